@@ -1,0 +1,174 @@
+"""Every exception of Headrace.
+
+    HeadraceError            code · message · hint · where · domain · retry
+    ├── UserError            exit 2: what the user wrote has to change
+    │   ├── ConfigurationError   settings, options, command line
+    │   ├── PlanError            a pipeline that cannot be planned
+    │   ├── OperatorError        a raise in the user's own operator (exit 1: it happened while running)
+    │   └── MissingExtraError    an optional library that is not installed
+    ├── ExternalError        something outside failed; a retry may help
+    │   └── WorkerError          Spark lost a task, a worker or an executor
+    ├── StateError           the state on disk and this pipeline do not fit
+    │   ├── IncompatibleStateError
+    │   ├── CorruptStateError
+    │   └── StateInUseError
+    └── InternalError        a bug in Headrace
+
+`domain` and `retry` alone decide whether a run is tried again and with which code the command exits.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+Domain = Literal["user", "external", "internal"]
+
+
+class HeadraceError(Exception):
+    """The root: what happened, what to do, where, and whose turn it is."""
+
+    code: ClassVar[str] = "error"
+    domain: ClassVar[Domain] = "internal"
+    retry: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.where = where
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.where:
+            lines.append(f"  at {self.where}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def _rebuild(cls: type[HeadraceError], state: dict[str, object]) -> HeadraceError:
+    error = cls.__new__(cls)
+    error.__dict__.update(state)
+    error.args = (state.get("message"),)
+    return error
+
+
+class UserError(HeadraceError):
+    """What the user wrote cannot be done; nothing was started."""
+
+    code = "user"
+    domain = "user"
+    exit_code = 2
+
+
+class ConfigurationError(UserError):
+    """A setting, an option or a command line that is not valid."""
+
+    code = "configuration"
+
+
+class PlanError(UserError):
+    """A pipeline that cannot be planned or shipped to the workers."""
+
+    code = "plan"
+
+
+class MissingExtraError(UserError):
+    """An optional library is needed and not installed."""
+
+    code = "missing-extra"
+
+    def __init__(self, feature: str, *, extra: str, package: str) -> None:
+        super().__init__(
+            f"{feature} needs the package `{package}`, which is not installed",
+            hint=f"pip install 'headrace[{extra}]'",
+        )
+
+
+class OperatorError(UserError):
+    """A user's operator raised while the pipeline ran; its own traceback is in `traceback_text`."""
+
+    code = "operator"
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operator_id: str,
+        subtask: int,
+        epoch: int,
+        traceback_text: str,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            message, hint=hint, where=f"operator {operator_id}, subtask {subtask}, epoch {epoch}"
+        )
+        self.operator_id = operator_id
+        self.subtask = subtask
+        self.epoch = epoch
+        self.traceback_text = traceback_text
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\n{self.traceback_text}".rstrip()
+
+
+class ExternalError(HeadraceError):
+    """Something outside Headrace failed; trying again may help."""
+
+    code = "external"
+    domain = "external"
+    retry = True
+
+
+class WorkerError(ExternalError):
+    """Spark lost a task, a Python worker or an executor more often than it retries."""
+
+    code = "worker"
+
+
+class StateError(HeadraceError):
+    """The state directory and this pipeline do not fit together."""
+
+    code = "state"
+    domain = "user"
+    exit_code = 2
+
+
+class IncompatibleStateError(StateError):
+    """The pipeline changed in a way its saved state cannot follow."""
+
+    code = "incompatible-state"
+
+
+class CorruptStateError(StateError):
+    """A file of the state is missing, truncated or altered."""
+
+    code = "corrupt-state"
+    exit_code = 1
+
+
+class StateInUseError(StateError):
+    """Another run holds the state directory, or has taken it over."""
+
+    code = "state-in-use"
+
+
+class InternalError(HeadraceError):
+    """A bug in Headrace: please report it."""
+
+    code = "internal"
+
+
+def near(name: str, candidates: Iterable[str]) -> str | None:
+    """Say `did you mean …?` for the candidates closest to `name`, or None when nothing is close."""
+    matches = difflib.get_close_matches(name, list(candidates), n=3, cutoff=0.6)
+    if not matches:
+        return None
+    return "did you mean " + " or ".join(f"`{match}`" for match in matches) + "?"

@@ -1,0 +1,183 @@
+"""Keys become 64-bit hashes, hashes become subtasks.
+
+`hash_key` is part of the format of the state on disk: the same values give the same number in every
+process, on every machine and in every version. `tests/unit/test_keys.py` holds fixed vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import PlanError
+
+Hashes = npt.NDArray[np.uint64]
+
+KEY_SPACE = 2**64
+_SEED = np.uint64(0x9E3779B97F4A7C15)
+_NULL = np.uint64(0xA0761D6478BD642F)
+_MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
+_COMBINE = np.uint64(0xFF51AFD7ED558CCD)
+
+
+def _mix(values: Hashes) -> Hashes:
+    """The finaliser of SplitMix64: every bit of the input moves every bit of the output."""
+    values = (values ^ (values >> np.uint64(30))) * _MULTIPLY_1
+    values = (values ^ (values >> np.uint64(27))) * _MULTIPLY_2
+    mixed: Hashes = values ^ (values >> np.uint64(31))
+    return mixed
+
+
+def _hash_words(values: npt.NDArray[Any]) -> Hashes:
+    return _mix(values.astype(np.int64, copy=False).view(np.uint64) + _SEED)
+
+
+def _hash_bytes(array: pa.Array) -> Hashes:
+    """Hash byte strings eight bytes at a time, all rows in step."""
+    array = array.cast(pa.large_binary())
+    rows = len(array)
+    _, offset_buffer, data_buffer = array.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[array.offset : array.offset + rows + 1]
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    hashes: Hashes = _mix(lengths.astype(np.uint64) + _SEED)
+    if data_buffer is None or rows == 0 or lengths.max() == 0:
+        return hashes
+    low, high = int(offsets[0]), int(offsets[-1])
+    data = np.zeros(high - low + 8, dtype=np.uint8)
+    data[: high - low] = np.frombuffer(data_buffer, dtype=np.uint8)[low:high]
+    words = np.ndarray(shape=(high - low + 1,), dtype="<u8", buffer=data.data, strides=(1,))
+    active = np.flatnonzero(lengths > 0)
+    position = 0
+    while len(active):
+        left = lengths[active] - position
+        word = words[starts[active] - low + position].astype(np.uint64)
+        tail = left < 8
+        if tail.any():
+            bits = (left[tail] * 8).astype(np.uint64)
+            word[tail] &= (np.uint64(1) << bits) - np.uint64(1)
+        hashes[active] = _mix((hashes[active] ^ word) * _COMBINE + _SEED)
+        active = active[left > 8]
+        position += 8
+    return hashes
+
+
+def _as_int64(array: pa.Array) -> npt.NDArray[np.int64]:
+    filled = array.fill_null(0) if array.null_count else array
+    values: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    return values
+
+
+def hash_array(array: pa.Array | pa.ChunkedArray) -> Hashes:
+    """One stable 64-bit hash per value; equal values of different integer widths hash alike."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if pa.types.is_null(kind):
+        return np.full(len(array), _NULL, dtype=np.uint64)
+    hashes: Hashes
+    if pa.types.is_uint64(kind):
+        filled = array.fill_null(0) if array.null_count else array
+        hashes = _mix(filled.to_numpy(zero_copy_only=False).astype(np.uint64) + _SEED)
+    elif pa.types.is_integer(kind):
+        hashes = _hash_words(_as_int64(array))
+    elif pa.types.is_boolean(kind):
+        hashes = _hash_words(_as_int64(array.cast(pa.int8())))
+    elif pa.types.is_timestamp(kind):
+        hashes = _hash_words(_as_int64(array.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())))
+    elif pa.types.is_time(kind):
+        hashes = _hash_words(_as_int64(array.cast(pa.time64("ns")).cast(pa.int64())))
+    elif pa.types.is_duration(kind):
+        hashes = _hash_words(_as_int64(array.cast(pa.duration("ns")).cast(pa.int64())))
+    elif pa.types.is_date(kind):
+        hashes = _hash_words(_as_int64(array.cast(pa.date32()).cast(pa.int32())))
+    elif pa.types.is_floating(kind):
+        filled = array.cast(pa.float64())
+        filled = filled.fill_null(0.0) if filled.null_count else filled
+        floats = filled.to_numpy(zero_copy_only=False) + 0.0  # -0.0 and 0.0 are one key
+        floats = np.where(np.isnan(floats), np.nan, floats)
+        hashes = _mix(floats.view(np.uint64) + _SEED)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_binary(kind):
+        hashes = _hash_bytes(array)
+    elif pa.types.is_decimal(kind):
+        # The text of a decimal without its trailing zeros, so that 1.5 and 1.50 are one key.
+        texts = [None if value is None else str(value.normalize()) for value in array.to_pylist()]
+        hashes = _hash_bytes(pa.array(texts, pa.string()))
+    elif pa.types.is_struct(kind):
+        hashes = hash_columns(array.flatten())
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        hashes = _hash_lists(array)
+    else:
+        raise PlanError(
+            f"a column of type {kind} cannot be a key",
+            hint="use numbers, texts, bytes, booleans, dates, timestamps, structs or lists of these",
+        )
+    if array.null_count:
+        hashes = np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, hashes)
+    return hashes
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def _hash_lists(array: pa.Array) -> Hashes:
+    """Fold the hashes of a list's items in order."""
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    items = hash_array(array.flatten())
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    hashes: Hashes = _mix(lengths.astype(np.uint64) + _SEED)
+    for position in range(int(lengths.max()) if len(lengths) else 0):
+        active = np.flatnonzero(lengths > position)
+        hashes[active] = _mix((hashes[active] ^ items[starts[active] + position]) * _COMBINE + _SEED)
+    return hashes
+
+
+def hash_columns(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
+    """One hash per row over several columns, in their order."""
+    combined = hash_array(columns[0])
+    for column in columns[1:]:
+        combined = _mix(combined * _COMBINE ^ hash_array(column))
+    return combined
+
+
+def hash_key(batch: pa.RecordBatch | pa.Table, keys: Sequence[str]) -> Hashes:
+    """The key hash of every row of `batch`; without keys every row has hash 0."""
+    if not keys:
+        return np.zeros(batch.num_rows, dtype=np.uint64)
+    return hash_columns([batch.column(name) for name in keys])
+
+
+def hash_value(*values: object) -> int:
+    """The key hash of one key given as Python values, equal to what `hash_key` gives for its row."""
+    return int(hash_columns([pa.array([value]) for value in values])[0])
+
+
+def subtask_of(hashes: Hashes, parallelism: int) -> npt.NDArray[np.int64]:
+    """Which of `parallelism` subtasks owns each hash: equal, contiguous ranges of the key space."""
+    scaled = (hashes >> np.uint64(32)) * np.uint64(parallelism)
+    return (scaled >> np.uint64(32)).astype(np.int64)
+
+
+def key_range(subtask: int, parallelism: int) -> tuple[int, int]:
+    """The first and last hash that `subtask_of` gives to this subtask."""
+    low = -(-(subtask * 2**32) // parallelism)
+    high = -(-((subtask + 1) * 2**32) // parallelism)
+    return low << 32, (high << 32) - 1
