@@ -1,0 +1,109 @@
+"""Names for operators: a string and a validated configuration build a source, an operator or a sink.
+
+Built-in names are import paths, resolved when they are used. User modules register by an entry point in
+the group `headrace.operators` (name = "module:Class") or by an explicit `registry.register(...)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from headrace.errors import ConfigurationError, near
+from headrace.operator import ArrowOperator, SourceOperator
+from headrace.options import Options, parse_options
+
+Role = Literal["source", "operator", "sink"]
+ENTRY_POINTS = "headrace.operators"
+
+BUILT_IN: Mapping[Role, Mapping[str, str]] = {
+    "source": {
+        "impulse": "headrace.connectors.impulse:ImpulseSource",
+        "memory": "headrace.connectors.memory:MemorySource",
+        "single_file": "headrace.connectors.single_file:SingleFileSource",
+    },
+    "operator": {
+        "watermark": "headrace.operators.watermark:WatermarkGenerator",
+    },
+    "sink": {
+        "blackhole": "headrace.connectors.blackhole:BlackholeSink",
+        "memory": "headrace.connectors.memory:MemorySink",
+        "single_file": "headrace.connectors.single_file:SingleFileSink",
+        "stdout": "headrace.connectors.stdout:StdoutSink",
+    },
+}
+
+
+@runtime_checkable
+class Constructor(Protocol):
+    """A class that can be built from options: it says which, and takes them whole."""
+
+    Options: type[Options]
+
+    def __call__(self, options: Options) -> ArrowOperator | SourceOperator: ...
+
+
+class Registry:
+    """Maps names to constructors; lookups fail with the near names."""
+
+    def __init__(self) -> None:
+        self._registered: dict[tuple[Role, str], Any] = {}
+
+    def register(self, name: str, constructor: Any, *, role: Role = "operator") -> None:
+        """Make `constructor` (a class with an inner `Options`) known under `name`."""
+        if not isinstance(getattr(constructor, "Options", None), type):
+            raise ConfigurationError(
+                f"`{getattr(constructor, '__name__', constructor)}` cannot be registered as `{name}`",
+                hint="give the class an inner `class Options(headrace.Options)` and an __init__ that takes it",
+            )
+        if name in BUILT_IN[role] or self._registered.get((role, name), constructor) is not constructor:
+            raise ConfigurationError(f"there is already a {role} called `{name}`")
+        self._registered[role, name] = constructor
+
+    def names(self, role: Role) -> list[str]:
+        """Every name known for this role."""
+        plugins = [point.name.partition(".")[2] for point in self._plugins(role)]
+        own = [name for known, name in self._registered if known == role]
+        return sorted({*BUILT_IN[role], *own, *plugins})
+
+    def options(self, role: Role, name: str) -> type[Options]:
+        """The options schema of a name."""
+        options: type[Options] = self._find(role, name).Options
+        return options
+
+    def build(
+        self, role: Role, name: str, config: Mapping[str, Any]
+    ) -> ArrowOperator | SourceOperator:
+        """Build what `name` stands for from its validated configuration."""
+        constructor = self._find(role, name)
+        options = parse_options(constructor.Options, config, what=f"{role} `{name}`")
+        built: ArrowOperator | SourceOperator = constructor(options)
+        return built
+
+    def _find(self, role: Role, name: str) -> Any:
+        if (role, name) in self._registered:
+            return self._registered[role, name]
+        if name in BUILT_IN[role]:
+            module, _, attribute = BUILT_IN[role][name].partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        for point in self._plugins(role):
+            if point.name == f"{role}.{name}":
+                return point.load()
+        others = [other for other in BUILT_IN if other != role and name in self.names(other)]
+        hint = near(name, self.names(role))
+        if others:
+            hint = f"`{name}` is a {others[0]}, not a {role}"
+        raise ConfigurationError(
+            f"there is no {role} called `{name}`",
+            hint=hint or f"the {role}s are {', '.join(self.names(role))}",
+        )
+
+    @staticmethod
+    def _plugins(role: Role) -> list[Any]:
+        return [p for p in entry_points(group=ENTRY_POINTS) if p.name.startswith(f"{role}.")]
+
+
+registry = Registry()
+"""The registry of this process."""

@@ -1,0 +1,1 @@
+"""State: tables that operators declare, and the backing stores that keep them."""

@@ -1,0 +1,168 @@
+"""What a checkpoint says about itself: plain data that reads and writes as JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headrace.state.config import TableConfig
+from headrace.watermarks import Watermark
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """One live Parquet file of a table.
+
+    `file` is relative to the state directory. `min_key`/`max_key` are the part of the key space this
+    subtask uses the file for; after a rescale that may be less than the file holds. `order` is the
+    newest epoch whose changes are in the file: among files of one key the greater one wins.
+    """
+
+    file: str
+    epoch: int
+    order: int
+    level: int
+    rows: int
+    bytes: int
+    checksum: str
+    min_key: int
+    max_key: int
+    min_time: int | None = None
+    max_time: int | None = None
+    version: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StateFile:
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class SubtaskCheckpointMetadata:
+    """What one subtask of one operator saved in one epoch: its live files and its commit data."""
+
+    operator_id: str
+    subtask: int
+    epoch: int
+    watermark: Watermark | None
+    tables: Mapping[str, tuple[StateFile, ...]] = field(default_factory=dict)
+    commit_data: Mapping[str, bytes] = field(default_factory=dict)
+    bytes_written: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator_id": self.operator_id,
+            "subtask": self.subtask,
+            "epoch": self.epoch,
+            "watermark": None if self.watermark is None else self.watermark.to_json(),
+            "tables": {
+                name: [file.to_json() for file in files] for name, files in self.tables.items()
+            },
+            "commit_data": {
+                name: base64.b64encode(data).decode() for name, data in self.commit_data.items()
+            },
+            "bytes_written": self.bytes_written,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SubtaskCheckpointMetadata:
+        watermark = data["watermark"]
+        return cls(
+            operator_id=data["operator_id"],
+            subtask=data["subtask"],
+            epoch=data["epoch"],
+            watermark=None if watermark is None else Watermark.from_json(watermark),
+            tables={
+                name: tuple(StateFile.from_json(file) for file in files)
+                for name, files in data["tables"].items()
+            },
+            commit_data={
+                name: base64.b64decode(text) for name, text in data["commit_data"].items()
+            },
+            bytes_written=data["bytes_written"],
+        )
+
+
+@dataclass(frozen=True)
+class OperatorCheckpointMetadata:
+    """The state of one operator at one epoch, over all its subtasks."""
+
+    job_id: str
+    operator_id: str
+    operator_name: str
+    fingerprint: str
+    epoch: int
+    parallelism: int
+    table_configs: Mapping[str, TableConfig]
+    subtasks: tuple[SubtaskCheckpointMetadata, ...]
+
+    def files(self) -> list[StateFile]:
+        return [
+            file for subtask in self.subtasks for files in subtask.tables.values() for file in files
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "job_id": self.job_id,
+            "operator_id": self.operator_id,
+            "operator_name": self.operator_name,
+            "fingerprint": self.fingerprint,
+            "epoch": self.epoch,
+            "parallelism": self.parallelism,
+            "table_configs": {n: config.to_json() for n, config in self.table_configs.items()},
+            "subtasks": [subtask.to_json() for subtask in self.subtasks],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OperatorCheckpointMetadata:
+        return cls(
+            job_id=data["job_id"],
+            operator_id=data["operator_id"],
+            operator_name=data["operator_name"],
+            fingerprint=data["fingerprint"],
+            epoch=data["epoch"],
+            parallelism=data["parallelism"],
+            table_configs={
+                name: TableConfig.from_json(config)
+                for name, config in data["table_configs"].items()
+            },
+            subtasks=tuple(SubtaskCheckpointMetadata.from_json(item) for item in data["subtasks"]),
+        )
+
+
+@dataclass(frozen=True)
+class CheckpointMetadata:
+    """One checkpoint: the commit point of its epoch.
+
+    `operators` maps each operator with state to the epoch whose operator metadata holds it (an operator
+    without changes keeps the older one). `offsets` is where every source continues. `watermarks` holds
+    the last event time of each source lane, by the operator the lane's rows leave the source's chain
+    through, and of each operator's output by subtask.
+    """
+
+    job_id: str
+    pipeline: str
+    epoch: int
+    min_epoch: int
+    parallelism: int
+    start_time: float
+    finish_time: float
+    offsets: Mapping[str, Any]
+    operators: Mapping[str, int]
+    watermarks: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
+    finished: bool = False
+    rows_in: int = 0
+    rows_out: int = 0
+    operator_names: Mapping[str, str] = field(default_factory=dict)
+    format: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CheckpointMetadata:
+        return cls(**data)
