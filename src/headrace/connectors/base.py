@@ -1,0 +1,171 @@
+"""What every connector shares: options, staged output, event times."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import ConfigurationError, near
+from headrace.operator import OperatorContext
+from headrace.options import Options as DeclaredOptions
+from headrace.options import parse_options
+
+INLINE_LIMIT = 32 * 1024
+"""Payloads up to this size travel in the commit data itself instead of a staged file."""
+
+TIMESTAMP_TYPE = pa.timestamp("ns")
+
+
+class Connector:
+    """Builds a source or a sink from its validated options, or from the same options as keywords.
+
+    `ImpulseSource(message_count=100)` and `ImpulseSource(ImpulseSource.Options(message_count=100))`
+    are the same; bad options raise a ConfigurationError that names each of them.
+    """
+
+    Options: ClassVar[type[DeclaredOptions]]
+    options: Any
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        if options is None:
+            options = parse_options(self.Options, values, what=type(self).__name__)
+        elif values:
+            raise ConfigurationError(
+                f"{type(self).__name__} takes either an Options object or keywords, not both"
+            )
+        elif not isinstance(options, self.Options):
+            raise ConfigurationError(
+                f"{type(self).__name__} takes {type(self).__name__}.Options, got {options!r}",
+                hint="give each option by its name",
+            )
+        self.options = options
+
+    def validate(self) -> None:
+        """Check what can only be checked on the driver, before anything runs; raise what is wrong."""
+
+    def display(self) -> str:
+        """The name and the options that were set, on one line."""
+        given = self.options.model_dump(mode="json", exclude_defaults=True)
+        inner = ", ".join(f"{name}={value}" for name, value in given.items())
+        return f"{type(self).__name__}({inner})"
+
+
+def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> bytes:
+    """Keep `payload` until the commit; the result is the commit data that `unstage` reads.
+
+    Small payloads travel inside the commit data. Every attempt has an `id` of its own, so that a
+    repeated commit can be told from a new one. Staged files stay until the engine's cleanup: a commit
+    may be repeated.
+    """
+    data: dict[str, Any] = {"id": uuid.uuid4().hex, **extra}
+    if len(payload) <= INLINE_LIMIT:
+        data["inline"] = base64.b64encode(payload).decode()
+    else:
+        data["path"] = f"{ctx.staging}/{name}"
+        ctx.storage.write(data["path"], payload)
+    return json.dumps(data).encode()
+
+
+def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]]:
+    """The payload and the description that `stage` was given."""
+    described: dict[str, Any] = json.loads(data)
+    if "inline" in described:
+        return base64.b64decode(described["inline"]), described
+    payload: bytes = ctx.storage.read(described["path"])
+    return payload, described
+
+
+def to_ipc(batches: Sequence[pa.RecordBatch]) -> bytes:
+    """Batches of one schema as an Arrow IPC stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def from_ipc(data: bytes) -> list[pa.RecordBatch]:
+    """The batches of an Arrow IPC stream."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return list(reader)
+
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
+_PER_SECOND: Mapping[TimeUnit, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def read_event_time(column: pa.ChunkedArray, name: str, *, unit: TimeUnit = "ns") -> pa.ChunkedArray:
+    """A column as event times, `timestamp[ns]`, UTC: timestamps, dates, ISO texts or numbers in `unit`."""
+    kind = column.type
+    try:
+        if pa.types.is_integer(kind):
+            times = column.cast(pa.int64()).cast(pa.timestamp(unit)).cast(TIMESTAMP_TYPE)
+        elif pa.types.is_floating(kind):
+            factor = 10**9 // _PER_SECOND[unit]
+            times = pc.round(pc.multiply(column, float(factor))).cast(pa.int64()).cast(TIMESTAMP_TYPE)
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            times = _read_texts(column)
+        elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            times = column.cast(TIMESTAMP_TYPE)
+        else:
+            raise ConfigurationError(
+                f"column `{name}` has the type {kind} and cannot be an event time",
+                hint="an event time is a timestamp, a date, an ISO text or a number",
+            )
+    except pa.ArrowInvalid as error:
+        raise ConfigurationError(
+            f"column `{name}` cannot be read as event times: {error}",
+            hint="write times as `2026-11-15T10:00:00`, or as numbers and name their unit",
+        ) from None
+    if times.null_count:
+        row = pc.index(pc.is_null(times), True).as_py()
+        raise ConfigurationError(f"column `{name}` has no event time in row {row}: the value is null")
+    return times
+
+
+def _read_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    try:
+        return column.cast(TIMESTAMP_TYPE)
+    except pa.ArrowInvalid:
+        # Texts with a zone (`…Z`, `…+02:00`) are instants; without a zone they are taken as UTC.
+        return column.cast(pa.timestamp("ns", "UTC")).cast(TIMESTAMP_TYPE)
+
+
+def parse_instant(value: Any) -> int:
+    """An instant in nanoseconds since 1970 UTC, from an ISO text, a datetime or such a number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if value.strip().lstrip("-").isdigit():
+            return int(value)
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise ValueError("write a time as `2026-11-15T10:00:00`") from None
+    if not isinstance(value, datetime):
+        raise ValueError("write a time as `2026-11-15T10:00:00`")  # noqa: TRY004 - pydantic wants it
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    since: timedelta = value - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1) * 1_000
+
+
+def wall_clock(time: float) -> int:
+    """Wall clock seconds as nanoseconds, to the microsecond."""
+    return round(time * 1_000_000) * 1_000
+
+
+def check_column(name: str, columns: Sequence[str], *, what: str) -> None:
+    """Raise a ConfigurationError with the near names unless `name` is one of `columns`."""
+    if name not in columns:
+        raise ConfigurationError(
+            f"{what}: there is no column `{name}`",
+            hint=near(name, columns) or f"the columns are {', '.join(columns)}",
+        )

@@ -1,0 +1,30 @@
+"""`blackhole`: takes rows and keeps nothing but their number."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pyarrow as pa
+
+from headrace.connectors.base import Connector
+from headrace.operator import ArrowOperator, Collector, OperatorContext
+from headrace.options import Options as DeclaredOptions
+
+
+class BlackholeSink(Connector, ArrowOperator):
+    """Discards every row and counts them in the metric `rows`.
+
+    It has no state and nothing to commit, so it runs inside the task of whatever is before it, at any
+    parallelism; there is nothing to resume.
+    """
+
+    is_sink: ClassVar[bool] = True
+
+    class Options(DeclaredOptions):
+        """The blackhole takes no options."""
+
+    options: Options
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Count the rows."""
+        ctx.metrics.add("rows", batch.num_rows)

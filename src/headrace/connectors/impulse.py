@@ -1,0 +1,262 @@
+"""`impulse`: numbers at a rate, for demonstrations, tests and benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from fractions import Fraction
+from typing import Annotated, Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, model_validator
+
+from headrace.connectors.base import TIMESTAMP_TYPE, Connector, parse_instant, wall_clock
+from headrace.durations import nanoseconds, parse_duration
+from headrace.errors import ConfigurationError, HeadraceError
+from headrace.operator import (
+    TIMESTAMP,
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+from headrace.options import Duration
+from headrace.options import Options as DeclaredOptions
+
+SCHEMA = pa.schema(
+    [
+        pa.field("counter", pa.int64(), nullable=False),
+        pa.field("subtask_index", pa.int64(), nullable=False),
+        pa.field(TIMESTAMP, TIMESTAMP_TYPE),
+    ]
+)
+LANE = "impulse"
+BATCH_ROWS = 65_536
+_FINEST = 10**12
+_LAST_INSTANT = 2**63 - 1
+
+
+def _read_interval(value: Any) -> Any:
+    if isinstance(value, str) and not value.strip().isdigit():
+        try:
+            value = parse_duration(value)
+        except HeadraceError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from error
+    if isinstance(value, timedelta):
+        if value < timedelta(microseconds=1):
+            raise ValueError("write an interval below a microsecond as a number of nanoseconds")
+        return nanoseconds(value)
+    return value
+
+
+class ImpulseSource(Connector, SourceOperator):
+    """Emits the numbers 0, 1, 2, … once each, at a rate or as fast as the machine can.
+
+    Columns: `counter` (one count over the whole source), `subtask_index` (which share of the epoch made
+    the row, 0 up to the parallelism) and `_timestamp`. The counter, the start and the pace live in the
+    offset: after a restart, at any parallelism, no number is lost or repeated. Any number of tasks share
+    an epoch. With a rate, what fell due during a stall or while stopped is made up for, so the rate holds
+    over the whole life of the pipeline; a changed rate or interval counts from where it was changed.
+    """
+
+    class Options(DeclaredOptions):
+        """The options of the impulse source."""
+
+        event_rate: float | None = Field(
+            None,
+            gt=0,
+            allow_inf_nan=False,
+            description="Events per second over all subtasks; without it, no pause.",
+        )
+        delay: Duration | None = Field(
+            None, description="Time between two events of the whole source, instead of event_rate."
+        )
+        event_time_interval: Annotated[int, BeforeValidator(_read_interval)] | None = Field(
+            None,
+            ge=1,
+            description=(
+                "Event time between two events, a duration such as `10ms` or a number of nanoseconds: "
+                "_timestamp = start + interval × counter. Without it, event time follows the wall clock."
+            ),
+        )
+        message_count: int | None = Field(
+            None,
+            ge=0,
+            description=(
+                "Events in total, over all subtasks (some engines count per subtask); without it, no end."
+            ),
+        )
+        start_time: Annotated[int, BeforeValidator(parse_instant)] | None = Field(
+            None,
+            description="Event time of the first event, ISO text or nanoseconds since 1970; by default, now.",
+        )
+        align: Duration | None = Field(
+            None, description="Truncate the start to a multiple of this duration, such as `1m`."
+        )
+        idle_timeout: Duration | None = Field(
+            None, description="After this long without events the source no longer holds the watermark back."
+        )
+
+        @model_validator(mode="after")
+        def _fits(self) -> Self:
+            if self.event_rate is not None and self.delay is not None:
+                raise ValueError("give either event_rate or delay, not both")
+            for name in ("delay", "align"):
+                value = getattr(self, name)
+                if value is not None and value <= timedelta(0):
+                    raise ValueError(f"{name} must be longer than nothing")
+            return self
+
+    options: Options
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.idle_timeout = self.options.idle_timeout
+
+    @property
+    def _period(self) -> Fraction | None:
+        """Nanoseconds of wall clock between two events, exact."""
+        if self.options.delay is not None:
+            return Fraction(nanoseconds(self.options.delay))
+        if self.options.event_rate is not None:
+            period = 10**9 / Fraction(str(self.options.event_rate))
+            return period.limit_denominator(_FINEST)
+        return None
+
+    def validate(self) -> None:
+        """Refuse a count and an interval whose last event time lies past the year 2262."""
+        count, interval = self.options.message_count, self.options.event_time_interval
+        if count is not None and interval is not None:
+            _check_instant((self.options.start_time or 0) + count * interval)
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """The counter at 0; the start of event time is decided here, once."""
+        now = wall_clock(time)
+        start = self.options.start_time if self.options.start_time is not None else now
+        if self.options.align is not None:
+            start -= start % nanoseconds(self.options.align)
+        return {
+            LANE: {
+                "counter": 0,
+                "base": 0,
+                "start_time": start,
+                "begun": now,
+                "time": start,
+                "period": _text(self._period),
+                "interval": self.options.event_time_interval,
+            }
+        }
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """As many numbers as are due by `limit.time`, at most `limit.rows`."""
+        position = dict(start[LANE])
+        counter, now = position["counter"], wall_clock(limit.time)
+        if (position["period"], position["interval"]) != (
+            _text(self._period),
+            self.options.event_time_interval,
+        ):
+            # The pace was changed between two runs: event time goes on from here at the new pace.
+            position["start_time"] = _instant(position, counter)
+            position |= {"base": counter, "begun": now, "time": position["start_time"]}
+            position |= {"period": _text(self._period), "interval": self.options.event_time_interval}
+        end = counter + limit.rows
+        if (period := self._period) is not None:
+            elapsed = now - position["begun"]
+            end = min(end, position["base"] + (int(elapsed // period) + 1 if elapsed >= 0 else 0))
+        if self.options.message_count is not None:
+            end = min(end, self.options.message_count)
+        if end <= counter:
+            return start
+        position["counter"] = end
+        position["time"] = max(position["time"], position["start_time"] + now - position["begun"])
+        return {LANE: position}
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """Even, contiguous shares of the numbers between the offsets; share i is `subtask_index` i."""
+        position, first, last = end[LANE], start[LANE]["counter"], end[LANE]["counter"]
+        total = last - first
+        shares = min(parallelism, total)
+        final = self.is_finished(end)
+        return [
+            Split(
+                LANE,
+                {
+                    **position,
+                    "counter": first + total * index // shares,
+                    "end": first + total * (index + 1) // shares,
+                    "index": index,
+                    "final": final,
+                },
+            )
+            for index in range(shares)
+        ]
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Make the numbers of one share, at most 65,536 in a batch."""
+        detail = ctx.split.detail
+        _check_instant(_instant(detail, detail["end"]))
+        first, last = detail["counter"], detail["end"]
+        index = pa.array(np.full(min(BATCH_ROWS, last - first), detail["index"], dtype=np.int64))
+        for begin in range(first, last, BATCH_ROWS):
+            rows = min(BATCH_ROWS, last - begin)
+            counter = np.arange(begin, begin + rows, dtype=np.int64)
+            times = pa.array(_instants(detail, begin, rows)).view(TIMESTAMP_TYPE)
+            columns = [pa.array(counter), index.slice(0, rows), times]
+            collector.collect(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether `message_count` events have been made."""
+        count = self.options.message_count
+        return count is not None and bool(offset[LANE]["counter"] >= count)
+
+    def count(self, start: Offset, end: Offset) -> int:
+        """Exactly the rows of the range."""
+        return int(end[LANE]["counter"] - start[LANE]["counter"])
+
+
+def _text(period: Fraction | None) -> str | None:
+    return None if period is None else str(period)
+
+
+def _step(position: Mapping[str, Any]) -> Fraction | None:
+    """Nanoseconds of event time between two events; None when event time is the planning time."""
+    if position["interval"] is not None:
+        return Fraction(position["interval"])
+    return None if position["period"] is None else Fraction(position["period"])
+
+
+def _instant(position: Mapping[str, Any], counter: int) -> int:
+    step = _step(position)
+    if step is None:
+        return int(position["time"])
+    return int(position["start_time"] + (counter - position["base"]) * step.numerator // step.denominator)
+
+
+def _instants(position: Mapping[str, Any], begin: int, rows: int) -> NDArray[np.int64]:
+    """The event times of `rows` numbers from `begin`, exact: the fraction is carried in integers."""
+    step = _step(position)
+    if step is None:
+        return np.full(rows, position["time"], dtype=np.int64)
+    whole, part = divmod(step.numerator, step.denominator)
+    behind = (begin - position["base"]) * step.numerator
+    first, rest = divmod(behind, step.denominator)
+    first += position["start_time"]
+    steps: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
+    times: NDArray[np.int64] = steps * whole + first
+    if part:
+        times += (steps * part + rest) // step.denominator
+    return times
+
+
+def _check_instant(instant: int) -> None:
+    if not -_LAST_INSTANT <= instant <= _LAST_INSTANT:
+        raise ConfigurationError(
+            "impulse: event time leaves the years 1677 to 2262",
+            hint="choose a smaller `event_time_interval`, a smaller `message_count` or another `start_time`",
+        )

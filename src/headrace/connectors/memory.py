@@ -1,0 +1,296 @@
+"""`memory`: rows given in the program, and rows collected for the program. For tests and small jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
+
+import pyarrow as pa
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from headrace.connectors.base import (
+    TIMESTAMP_TYPE,
+    Connector,
+    TimeUnit,
+    check_column,
+    from_ipc,
+    read_event_time,
+    stage,
+    to_ipc,
+    unstage,
+    wall_clock,
+)
+from headrace.errors import ConfigurationError
+from headrace.operator import (
+    TIMESTAMP,
+    ArrowOperator,
+    CheckpointBarrier,
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    OperatorContext,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+from headrace.options import Duration
+from headrace.options import Options as DeclaredOptions
+
+BATCH_ROWS = 65_536
+
+
+def _read_rows(value: Any) -> Any:
+    """Rows in any of the accepted shapes, as one table."""
+    if isinstance(value, pa.Table):
+        return value
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        items = list(value)
+        try:
+            if items and all(isinstance(item, pa.RecordBatch) for item in items):
+                return pa.Table.from_batches(items)
+            if all(isinstance(item, Mapping) for item in items):
+                names = list(dict.fromkeys(name for item in items for name in item))
+                columns = {name: [item.get(name) for item in items] for name in names}
+                return pa.table({name: pa.array(column) for name, column in columns.items()})
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ValueError(f"the rows do not fit one schema: {error}") from None
+    raise ValueError("give a list of dicts, a pyarrow.Table or a list of pyarrow.RecordBatch")
+
+
+def _describe_rows(table: pa.Table) -> str:
+    return f"{table.num_rows} rows of {', '.join(table.schema.names) or 'nothing'}"
+
+
+def _read_lanes(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): rows for name, rows in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return {str(index): rows for index, rows in enumerate(value)}
+    return value
+
+
+Rows = Annotated[
+    pa.Table,
+    BeforeValidator(_read_rows),
+    PlainSerializer(_describe_rows, return_type=str, when_used="json"),
+]
+
+
+class MemorySource(Connector, SourceOperator):
+    """Emits the rows it was given, in order, once each; then it is finished.
+
+    `MemorySource([{"a": 1, "_timestamp": …}, …])`. Every row has a position of its own, so an epoch may end
+    after any row, and a resumed pipeline goes on with the next one as long as the program gives the same
+    rows again. Each lane is a stream of its own with its own order; the tasks of an epoch share its rows.
+    Event time is the column `_timestamp`, or `timestamp_column`, or the time when the epoch was planned.
+    """
+
+    class Options(DeclaredOptions):
+        """The options of the memory source: `rows` or `lanes`."""
+
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+
+        rows: Rows | None = Field(
+            None, description="The rows of one lane: dicts, a pyarrow Table or record batches."
+        )
+        lanes: Annotated[dict[str, Rows], BeforeValidator(_read_lanes)] | None = Field(
+            None, description="Several independent lanes: a list of `rows`, or lane name → `rows`."
+        )
+        timestamp_column: str | None = Field(
+            None, description="The column that holds the event time; by default `_timestamp`."
+        )
+        timestamp_unit: TimeUnit = Field(
+            "ns", description="The unit of event times that are numbers: s, ms, us or ns."
+        )
+        idle_timeout: Duration | None = Field(
+            None, description="After this long without rows a lane no longer holds the watermark back."
+        )
+
+        @model_validator(mode="after")
+        def _fits(self) -> Self:
+            if (self.rows is None) == (self.lanes is None):
+                raise ValueError("give either rows or lanes")
+            return self
+
+    options: Options
+
+    def __init__(self, rows: Any = None, /, **values: Any) -> None:
+        if rows is None or isinstance(rows, DeclaredOptions):
+            super().__init__(rows, **values)
+        else:
+            super().__init__(rows=rows, **values)
+        self.idle_timeout = self.options.idle_timeout
+        lanes = {"0": self.options.rows} if self.options.lanes is None else self.options.lanes
+        self._lanes = self._prepare({name: table for name, table in lanes.items() if table is not None})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.options,)
+
+    def _prepare(self, lanes: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """One schema over all lanes, with the event time in `_timestamp` if there is any."""
+        prepared = {name: self._stamp(table) for name, table in lanes.items()}
+        if len(prepared) > 1:
+            try:
+                schema = pa.unify_schemas(
+                    [table.schema for table in prepared.values()], promote_options="permissive"
+                )
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise ConfigurationError(f"MemorySource: the lanes do not fit one schema: {error}") from None
+            prepared = {name: _conform(table, schema) for name, table in prepared.items()}
+        return prepared
+
+    def _stamp(self, table: pa.Table) -> pa.Table:
+        source = self.options.timestamp_column or TIMESTAMP
+        if table.num_columns and self.options.timestamp_column is not None:
+            check_column(source, table.schema.names, what="MemorySource, option `timestamp_column`")
+        if source not in table.schema.names:
+            return table
+        times = read_event_time(table.column(source), source, unit=self.options.timestamp_unit)
+        field = pa.field(TIMESTAMP, TIMESTAMP_TYPE)
+        if TIMESTAMP in table.schema.names:
+            return table.set_column(table.schema.get_field_index(TIMESTAMP), field, times)
+        return table.append_column(field, times)
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """The first row of every lane."""
+        return {lane: {"row": 0, "time": wall_clock(time)} for lane in self._lanes}
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """`limit.rows` more rows, shared evenly by the lanes that have rows left."""
+        left = {lane: self._lanes[lane].num_rows - start[lane]["row"] for lane in self._lanes}
+        open_lanes = sorted((lane for lane in left if left[lane] > 0), key=lambda lane: start[lane]["row"])
+        budget, end, now = limit.rows, dict(start), wall_clock(limit.time)
+        # The shortest remainders first: what they leave over is shared by the others.
+        by_need = sorted(open_lanes, key=lambda lane: left[lane])
+        take: dict[str, int] = {}
+        for served, lane in enumerate(by_need):
+            take[lane] = min(left[lane], budget // (len(by_need) - served))
+            budget -= take[lane]
+        for lane in open_lanes[: max(budget, 0)]:
+            take[lane] += take[lane] < left[lane]
+        for lane, rows in take.items():
+            if rows:
+                position = start[lane]
+                end[lane] = {"row": position["row"] + rows, "time": max(now, position["time"])}
+        return end if end != start else start
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """Contiguous shares of each lane's new rows, about `parallelism` of them in all."""
+        taken = {lane: end[lane]["row"] - start[lane]["row"] for lane in self._lanes}
+        total, final, splits = sum(taken.values()), self.is_finished(end), []
+        for lane, rows in taken.items():
+            if not rows:
+                continue
+            shares = min(rows, max(1, round(parallelism * rows / total)))
+            first = start[lane]["row"]
+            for index in range(shares):
+                detail = {
+                    "row": first + rows * index // shares,
+                    "end": first + rows * (index + 1) // shares,
+                    "time": end[lane]["time"],
+                    "final": final,
+                }
+                splits.append(Split(lane, detail))
+        return splits
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Emit the rows of one share."""
+        detail = ctx.split.detail
+        rows = self._lanes[ctx.split.lane].slice(detail["row"], detail["end"] - detail["row"])
+        if TIMESTAMP not in rows.schema.names:
+            times = pa.repeat(pa.scalar(detail["time"], pa.int64()), rows.num_rows).view(TIMESTAMP_TYPE)
+            rows = rows.append_column(pa.field(TIMESTAMP, TIMESTAMP_TYPE), times)
+        for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
+            collector.collect(batch)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether every lane has come to its last row."""
+        return all(offset[lane]["row"] >= rows.num_rows for lane, rows in self._lanes.items())
+
+    def count(self, start: Offset, end: Offset) -> int:
+        """Exactly the rows of the range."""
+        return sum(end[lane]["row"] - start[lane]["row"] for lane in self._lanes)
+
+
+def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.schema.names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+class MemorySink(Connector, ArrowOperator):
+    """Collects the committed rows in the driver, where `collected(job_id, name)` finds them.
+
+    Rows of an epoch appear when the epoch is committed, and once, however often the commit is repeated.
+    Subtasks collect at any parallelism; rows are kept in the order of epochs, then of subtasks. After a
+    crash only what is committed in the new process is there: the store is memory, not state.
+    """
+
+    is_sink: ClassVar[bool] = True
+
+    class Options(DeclaredOptions):
+        """The options of the memory sink."""
+
+        name: str = Field("memory", min_length=1, description="Under which name the rows are collected.")
+
+    options: Options
+
+    def __init__(self, name: str | DeclaredOptions | None = None, /, **values: Any) -> None:
+        if isinstance(name, str):
+            super().__init__(name=name, **values)
+        else:
+            super().__init__(name, **values)
+        self._batches: list[pa.RecordBatch] = []
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Keep the batch until the epoch ends."""
+        self._batches.append(batch)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage the rows of the epoch."""
+        ctx.metrics.add("rows", sum(batch.num_rows for batch in self._batches))
+        if self._batches:
+            staged = stage(ctx, f"rows-{ctx.task_info.subtask}.arrow", to_ipc(self._batches))
+            ctx.insert_committing_data("rows", staged)
+            self._batches = []
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Put the rows of the epoch into the store of this process, in place of an earlier commit of it."""
+        batches = []
+        for _, staged in sorted(data.get("rows", {}).items()):
+            payload, _ = unstage(ctx, staged)
+            batches.extend(from_ipc(payload))
+        store = _COLLECTED.setdefault(ctx.task_info.job_id, {}).setdefault(self.options.name, {})
+        store[epoch, ctx.task_info.operator_id] = batches
+
+
+_COLLECTED: dict[str, dict[str, dict[tuple[int, str], list[pa.RecordBatch]]]] = {}
+
+
+def collected(job_id: str, name: str) -> pa.Table:
+    """The rows that the memory sink `name` of a job has committed in this process; empty if none."""
+    return _table(_COLLECTED.get(job_id, {}).get(name, {}))
+
+
+def take_collected(job_id: str) -> dict[str, pa.Table]:
+    """The rows of every memory sink of a job, by the sink's name; the store forgets them."""
+    return {name: _table(epochs) for name, epochs in _COLLECTED.pop(job_id, {}).items()}
+
+
+def _table(epochs: Mapping[tuple[int, str], Sequence[pa.RecordBatch]]) -> pa.Table:
+    tables = [pa.Table.from_batches([batch]) for _, batches in sorted(epochs.items()) for batch in batches]
+    if not tables:
+        return pa.table({})
+    return pa.concat_tables(tables, promote_options="permissive")
