@@ -1,0 +1,229 @@
+"""`stdout`: rows for people as an aligned table, for pipes as JSON lines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, TextIO
+
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.connectors.base import Connector, from_ipc, stage, to_ipc, unstage
+from headrace.errors import HeadraceError
+from headrace.formats.json import encode_json_lines, encode_json_values
+from headrace.operator import (
+    TIMESTAMP,
+    ArrowOperator,
+    CheckpointBarrier,
+    Collector,
+    OperatorContext,
+)
+from headrace.options import Options as DeclaredOptions
+
+_NARROWEST = 8
+_WIDEST = 60
+_GAP = "  "
+
+
+class OutputClosedError(HeadraceError):
+    """Whoever read the output has closed it, as `head` does: a request to stop, not a failure."""
+
+    code = "output-closed"
+    domain = "user"
+    exit_code = 0
+
+
+class StdoutSink(Connector, ArrowOperator):
+    """Writes committed rows to the standard output of the driver, one write per epoch.
+
+    Nothing is written before the epoch is committed. A commit repeated in one process writes once; after
+    a crash in the very moment of the commit the epoch may be written again by the next process, for
+    a terminal or a pipe cannot be asked what it has. Subtasks prepare at any parallelism and are written in
+    their order. When the reader closes the pipe the run is asked to stop (OutputClosedError).
+    """
+
+    is_sink: ClassVar[bool] = True
+
+    class Options(DeclaredOptions):
+        """The options of the stdout sink."""
+
+        format: Literal["auto", "table", "json"] = Field(
+            "auto", description="`table`, `json` (lines), or `auto`: a table on a terminal, else JSON lines."
+        )
+        with_timestamp: bool = Field(
+            False, description="Whether to write the event time column `_timestamp` too."
+        )
+
+    options: Options
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._batches: list[pa.RecordBatch] = []
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Keep the batch until the epoch ends."""
+        if not self.options.with_timestamp and TIMESTAMP in batch.schema.names:
+            batch = batch.drop_columns([TIMESTAMP])
+        if batch.num_rows:
+            self._batches.append(batch)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage the rows of the epoch."""
+        ctx.metrics.add("rows", sum(batch.num_rows for batch in self._batches))
+        if self._batches:
+            staged = stage(ctx, f"stdout-{ctx.task_info.subtask}.arrow", to_ipc(self._batches))
+            ctx.insert_committing_data("rows", staged)
+            self._batches = []
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Write the rows of the epoch at once."""
+        key = (ctx.task_info.job_id, ctx.task_info.operator_id)
+        printer = _PRINTERS.setdefault(key, _Printer())
+        batches, attempts = [], set()
+        for _, staged in sorted(data.get("rows", {}).items()):
+            payload, described = unstage(ctx, staged)
+            attempts.add(described["id"])
+            batches.extend(from_ipc(payload))
+        if not batches or attempts == printer.written:
+            return
+        out = sys.stdout
+        as_table = self.options.format == "table" or (self.options.format == "auto" and out.isatty())
+        text = printer.table(batches) if as_table else b"".join(map(encode_json_lines, batches)).decode()
+        printer.written = attempts
+        _write(out, text)
+
+
+def _write(out: TextIO, text: str) -> None:
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    try:
+        out.write(text.encode(encoding, "replace").decode(encoding))
+        out.flush()
+    except BrokenPipeError:
+        # What is left in Python's buffer would fail again, loudly, when the process ends.
+        try:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, out.fileno())
+            os.close(nowhere)
+        except (OSError, ValueError):
+            pass
+        raise OutputClosedError("the reader of the output has closed it") from None
+
+
+class _Printer:
+    """What one sink has to remember between epochs: the column widths and what was written last."""
+
+    def __init__(self) -> None:
+        self.schema: pa.Schema | None = None
+        self.widths: list[int] = []
+        self.written: set[str] = set()
+
+    def table(self, batches: Sequence[pa.RecordBatch]) -> str:
+        """The rows as aligned lines, after a header if the columns are new."""
+        lines: list[str] = []
+        for batch in batches:
+            cells = [_cells(column) for column in batch.columns]
+            numeric = [_is_number(kind) for kind in batch.schema.types]
+            fixed = [right or _is_time(kind) for right, kind in zip(numeric, batch.schema.types, strict=True)]
+            wanted = [max(map(_width, column), default=0) for column in cells]
+            if self.schema is None or not self.schema.equals(batch.schema):
+                names = [_printable(name) for name in batch.schema.names]
+                self.widths = _fit(
+                    [max(_width(name), width) for name, width in zip(names, wanted, strict=True)], fixed
+                )
+                if self.schema is not None:
+                    lines.append("")
+                self.schema = batch.schema
+                lines.append(self._line(names, numeric))
+                lines.append(_GAP.join("-" * width for width in self.widths))
+            # A number cut short would be another number: such columns grow instead.
+            self.widths = [
+                max(width, want) if keep else width
+                for width, want, keep in zip(self.widths, wanted, fixed, strict=True)
+            ]
+            lines.extend(self._line(row, numeric) for row in zip(*cells, strict=True))
+        return "\n".join(lines) + "\n"
+
+    def _line(self, row: Sequence[str], numeric: Sequence[bool]) -> str:
+        padded = (
+            _pad(text, width, right=right)
+            for text, width, right in zip(row, self.widths, numeric, strict=True)
+        )
+        return _GAP.join(padded).rstrip()
+
+
+_PRINTERS: dict[tuple[str, str], _Printer] = {}
+
+
+def _cells(column: pa.Array) -> list[str]:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return ["" if text is None else _printable(text) for text in column.to_pylist()]
+    cells = []
+    for text, valid in zip(
+        encode_json_values(column).to_pylist(), column.is_valid().to_pylist(), strict=True
+    ):
+        cell = text.strip('"') if _is_number(kind) or _is_time(kind) else text
+        if pa.types.is_timestamp(kind):
+            cell = cell.replace("T", " ", 1)
+        cells.append(_printable(cell) if valid else "")
+    return cells
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(kind))
+
+
+def _fit(widths: Sequence[int], fixed: Sequence[bool]) -> list[int]:
+    """Widths that fit the terminal: texts are narrowed, the widest first; numbers and times are not."""
+    fitted = [width if keep else min(width, _WIDEST) for width, keep in zip(widths, fixed, strict=True)]
+    fitted = [max(width, 1) for width in fitted]
+    room = shutil.get_terminal_size((120, 24)).columns - len(_GAP) * (len(fitted) - 1)
+    while sum(fitted) > room:
+        widest = max(
+            (index for index, keep in enumerate(fixed) if not keep and fitted[index] > _NARROWEST),
+            key=lambda index: fitted[index],
+            default=None,
+        )
+        if widest is None:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _width(text: str) -> int:
+    return len(text) if text.isascii() else sum(_columns(c) for c in text)
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _pad(text: str, width: int, *, right: bool) -> str:
+    own = _width(text)
+    if own > width:
+        kept, used = "", 0
+        for char in text:
+            if used + _columns(char) > width - 1:
+                break
+            kept, used = kept + char, used + _columns(char)
+        text, own = kept + "…", used + 1
+    space = " " * (width - own)
+    return space + text if right else text + space

@@ -1,0 +1,1 @@
+"""Bytes to Arrow batches and back: one file per format."""
