@@ -212,7 +212,8 @@ def _from_flags(flags: Mapping[str, Mapping[str, Any]]) -> Iterator[_Given]:
     for section, values in flags.items():
         for key, value in values.items():
             if value is not None:
-                yield _Given(section, key, value, "--" + key.replace("_", "-"))
+                name = f"{section}-dir" if key == "dir" else key.replace("_", "-")
+                yield _Given(section, key, value, f"--{name}")
 
 
 def _unknown(given: _Given) -> _Problem | None:

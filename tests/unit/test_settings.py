@@ -6,7 +6,6 @@ import pytest
 from headrace.errors import ConfigurationError
 from headrace.settings import Settings, load_settings
 
-
 Flags = dict[str, dict[str, object]]
 
 
