@@ -1,0 +1,263 @@
+"""`headrace doctor`: can Headrace run here, and if not, which line installs what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from headrace.cli.terminal import print_json
+
+Status = Literal["ok", "warning", "missing", "optional"]
+
+GIB = 1024**3
+JAVA = 17
+
+JAVA_INSTALLERS = {
+    "brew": 'brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"',
+    "apt-get": "sudo apt-get install -y openjdk-17-jre-headless",
+    "dnf": "sudo dnf install -y java-17-openjdk-headless",
+    "zypper": "sudo zypper install -y java-17-openjdk-headless",
+    "pacman": "sudo pacman -S --noconfirm jre17-openjdk-headless",
+    "apk": "sudo apk add openjdk17-jre-headless",
+    "winget": "winget install EclipseAdoptium.Temurin.17.JRE",
+}
+"""Which line installs Java, by the package manager that is on PATH."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing Headrace needs: what was found and, if that is not enough, what to do."""
+
+    name: str
+    status: Status
+    found: str
+    fix: str | None = None
+
+
+def examine(environ: Mapping[str, str]) -> list[Check]:
+    """Look at everything Headrace needs to run. Imports neither PySpark nor starts it."""
+    return [
+        check_python(),
+        check_java(environ),
+        *check_packages(),
+        *check_spark_home(environ),
+        check_memory(),
+        check_cores(),
+        check_temporary_directory(environ),
+        check_extra("cloud", package="obstore", use="state and files on s3:, gs: and abfs: URLs"),
+    ]
+
+
+def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Check:
+    """Python 3.11 or newer."""
+    found = f"{'.'.join(map(str, version))} ({sys.executable})"
+    if version >= (3, 11):
+        return Check("Python", "ok", found)
+    return Check("Python", "missing", f"{found}, needs 3.11 or newer", "install Python 3.11 or newer")
+
+
+def check_java(environ: Mapping[str, str]) -> Check:
+    """Java 17 or newer, where Spark looks for it: JAVA_HOME if it is set, else PATH."""
+    name = "Java"
+    path = environ.get("PATH", "")
+    home = environ.get("JAVA_HOME")
+    if home:
+        java = shutil.which("java", path=str(Path(home) / "bin"))
+        if java is None:
+            fix = "unset JAVA_HOME" if shutil.which("java", path=path) else install_java(environ)
+            return Check(name, "missing", f"JAVA_HOME is {home}, where there is no bin/java", fix)
+    else:
+        java = shutil.which("java", path=path)
+        if java is None:
+            return Check(
+                name, "missing", "JAVA_HOME is not set and there is no java on PATH", install_java(environ)
+            )
+    version, text = java_version(java)
+    if version is None:
+        return Check(name, "missing", f"{java} does not run: {text}", install_java(environ))
+    if version < JAVA:
+        return Check(name, "missing", f"{text} ({java}), needs {JAVA} or newer", install_java(environ))
+    return Check(name, "ok", f"{text} ({java})")
+
+
+def java_version(java: str) -> tuple[int | None, str]:
+    """The major version a Java says it has, and its text; None and the reason if it does not run."""
+    try:
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=20, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, str(error)
+    output = (done.stderr + done.stdout).strip()
+    match = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', output)
+    if done.returncode != 0 or match is None:
+        return None, output.splitlines()[0] if output else f"exit code {done.returncode}"
+    return int(match.group(1)), match.group(0).removeprefix("version ").strip('"')
+
+
+def install_java(environ: Mapping[str, str]) -> str:
+    """The line that installs Java here."""
+    for manager, line in JAVA_INSTALLERS.items():
+        if shutil.which(manager, path=environ.get("PATH", "")):
+            as_root = hasattr(os, "geteuid") and os.geteuid() == 0
+            return line.removeprefix("sudo ") if as_root else line
+    return f"install a Java runtime, {JAVA} or newer, and set JAVA_HOME to its folder"
+
+
+def check_packages() -> list[Check]:
+    """The libraries a run cannot do without, in versions that fit."""
+    return [
+        check_package(
+            "PySpark", package="pyspark", wanted="pyspark>=4.3,<4.4", at_least=(4, 3), below=(4, 4)
+        ),
+        check_package("PyArrow", package="pyarrow", wanted="pyarrow>=21", at_least=(21,)),
+        check_package("pandas", package="pandas", wanted="pandas>=2.2,<3", at_least=(2, 2), below=(3,)),
+        check_package(
+            "DataFusion", package="datafusion", wanted="datafusion>=55,<56", at_least=(55,), below=(56,)
+        ),
+    ]
+
+
+def check_package(
+    name: str,
+    *,
+    package: str,
+    wanted: str,
+    at_least: tuple[int, ...],
+    below: tuple[int, ...] | None = None,
+) -> Check:
+    """One installed library, by its metadata alone."""
+    fix = f"{sys.executable} -m pip install '{wanted}'"
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, "missing", "not installed", fix)
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    if numbers < at_least or (below is not None and numbers >= below):
+        return Check(name, "missing", f"{version}, needs {wanted.removeprefix(package)}", fix)
+    return Check(name, "ok", version)
+
+
+def check_spark_home(environ: Mapping[str, str]) -> list[Check]:
+    """A SPARK_HOME in the environment replaces the Spark that is installed with PySpark."""
+    home = environ.get("SPARK_HOME")
+    if not home:
+        return []
+    return [
+        Check("SPARK_HOME", "warning", f"{home} is used in place of PySpark's own Spark", "unset SPARK_HOME")
+    ]
+
+
+def check_memory() -> Check:
+    """Memory for Spark's driver and the Python workers; a container's limit counts."""
+    total = memory()
+    if total is None:
+        return Check("Memory", "ok", "unknown")
+    found = f"{total / GIB:.1f} GiB"
+    if total < 3 * GIB:
+        fix = "set a smaller driver: HEADRACE__SPARK__MEMORY=1g"
+        return Check("Memory", "warning", f"{found}, 3 GiB or more are comfortable", fix)
+    return Check("Memory", "ok", found)
+
+
+def memory() -> int | None:
+    """Bytes of memory this process may use, if the system tells."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            total = min(total, int(Path(limit).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+def check_cores() -> Check:
+    """Cores this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Check("Cores", "ok", str(cores))
+
+
+def check_temporary_directory(environ: Mapping[str, str]) -> Check:
+    """A folder Spark can shuffle in."""
+    name = "Temporary files"
+    folder = (
+        environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or environ.get("TMPDIR") or tempfile.gettempdir()
+    )
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            file.write(b"headrace")
+    except OSError as error:
+        fix = "export TMPDIR=/a/folder/you/can/write"
+        return Check(name, "missing", f"{folder} cannot be written: {error.strerror}", fix)
+    free = shutil.disk_usage(folder).free
+    found = f"{folder}, {free / GIB:.1f} GiB free"
+    if free < GIB:
+        return Check(name, "warning", found, "free some space, or export TMPDIR=/another/folder")
+    return Check(name, "ok", found)
+
+
+def check_extra(extra: str, *, package: str, use: str) -> Check:
+    """An optional library, and what it is good for."""
+    name = f"Extra `{extra}`"
+    try:
+        return Check(name, "ok", f"{package} {importlib.metadata.version(package)}")
+    except importlib.metadata.PackageNotFoundError:
+        fix = f"{sys.executable} -m pip install 'headrace[{extra}]'"
+        return Check(name, "optional", f"not installed; for {use}", fix)
+
+
+@click.command
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a list for people.")
+def doctor(as_json: bool) -> int:
+    """Say whether Headrace can run here, and what is missing.
+
+    With each missing thing comes the line that installs it. Exits with 1 if Headrace cannot run.
+    """
+    checks = examine(os.environ)
+    able = all(check.status != "missing" for check in checks)
+    if as_json:
+        print_json({"ok": able, "checks": [asdict(check) for check in checks]})
+    else:
+        _print_checks(checks, able=able)
+    return 0 if able else 1
+
+
+def _print_checks(checks: list[Check], *, able: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    marks: dict[Status, tuple[str, str]] = {
+        "ok": ("✓", "green"),
+        "warning": ("!", "yellow"),
+        "missing": ("✗", "bold red"),
+        "optional": ("·", "dim"),
+    }
+    console = Console(highlight=False, soft_wrap=True)
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark, style = marks[check.status]
+        console.print(Text.assemble((mark, style), f" {check.name.ljust(width)}  {check.found}"))
+        if check.fix:
+            console.print(Text.assemble(" " * (width + 4), (check.fix, "cyan")))
+    console.print()
+    if able:
+        console.print("Headrace can run here.", style="green")
+    else:
+        missing = ", ".join(check.name for check in checks if check.status == "missing")
+        console.print(
+            Text(f"Headrace cannot run here yet: {missing}. The lines above fix it.", style="bold red")
+        )

@@ -1,0 +1,124 @@
+"""How the command line talks to people: errors, hints and tables."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.errors import HeadraceError, InternalError, OperatorError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Session:
+    """What the error renderer has to know about the command that ran."""
+
+    verbose: bool = False
+
+
+def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    if value:
+        ctx.ensure_object(Session).verbose = True
+    return value
+
+
+def verbose_option(function: F) -> F:
+    """Give a command the flag `--verbose`."""
+    return click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        callback=_set_verbose,
+        help="Show Spark's own log, and whole tracebacks.",
+    )(function)
+
+
+def stderr() -> Console:
+    """A console on stderr: for people, never for pipes."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_text(label: str, message: str = "", *, where: str | None = None, hint: str | None = None) -> None:
+    """Print `label: message` on stderr, the label in red, and below it where and what to do."""
+    from rich.text import Text
+
+    text = Text()
+    text.append(label, style="bold red")
+    if message:
+        text.append(f": {message}")
+    if where:
+        text.append("\n  at ", style="dim").append(where)
+    if hint:
+        text.append("\n  hint: ", style="cyan").append(hint)
+    stderr().print(text)
+
+
+def print_error(error: Exception, *, verbose: bool) -> None:
+    """Print what went wrong, where, and what to do; a bug asks to be reported."""
+    if isinstance(error, InternalError) or not isinstance(error, HeadraceError):
+        message = error.message if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
+        again = "" if verbose else "; --verbose shows where it happened"
+        print_text(
+            "error[internal]",
+            message,
+            where=getattr(error, "where", None),
+            hint=getattr(error, "hint", None) or f"this is a bug in Headrace, please report it{again}",
+        )
+    else:
+        print_text(f"error[{error.code}]", error.message, where=error.where, hint=error.hint)
+        if isinstance(error, OperatorError):
+            stderr().print(error.traceback_text.rstrip(), markup=False)
+    if log_file := getattr(error, "log_file", None):
+        stderr().print(f"  log: {log_file}", markup=False)
+    if verbose:
+        stderr().print("".join(traceback.format_exception(error)).rstrip(), markup=False, style="dim")
+
+
+def print_json(value: Any) -> None:
+    """Print one value as one line of JSON on stdout."""
+    click.echo(json.dumps(value, default=str, ensure_ascii=False))
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str | None = None,
+    right: Iterable[str] = (),
+) -> None:
+    """Print an aligned table on stdout; the columns named in `right` are numbers."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    numbers = set(right)
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in row)
+        )
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """Print names and values below each other on stdout."""
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        click.echo(f"{name.ljust(width)}  {value}")
