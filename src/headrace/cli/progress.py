@@ -1,0 +1,288 @@
+"""What a run shows while it goes on: one line about the last epoch, and a summary at the end.
+
+On a terminal the line stays at the bottom of the screen and rows scroll above it. Elsewhere a line is written
+every few seconds. Both go to stderr; stdout belongs to the rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, TextIO
+
+from headrace.durations import format_duration
+from headrace.watermarks import Watermark
+
+if TYPE_CHECKING:
+    from headrace.jobs.progress import Progress, RunResult
+
+EVERY = 5.0
+"""Seconds between two lines when there is no terminal."""
+
+REASONS = {
+    "finished": "finished: every source has come to its end",
+    "max_epochs": "stopped after the epochs that were asked for",
+    "stopped": "stopped: everything up to the last epoch is committed",
+    "immediate": "stopped at once by a source: the epoch it was in is not committed",
+}
+
+SIZES = ("B", "kB", "MB", "GB", "TB")
+
+
+def format_count(number: float) -> str:
+    """A count as `5,400`, and from a hundred thousand on as `350k`, `1.2M`, `3.4G`.
+
+    >>> format_count(5400), format_count(1_234_567)
+    ('5,400', '1.2M')
+    """
+    if abs(number) < 100_000:
+        return f"{number:,.0f}"
+    for unit in ("k", "M", "G"):
+        number /= 1000
+        if abs(number) < 999.5 or unit == "G":
+            break
+    return f"{number:.0f}{unit}" if abs(number) >= 99.95 else f"{number:.1f}{unit}"
+
+
+def format_bytes(size: float) -> str:
+    """A size as `812 B`, `3.4 MB`.
+
+    >>> format_bytes(3_400_000)
+    '3.4 MB'
+    """
+    unit = SIZES[0]
+    for unit in SIZES:
+        if size < 999.5 or unit == SIZES[-1]:
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
+
+
+def format_watermark(watermark: int | None) -> str:
+    """Event time to the second, `none yet`, or `end of data`."""
+    return "none yet" if watermark is None else str(Watermark(watermark)).partition(".")[0]
+
+
+def progress_line(progress: Progress) -> str:
+    """One line about the last epoch of a run."""
+    parts = [
+        f"epoch {progress.epoch}",
+        f"in {format_count(progress.total_in)} ({format_count(progress.rows_per_second)}/s)",
+        f"out {format_count(progress.total_out)}",
+        f"watermark {format_watermark(progress.watermark)}",
+        f"state {format_bytes(progress.state_bytes)}",
+    ]
+    if progress.late_rows:
+        parts.append(f"late {format_count(progress.late_rows)}")
+    return " · ".join(parts)
+
+
+def summary(result: RunResult, *, pipeline: str, state_dir: str | None) -> str:
+    """What a run did, and how to go on with it if its state was kept."""
+    rate = result.rows_in / result.seconds if result.seconds > 0 else 0.0
+    epochs = "no epochs"
+    if result.epochs == 1:
+        epochs = f"1 epoch ({result.last_epoch})"
+    elif result.epochs:
+        epochs = f"{result.epochs} epochs ({result.first_epoch}–{result.last_epoch})"
+    took = format_duration(timedelta(seconds=result.seconds))
+    lines = [
+        REASONS.get(result.reason, result.reason),
+        f"  {epochs} in {took}",
+        f"  {result.rows_in:,} rows in · {result.rows_out:,} rows out · {format_count(rate)} rows/s",
+        f"  watermark {format_watermark(result.watermark)} · state {format_bytes(result.state_bytes)}",
+    ]
+    if result.errors:
+        lines += _reported(result)
+    if state_dir is not None:
+        lines.append(f"  state kept in {state_dir}")
+        if result.reason != "finished":
+            again = shlex.join(["headrace", "run", pipeline, "--state-dir", state_dir])
+            lines.append(f"  go on with: {again}")
+    return "\n".join(lines)
+
+
+def _reported(result: RunResult) -> list[str]:
+    """The problems operators reported without stopping the run, the most frequent first."""
+    counts = Counter(result.errors).most_common()
+    lines = [f"  {len(result.errors)} reported on the way without stopping the run:"]
+    lines += [f"  ! {message}" + (f" ({count} times)" if count > 1 else "") for message, count in counts[:5]]
+    if len(counts) > 5:
+        lines.append(
+            f"  ! and {len(counts) - 5} other kinds" + (f", in {result.log_file}" if result.log_file else "")
+        )
+    return lines
+
+
+class Display:
+    """Where a run reports; this one shows nothing (`--quiet`, `--no-progress`).
+
+    `update` and `say` may be called from any thread, `tick` a few times a second by the main one.
+    """
+
+    def update(self, progress: Progress) -> None:
+        """An epoch has been committed."""
+
+    def say(self, message: str) -> None:
+        """What is going on between epochs."""
+
+    def tick(self) -> None:
+        """Time has passed: draw what has changed."""
+
+
+class Lines(Display):
+    """A line on stderr every few seconds, for logs and pipes."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._due = 0.0
+        self._latest: Progress | None = None
+
+    def update(self, progress: Progress) -> None:
+        """Keep the newest; the next tick that is due writes it."""
+        self._latest = progress
+
+    def say(self, message: str) -> None:
+        """Write the message at once."""
+        self._write(message)
+
+    def tick(self) -> None:
+        """Write the newest line if the last one is long enough ago."""
+        progress, now = self._latest, self._clock()
+        if progress is not None and now >= self._due:
+            self._due, self._latest = now + EVERY, None
+            self._write(progress_line(progress))
+
+    def _write(self, text: str) -> None:
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+
+class StatusLine(Display):
+    """A line at the bottom of a terminal; what others write appears above it."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.console import Console
+
+        self._stream = stream
+        self._console = Console(file=stream, force_terminal=True, highlight=False)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._text = ""
+        self._since: float | None = None
+        self._drawn = ""
+        self._at_start = True
+
+    def update(self, progress: Progress) -> None:
+        """Show the epoch from the next tick on."""
+        with self._lock:
+            self._text, self._since = progress_line(progress), None
+
+    def say(self, message: str) -> None:
+        """Show a message, and how long it has been so."""
+        with self._lock:
+            self._text, self._since = message, self._clock()
+            self._draw()
+
+    def tick(self) -> None:
+        """Draw the line again if it has changed."""
+        with self._lock:
+            if self._at_start and self._current() != self._drawn:
+                self._draw()
+
+    def write_above(self, stream: TextIO, text: str) -> int:
+        """Write to a stream of the same terminal: the line makes room and comes back below."""
+        with self._lock:
+            self._erase()
+            written = stream.write(text)
+            stream.flush()
+            if text:
+                self._at_start = text.endswith("\n")
+            if self._at_start:
+                self._draw()
+            return written
+
+    @contextmanager
+    def shown(self) -> Iterator[StatusLine]:
+        """Keep the line below everything that is written to stdout and stderr meanwhile."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._end)
+            stack.enter_context(contextlib.redirect_stderr(_Above(sys.stderr, self)))
+            if sys.stdout.isatty():
+                stack.enter_context(contextlib.redirect_stdout(_Above(sys.stdout, self)))
+            yield self
+
+    def _end(self) -> None:
+        with self._lock:
+            self._erase()
+            self._text = ""
+
+    def _current(self) -> str:
+        if self._since is None:
+            return self._text
+        seconds = int(self._clock() - self._since)
+        return f"{self._text} {seconds}s" if seconds else self._text
+
+    def _draw(self) -> None:
+        from rich.text import Text
+
+        self._erase()
+        text = Text(self._current(), style="dim", no_wrap=True, overflow="ellipsis")
+        text.truncate(max(self._console.width - 1, 1), overflow="ellipsis")
+        self._console.print(text, end="")
+        self._stream.flush()
+        self._drawn = self._current()
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._stream.write("\r\x1b[2K")
+            self._stream.flush()
+            self._drawn = ""
+
+
+class _Above(io.TextIOBase):
+    """Stands in for stdout or stderr while a status line is at the bottom of the same terminal."""
+
+    def __init__(self, stream: TextIO, line: StatusLine) -> None:
+        self._target = stream
+        self._line = line
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._target.encoding
+
+    def write(self, text: str) -> int:
+        return self._line.write_above(self._target, text)
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        self._target.flush()
+
+    def isatty(self) -> bool:
+        return self._target.isatty()
+
+    def fileno(self) -> int:
+        return self._target.fileno()
+
+
+@contextmanager
+def display(*, progress: bool, verbose: bool) -> Iterator[Display]:
+    """The display that suits where stderr goes; Spark's own log (`verbose`) and a status line do not mix."""
+    if not progress:
+        yield Display()
+    elif sys.stderr.isatty() and not verbose:
+        with StatusLine(sys.stderr).shown() as line:
+            yield line
+    else:
+        yield Lines(sys.stderr)

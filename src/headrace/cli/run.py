@@ -1,0 +1,188 @@
+"""`headrace run`: run a pipeline on Spark until it ends or is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.terminal import verbose_option
+
+if TYPE_CHECKING:
+    from headrace.cli.progress import Display
+
+T = TypeVar("T")
+
+REFRESH = 0.2
+"""Seconds between two looks at the run: for the progress line and for signals."""
+
+
+def _read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for value, (name, equals, _) in zip(values, pairs, strict=True):
+        if not equals or not name.strip():
+            raise click.BadParameter(f"`{value}` is not name=value", ctx, param)
+    return {name.strip(): text for name, _, text in pairs}
+
+
+@click.command
+@click.argument("pipeline", metavar="FILE.py[:NAME]")
+@click.option(
+    "-s", "--state-dir", metavar="DIR", help="Keep checkpoints here (a path or URL), and resume from them."
+)
+@click.option("-p", "--parallelism", type=int, metavar="N", help="Subtasks of every operator.")
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] unless set.")
+@click.option("--max-epochs", type=int, metavar="N", help="Stop after this many epochs.")
+@click.option("--epoch-rows", type=int, metavar="N", help="The most rows an epoch takes.")
+@click.option("--epoch-target", metavar="TIME", help="How long an epoch should take, such as 500ms.")
+@click.option(
+    "--from-epoch", type=click.IntRange(min=0), metavar="N", help="Resume from this checkpoint, not the last."
+)
+@click.option(
+    "--allow-drop", is_flag=True, help="Drop saved state that the changed pipeline no longer has a place for."
+)
+@click.option(
+    "--py-files",
+    multiple=True,
+    metavar="FILE",
+    help="A module, package or zip for the workers to import; repeatable, or separated by commas.",
+)
+@click.option(
+    "--conf",
+    multiple=True,
+    callback=_read_pairs,
+    metavar="NAME=VALUE",
+    help="A setting of Spark; repeatable.",
+)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings in TOML; ./headrace.toml if it is there.",
+)
+@verbose_option
+@click.option("-q", "--quiet", is_flag=True, help="Show rows and errors, nothing else.")
+@click.option("--progress/--no-progress", default=True, help="Whether to show a line about the last epoch.")
+def run(
+    pipeline: str,
+    *,
+    state_dir: str | None,
+    parallelism: int | None,
+    master: str | None,
+    max_epochs: int | None,
+    epoch_rows: int | None,
+    epoch_target: str | None,
+    from_epoch: int | None,
+    allow_drop: bool,
+    py_files: tuple[str, ...],
+    conf: dict[str, str],
+    config: Path | None,
+    verbose: bool,
+    quiet: bool,
+    progress: bool,
+) -> None:
+    """Run a pipeline on Spark until it ends or is stopped.
+
+    FILE.py is a Python file with one pipeline in it, or FILE.py:NAME for one of several.
+
+    Ctrl-C and SIGTERM finish the epoch, commit it and stop; a second Ctrl-C ends at once.
+    """
+    from headrace.settings import load_settings
+
+    flags: dict[str, dict[str, Any]] = {
+        "run": {
+            "parallelism": parallelism,
+            "max_epochs": max_epochs,
+            "epoch_rows": epoch_rows,
+            "epoch_target": epoch_target,
+        },
+        "state": {"dir": state_dir},
+        "spark": {"master": master, "conf": conf or None},
+    }
+    settings = load_settings(flags=flags, config=config)
+
+    from headrace.api import load_pipeline
+
+    from headrace.cli.progress import display, summary
+    from headrace.cli.terminal import stderr
+
+    loaded = load_pipeline(pipeline)
+    stop = threading.Event()
+    with display(progress=progress and not quiet, verbose=verbose) as shown, stop_on_signals(stop, shown):
+        shown.say("starting Spark …")
+        result = in_background(
+            lambda: loaded.run(
+                state_dir=settings.state.dir,
+                parallelism=settings.run.parallelism,
+                master=settings.spark.master,
+                max_epochs=settings.run.max_epochs,
+                epoch_rows=settings.run.epoch_rows,
+                epoch_target=settings.run.epoch_target,
+                restarts=settings.run.restarts,
+                keep_checkpoints=settings.state.keep_checkpoints,
+                from_epoch=from_epoch,
+                allow_drop=allow_drop,
+                py_files=[name for names in py_files for name in names.split(",") if name],
+                spark_conf=settings.spark.conf,
+                memory=settings.spark.memory,
+                log_dir=settings.log.dir,
+                verbose=verbose,
+                on_progress=shown.update,
+                stop=stop,
+            ),
+            tick=shown.tick,
+        )
+    if not quiet:
+        stderr().print(summary(result, pipeline=pipeline, state_dir=settings.state.dir), markup=False)
+
+
+def in_background(work: Callable[[], T], *, tick: Callable[[], None]) -> T:
+    """Do the work in another thread, so that this one, the main one, is free for signals and the display.
+
+    Spark takes SIGINT for itself when it is started in the main thread, and cancels the running epoch.
+    """
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001  raised again by the main thread
+            failures.append(error)
+
+    thread = threading.Thread(target=target, name="headrace-run", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(REFRESH)
+        tick()
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+@contextmanager
+def stop_on_signals(stop: threading.Event, shown: Display) -> Iterator[None]:
+    """SIGINT and SIGTERM ask the run to stop after this epoch; a second SIGINT ends the process at once."""
+
+    def ask(signum: int, _: FrameType | None) -> None:
+        if stop.is_set() and signum == signal.SIGINT:
+            os.write(2, b"\n")  # past every buffer and lock: whoever holds one may be what hangs
+            os._exit(130)
+        if not stop.is_set():
+            stop.set()
+            shown.say("stopping after this epoch (Ctrl-C again ends at once) …")
+
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
