@@ -1,0 +1,82 @@
+"""The `headrace` command: its subcommands, how errors look, and with which code it exits.
+
+Exit codes: 0 done · 1 failed while running · 2 the user's input has to change · 130 ended by Ctrl-C.
+Every library that takes long to import is imported inside the function that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from headrace.cli.doctor import doctor
+from headrace.cli.explain import explain
+from headrace.cli.operators import operators
+from headrace.cli.run import run
+from headrace.cli.state import state
+from headrace.cli.terminal import Session, print_error, print_text
+from headrace.errors import HeadraceError, near
+
+INTERRUPTED = 130
+
+
+class Headrace(click.Group):
+    """The root of the command line: turns what was raised into words and an exit code."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Run the command and exit."""
+        session = Session()
+        extra |= {"standalone_mode": False, "obj": session}
+        try:
+            result = super().main(args, prog_name, **extra)
+        except click.UsageError as error:
+            _print_usage_error(error)
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            print_text("error", error.format_message())
+            sys.exit(error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            print_text("interrupted")
+            sys.exit(INTERRUPTED)
+        except HeadraceError as error:
+            if error.exit_code != 0:  # 0 is a request to stop, such as a reader that has closed the pipe
+                print_error(error, verbose=session.verbose)
+            sys.exit(error.exit_code)
+        except Exception as error:  # noqa: BLE001  whatever is left is a bug, and must look like one
+            print_error(error, verbose=session.verbose)
+            sys.exit(1)
+        sys.exit(result if isinstance(result, int) else 0)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand, or fail with the near names."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            hint = near(name, self.commands) or f"the commands are {', '.join(self.commands)}"
+            ctx.fail(f"there is no command `{name}`; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _print_usage_error(error: click.UsageError) -> None:
+    command = error.ctx.command_path if error.ctx else "headrace"
+    message = error.format_message().rstrip(".")
+    print_text("error[usage]", message[:1].lower() + message[1:], hint=f"see `{command} --help`")
+
+
+@click.group(cls=Headrace, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="headrace", message="headrace %(version)s")
+def main() -> None:
+    """Run streams of Arrow operators on Spark, exactly once.
+
+    Settings come from flags, then from variables HEADRACE__SECTION__KEY, then from headrace.toml.
+    """
+
+
+for command in (run, explain, state, operators, doctor):
+    main.add_command(command)

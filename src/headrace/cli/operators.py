@@ -1,0 +1,118 @@
+"""`headrace operators`: which names a pipeline can use, and the options of each."""
+
+from __future__ import annotations
+
+import types
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+import click
+
+from headrace.cli.terminal import print_json, print_table, verbose_option
+
+if TYPE_CHECKING:
+    from headrace.options import Options
+    from headrace.registry import Registry, Role
+
+ROLES: tuple[Role, ...] = ("source", "operator", "sink")
+NAMES: dict[Any, str] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    timedelta: "duration",
+    Any: "any",
+}
+
+
+@click.command
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
+@verbose_option
+def operators(name: str | None, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+    """List sources, operators and sinks, and their options.
+
+    With NAME: the options of the one of that name.
+    """
+    from headrace.registry import registry
+
+    if name is None:
+        _list(registry, as_json=as_json)
+        return
+    roles = [role for role in ROLES if name in registry.names(role)]
+    if not roles:
+        raise _unknown(registry, name)
+    for role in roles:
+        model = registry.options(role, name)
+        options = describe(model)
+        if as_json:
+            print_json({"role": role, "name": name, "options": options})
+        elif not options:
+            click.echo(f"{role} {name} takes no options")
+        else:
+            rows = [
+                (o["name"], o["type"], o["default"] if not o["required"] else "required", o["help"])
+                for o in options
+            ]
+            print_table(("option", "type", "default", ""), rows, title=f"{role} {name}")
+
+
+def _list(registry: Registry, *, as_json: bool) -> None:
+    if as_json:
+        for role in ROLES:
+            for name in registry.names(role):
+                print_json({"role": role, "name": name})
+    else:
+        print_table(("role", "names"), [(role, "  ".join(registry.names(role))) for role in ROLES])
+        click.echo("`headrace operators NAME` shows the options of one.")
+
+
+def _unknown(registry: Registry, name: str) -> Exception:
+    from headrace.errors import ConfigurationError, near
+
+    known = sorted({known for role in ROLES for known in registry.names(role)})
+    return ConfigurationError(
+        f"nothing is called `{name}`", hint=near(name, known) or f"the names are {', '.join(known)}"
+    )
+
+
+def describe(model: type[Options]) -> list[dict[str, Any]]:
+    """The options of a schema as a person reads them: name, type, default, help."""
+    return [
+        {
+            "name": field.alias or name,
+            "type": type_name(field.annotation),
+            "required": field.is_required(),
+            "default": None
+            if field.is_required()
+            else _default(field.get_default(call_default_factory=True)),
+            "help": field.description or "",
+        }
+        for name, field in model.model_fields.items()
+    ]
+
+
+def _default(value: Any) -> Any:
+    from headrace.durations import format_duration
+
+    return format_duration(value) if isinstance(value, timedelta) else value
+
+
+def type_name(annotation: Any) -> str:
+    """A type in the words of a user: `duration`, `integer`, `a or b`.
+
+    >>> type_name(int | None)
+    'integer'
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in NAMES:
+        return NAMES[annotation]
+    if origin is Literal:
+        return " or ".join(str(value) for value in arguments)
+    if origin in {Union, types.UnionType}:
+        return " or ".join(type_name(part) for part in arguments if part is not type(None))
+    if origin in {list, tuple, set, frozenset} and arguments:
+        return f"list of {type_name(arguments[0])}"
+    if origin is not None and hasattr(annotation, "__metadata__"):
+        return type_name(arguments[0])
+    return str(getattr(annotation, "__name__", annotation))
