@@ -52,7 +52,7 @@ class Connector:
 
     def display(self) -> str:
         """The name and the options that were set, on one line."""
-        given = self.options.model_dump(mode="json", exclude_defaults=True)
+        given = self.options.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         inner = ", ".join(f"{name}={value}" for name, value in given.items())
         return f"{type(self).__name__}({inner})"
 

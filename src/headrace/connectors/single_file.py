@@ -1,0 +1,401 @@
+"""`single_file`: JSON lines in one local file, as a source and as a sink."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BeforeValidator, Field
+
+from headrace.connectors.base import (
+    TIMESTAMP_TYPE,
+    Connector,
+    TimeUnit,
+    check_column,
+    read_event_time,
+    stage,
+    unstage,
+    wall_clock,
+)
+from headrace.errors import ConfigurationError, ExternalError, HeadraceError, near
+from headrace.formats.json import BadLineError, decode_json_lines, encode_json_lines
+from headrace.formats.type_text import format_type, parse_type
+from headrace.operator import (
+    TIMESTAMP,
+    ArrowOperator,
+    CheckpointBarrier,
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    OperatorContext,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+from headrace.options import Duration
+from headrace.options import Options as DeclaredOptions
+from headrace.state.config import TableConfig, global_table_config
+
+LANE = "file"
+BATCH_ROWS = 65_536
+_BLOCK = 4 * 1024 * 1024
+_WORTH_SPLITTING = 1024 * 1024
+_SAMPLE_LINES = 1000
+_NEWLINE = 10
+
+
+def _read_schema(value: Any) -> Any:
+    if isinstance(value, pa.Schema):
+        return {field.name: format_type(field.type) for field in value}
+    if isinstance(value, Mapping):
+        for name, text in value.items():
+            try:
+                parse_type(str(text))
+            except HeadraceError as error:
+                raise ValueError(f"column `{name}`: {error.message}; {error.hint}") from error
+    return value
+
+
+class SingleFileSource(Connector, SourceOperator):
+    """Reads the JSON lines of one local file from beginning to end, each line once; then it is finished.
+
+    How much of the file there is, and the types of its columns, are decided when the pipeline starts and
+    kept in the offset with the byte and the line: a resumed pipeline goes on with the next line, every range
+    is read alike, and what is appended later is not read. The tasks of an epoch share its lines; every
+    worker must see the file under the same path. Empty lines are skipped; a line that does not fit ends
+    the run with its number, its content and, if known, its column.
+    """
+
+    class Options(DeclaredOptions):
+        """The options of the single_file source."""
+
+        path: str = Field(min_length=1, description="The file to read.")
+        columns: Annotated[dict[str, str], BeforeValidator(_read_schema)] | None = Field(
+            None,
+            alias="schema",
+            description=(
+                "Column → type, such as int64, double, string, timestamp; other columns are ignored. "
+                "Without it, types are inferred from the first 1000 lines, texts staying texts."
+            ),
+        )
+        timestamp_column: str | None = Field(
+            None, description="The column with the event time: ISO texts, or numbers in timestamp_unit."
+        )
+        timestamp_unit: TimeUnit = Field(
+            "ns", description="The unit of event times that are numbers: s, ms, us or ns."
+        )
+        wait_for_control: bool = Field(
+            default=False, description="Accepted for compatibility; it has no effect."
+        )
+        idle_timeout: Duration | None = Field(
+            None, description="After this long without rows the file no longer holds the watermark back."
+        )
+
+    options: Options
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.idle_timeout = self.options.idle_timeout
+        self._path = _absolute(self.options.path)
+
+    def validate(self) -> None:
+        """Refuse a file that cannot be read and a timestamp column that is not in the schema."""
+        _check_readable(self._path)
+        if self.options.columns is not None and self.options.timestamp_column is not None:
+            check_column(
+                self.options.timestamp_column,
+                list(self.options.columns),
+                what="single_file, option `timestamp_column`",
+            )
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """The beginning of the file; its size and its columns are fixed here."""
+        self.validate()
+        size = self._path.stat().st_size
+        columns = self.options.columns or self._infer(size)
+        return {LANE: {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}}
+
+    def _infer(self, size: int) -> dict[str, str]:
+        with self._path.open("rb") as file:
+            end, _ = _scan(file, 0, size, lines=_SAMPLE_LINES)
+            file.seek(0)
+            sample = decode_json_lines(file.read(end), where=str(self._path))
+        column = self.options.timestamp_column
+        if column is not None and sample.num_rows:
+            check_column(column, sample.schema.names, what="single_file, option `timestamp_column`")
+        return {field.name: format_type(_as_written(field.type)) for field in sample.schema}
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """`limit.rows` lines further, or the end of the file."""
+        position = start[LANE]
+        if position["byte"] >= position["size"] or limit.rows <= 0:
+            return start
+        with _open(self._path, position["size"]) as file:
+            end, lines = _scan(file, position["byte"], position["size"], lines=limit.rows)
+        time = max(position["time"], wall_clock(limit.time))
+        return {LANE: {**position, "byte": end, "line": position["line"] + lines, "time": time}}
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """Whole lines in contiguous shares; a small range is one share."""
+        first, last, line = start[LANE]["byte"], end[LANE]["byte"], start[LANE]["line"]
+        if first == last:
+            return []
+        common = {**end[LANE], "final": self.is_finished(end)}
+        shares = min(parallelism, max(1, (last - first) // _WORTH_SPLITTING))
+        splits: list[Split] = []
+        with _open(self._path, last) as file:
+            for index in range(shares):
+                target = first + (last - first) * (index + 1) // shares if index + 1 < shares else last
+                begin = splits[-1].detail["end"] if splits else first
+                if target <= begin:
+                    continue
+                stop = last if target == last else _scan(file, target - 1, last, lines=1)[0]
+                splits.append(Split(LANE, {**common, "byte": begin, "end": stop, "line": line}))
+                if stop == last:
+                    break
+                line += _count_lines(file, begin, stop)
+        return splits
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the lines of one share."""
+        detail = ctx.split.detail
+        schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
+        with _open(self._path, detail["end"]) as file:
+            for line, block in _blocks(file, detail["byte"], detail["end"], detail["line"]):
+                rows = decode_json_lines(block, schema, first_line=line, where=str(self._path))
+                if rows.num_rows:
+                    rows = self._stamp(rows, detail["time"], block, line)
+                    for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
+                        collector.collect(batch)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _stamp(self, rows: pa.Table, time: int, block: bytes, line: int) -> pa.Table:
+        source = self.options.timestamp_column or TIMESTAMP
+        field = pa.field(TIMESTAMP, TIMESTAMP_TYPE)
+        if source not in rows.schema.names:
+            times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows).view(TIMESTAMP_TYPE)
+            return rows.append_column(field, times)
+        column, unit = rows.column(source), self.options.timestamp_unit
+        try:
+            times = read_event_time(column, source, unit=unit)
+        except HeadraceError:
+            lines = [(n, text) for n, text in enumerate(block.split(b"\n"), line) if text.strip()]
+            for row, (number, text) in enumerate(lines):
+                try:
+                    read_event_time(column.slice(row, 1), source, unit=unit)
+                except HeadraceError as error:
+                    content = text.decode("utf-8", "replace").strip()
+                    raise BadLineError(
+                        f"line {number} has no event time in column `{source}`: {content}",
+                        line=number,
+                        content=content,
+                        column=source,
+                        where=str(self._path),
+                        hint=error.hint,
+                    ) from None
+            raise
+        if TIMESTAMP in rows.schema.names:
+            return rows.set_column(rows.schema.get_field_index(TIMESTAMP), field, times)
+        return rows.append_column(field, times)
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether the file has been read to the end it had when the pipeline started."""
+        return bool(offset[LANE]["byte"] >= offset[LANE]["size"])
+
+
+class SingleFileSink(Connector, ArrowOperator):
+    """Writes committed rows to one local file as JSON lines; the file holds exactly what was committed.
+
+    One subtask prepares the lines of an epoch; the driver cuts the file to its committed length and appends
+    them after the commit point, so a crash at any moment leaves nothing lost and nothing twice once the
+    pipeline has resumed. A pipeline that starts without state starts the file anew.
+    """
+
+    is_sink: ClassVar[bool] = True
+    max_parallelism = 1
+
+    class Options(DeclaredOptions):
+        """The options of the single_file sink."""
+
+        path: str = Field(min_length=1, description="The file to write, on the machine of the driver.")
+        with_timestamp: bool = Field(
+            default=False, description="Whether to write the event time column `_timestamp` too."
+        )
+        wait_for_control: bool = Field(
+            default=False, description="Accepted for compatibility; it has no effect."
+        )
+
+    options: Options
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._path = _absolute(self.options.path)
+        self._lines: list[bytes] = []
+
+    def tables(self) -> Sequence[TableConfig]:
+        """One global table: how long the file is."""
+        return [global_table_config("f", "The committed length of the file in bytes.")]
+
+    def validate(self) -> None:
+        """Refuse a path that cannot be written."""
+        _check_writable(self._path)
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Encode the rows."""
+        if not self.options.with_timestamp and TIMESTAMP in batch.schema.names:
+            batch = batch.drop_columns([TIMESTAMP])
+        ctx.metrics.add("rows", batch.num_rows)
+        self._lines.append(encode_json_lines(batch))
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage the lines of the epoch and remember how long the file will be."""
+        lines = b"".join(self._lines)
+        self._lines = []
+        table = ctx.global_table("f")
+        start: int = table.get("length", 0)
+        table.insert("length", start + len(lines))
+        ctx.insert_committing_data("f", stage(ctx, "lines.json", lines, start_length=start))
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Cut the file to where the epoch begins and append the epoch's lines, durably."""
+        for staged in data.get("f", {}).values():
+            lines, described = unstage(ctx, staged)
+            _append(self._path, described["start_length"], lines)
+
+
+def _append(path: Path, start: int, lines: bytes) -> None:
+    try:
+        new = not path.exists()
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size < start:
+                raise ConfigurationError(
+                    f"`{path}` was changed from outside: {start} bytes were committed, {size} are there",
+                    hint="put the file back, or start the pipeline anew with another state directory",
+                )
+            if size > start:
+                file.truncate(start)
+            file.seek(start)
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            directory = os.open(path.parent, os.O_RDONLY)
+            os.fsync(directory)
+            os.close(directory)
+    except OSError as error:
+        raise ExternalError(f"`{path}` cannot be written: {error.strerror}", where="single_file") from None
+
+
+def _absolute(path: str) -> Path:
+    # Workers may run in another directory than the driver.
+    return Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://"))))  # noqa: PTH100, PTH111
+
+
+def _check_readable(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"`{path}` is a directory, not a file")
+    if not path.exists():
+        raise ConfigurationError(f"there is no file `{path}`", hint=_near_files(path))
+    if not os.access(path, os.R_OK):
+        raise ConfigurationError(f"`{path}` may not be read", hint="check its permissions")
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"`{path}` is a directory, not a file")
+    if not path.parent.is_dir():
+        raise ConfigurationError(
+            f"there is no directory `{path.parent}`",
+            hint=_near_files(path.parent) or f"mkdir -p {path.parent}",
+        )
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"`{path}` is not a regular file", hint="use the `stdout` sink for pipes")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigurationError(f"`{path}` may not be written", hint="check its permissions")
+
+
+def _near_files(path: Path) -> str | None:
+    try:
+        return near(path.name, [entry.name for entry in path.parent.iterdir()])
+    except OSError:
+        return f"there is no directory `{path.parent}` either"
+
+
+def _open(path: Path, size: int) -> BinaryIO:
+    """The file, which must still have the bytes that were there when it was planned."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise ExternalError(f"`{path}` cannot be read: {error.strerror}", where="single_file") from None
+    if os.fstat(file.fileno()).st_size < size:
+        file.close()
+        raise ExternalError(
+            f"`{path}` has become shorter while it was read: {size} bytes were there",
+            hint="put the file back, or start the pipeline anew with another state directory",
+            where="single_file",
+        )
+    return file
+
+
+def _scan(file: BinaryIO, begin: int, end: int, *, lines: int) -> tuple[int, int]:
+    """Where the first `lines` lines from `begin` end, at most `end`, and how many lines that is."""
+    file.seek(begin)
+    position, found, chunk = begin, 0, b""
+    while position < end:
+        chunk = file.read(min(_BLOCK, end - position))
+        if not chunk:
+            break
+        breaks = np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == _NEWLINE)
+        if found + len(breaks) >= lines:
+            return position + int(breaks[lines - found - 1]) + 1, lines
+        found += len(breaks)
+        position += len(chunk)
+    return end, found + (not chunk.endswith(b"\n"))
+
+
+def _count_lines(file: BinaryIO, begin: int, end: int) -> int:
+    file.seek(begin)
+    left, found = end - begin, 0
+    while left > 0 and (chunk := file.read(min(_BLOCK, left))):
+        found += chunk.count(b"\n")
+        left -= len(chunk)
+    return found
+
+
+def _blocks(file: BinaryIO, begin: int, end: int, line: int) -> Iterator[tuple[int, bytes]]:
+    """Blocks of whole lines, each with the number of its first line."""
+    file.seek(begin)
+    rest, left = b"", end - begin
+    while left > 0:
+        chunk = file.read(min(_BLOCK, left))
+        if not chunk:
+            raise ExternalError("the file has become shorter while it was read", where=file.name)
+        left -= len(chunk)
+        cut = len(chunk) if left == 0 else chunk.rfind(b"\n") + 1
+        if cut == 0:
+            rest += chunk
+            continue
+        block, rest = rest + chunk[:cut], chunk[cut:]
+        yield line, block
+        line += block.count(b"\n")
+
+
+def _as_written(kind: pa.DataType) -> pa.DataType:
+    """What JSON holds: texts that look like times stay texts, and columns of nulls may become texts."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _as_written(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_as_written(kind.value_type))
+    if pa.types.is_temporal(kind) or pa.types.is_null(kind):
+        return pa.string()
+    return kind
