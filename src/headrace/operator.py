@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -161,12 +161,26 @@ class ArrowOperator(ABC):
 
     tick_interval: timedelta | None = None
     max_parallelism: int | None = None
-    is_sink: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """What the operator is called in plans, ids and messages."""
         return type(self).__name__
+
+    @property
+    def stateless(self) -> bool:
+        """Whether it may run inside the task of a source, before any shuffle."""
+        kind = type(self)
+        return not (
+            self.tables()
+            or self.tick_interval is not None
+            or self.max_parallelism is not None
+            or kind.handle_watermark is not ArrowOperator.handle_watermark
+            or kind.on_close is not ArrowOperator.on_close
+        )
+
+    def validate(self) -> None:
+        """Called on the driver before anything runs: raise a UserError for what cannot work."""
 
     def tables(self) -> Sequence[TableConfig]:
         """The state tables this operator uses."""
@@ -270,6 +284,9 @@ class SourceOperator(ABC):
     The offsets say what to read: the same range must give the same rows. `splits` cuts the range between
     two offsets into shares; `run` reads one share in one task. Splits of one lane are in the lane's order.
     """
+
+    def validate(self) -> None:
+        """Called on the driver before anything runs: raise a UserError for what cannot work."""
 
     idle_timeout: timedelta | None = None
     """After this long without new rows a lane no longer holds the watermark back."""

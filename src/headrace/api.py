@@ -1,0 +1,484 @@
+"""The Python API: compose sources, operators and sinks into a pipeline and run it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import cloudpickle
+import pyarrow as pa
+
+from headrace.errors import PlanError, UserError, near
+from headrace.jobs.progress import Progress, RunResult
+from headrace.jobs.run import parallelism_of, run_job
+from headrace.operator import ArrowOperator, Collector, OperatorContext, SourceOperator
+from headrace.operators.watermark import WatermarkGenerator
+from headrace.plan import Edge, EdgeKind, Node, Plan
+from headrace.registry import Role, registry
+from headrace.runtime.driver import Step
+from headrace.runtime.explain import explain_json, explain_mermaid, explain_text
+from headrace.runtime.stages import cut_stages
+from headrace.settings import load_settings
+
+ExplainFormat = Literal["text", "mermaid", "json"]
+
+
+class MapBatches(ArrowOperator):
+    """Applies a function to every batch: `stream.map(function)`."""
+
+    def __init__(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+        self.function = function
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", "map").replace("<lambda>", "map")
+
+    def process_batch(
+        self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Collect what the function makes of the batch."""
+        collector.collect(self.function(batch))
+
+
+@dataclass(frozen=True)
+class _Port:
+    """Where rows of a stream come from, and how they reach the next operator."""
+
+    node: str
+    kind: EdgeKind = "forward"
+    keys: tuple[str, ...] = ()
+
+
+class Stream:
+    """Rows on their way from one operator to the next."""
+
+    def __init__(self, pipeline: Pipeline, ports: tuple[_Port, ...]) -> None:
+        self._pipeline = pipeline
+        self._ports = ports
+
+    def apply(
+        self,
+        operator: str | ArrowOperator,
+        *others: Stream,
+        id: str | None = None,  # noqa: A002 - the word the whole product uses
+        **options: Any,
+    ) -> Stream:
+        """Send the rows through an operator, given as an object or by its registered name.
+
+        `others` are further inputs: the operator sees this stream as input 0, the first of the others as
+        input 1, and so on. `id` names the operator and its state; keep it when the pipeline changes.
+        """
+        return self._pipeline.apply(operator, self, *others, id=id, **options)
+
+    def map(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        *,
+        id: str | None = None,  # noqa: A002
+    ) -> Stream:
+        """Apply a function from batch to batch; a batch without rows is dropped."""
+        return self.apply(MapBatches(function), id=id)
+
+    def watermark(
+        self,
+        column: str = "_timestamp",
+        *,
+        lateness: str | timedelta = timedelta(0),
+        id: str | None = None,  # noqa: A002
+    ) -> Stream:
+        """Take event time from `column`; rows may come `lateness` behind the latest one."""
+        return self.apply("watermark", id=id, column=column, lateness=lateness)
+
+    def key_by(self, *columns: str) -> Stream:
+        """Bring rows with equal values in these columns to the same subtask of the next operator.
+
+        Without columns all rows go to one subtask.
+        """
+        return self._routed("shuffle", columns)
+
+    def broadcast(self) -> Stream:
+        """Bring every row to every subtask of the next operator."""
+        return self._routed("broadcast", ())
+
+    def _routed(self, kind: EdgeKind, keys: tuple[str, ...]) -> Stream:
+        ports = tuple(replace(port, kind=kind, keys=keys) for port in self._ports)
+        return Stream(self._pipeline, ports)
+
+    def union(self, *others: Stream) -> Stream:
+        """The rows of this stream and the others as one stream; its watermark is the minimum."""
+        for other in others:
+            self._pipeline.check_own(other)
+        return Stream(self._pipeline, self._ports + tuple(p for o in others for p in o._ports))
+
+    def sink(
+        self,
+        sink: str | ArrowOperator,
+        *,
+        id: str | None = None,  # noqa: A002
+        **options: Any,
+    ) -> Stream:
+        """Send the rows to a sink, given as an object or by its name; returns this stream."""
+        self._pipeline.add("sink", sink, (self,), id=id, options=options)
+        return self
+
+
+class Pipeline:
+    """What a user composes: sources, operators and sinks under one name.
+
+    The name is also the identity of the pipeline's state.
+    """
+
+    def __init__(self, name: str = "pipeline") -> None:
+        if not name or any(c in name for c in "/\\ \t\n"):
+            raise PlanError(
+                f"`{name}` cannot name a pipeline", hint="use letters, digits, `-`, `_` and `.`"
+            )
+        self.name = name
+        self._nodes: list[Node] = []
+        self._edges: list[Edge] = []
+
+    def source(
+        self,
+        source: str | SourceOperator,
+        *,
+        id: str | None = None,  # noqa: A002
+        **options: Any,
+    ) -> Stream:
+        """A stream of the rows of a source, given as an object or by its name and options."""
+        return self.add("source", source, (), id=id, options=options)
+
+    def apply(
+        self,
+        operator: str | ArrowOperator,
+        *inputs: Stream,
+        id: str | None = None,  # noqa: A002
+        **options: Any,
+    ) -> Stream:
+        """Send several streams through one operator, which tells them apart by their index."""
+        if not inputs:
+            raise PlanError("apply needs at least one stream", hint="stream.apply(operator)")
+        return self.add("operator", operator, inputs, id=id, options=options)
+
+    def add(
+        self,
+        role: Role,
+        what: str | ArrowOperator | SourceOperator,
+        inputs: Sequence[Stream],
+        *,
+        id: str | None,  # noqa: A002
+        options: Mapping[str, Any],
+    ) -> Stream:
+        """Add a node of any role; `source`, `apply` and `sink` are the usual ways."""
+        for stream in inputs:
+            self.check_own(stream)
+        operator, kind = _build(role, what, options)
+        node = _node(role, operator, kind, self._new_id(kind, id))
+        edges = [
+            Edge(
+                source=port.node,
+                target=node.id,
+                kind=port.kind,
+                keys=port.keys,
+                input=index,
+                index=len(self._edges) + offset,
+            )
+            for offset, (index, port) in enumerate(
+                (index, port) for index, stream in enumerate(inputs) for port in stream._ports
+            )
+        ]
+        self._nodes.append(node)
+        self._edges.extend(edges)
+        return Stream(self, (_Port(node.id),))
+
+    def check_own(self, stream: Stream) -> None:
+        """Refuse a stream of another pipeline."""
+        if not isinstance(stream, Stream):
+            raise PlanError(f"expected a stream, got {type(stream).__name__}")
+        if stream._pipeline is not self:
+            raise PlanError(
+                f"a stream of pipeline `{stream._pipeline.name}` cannot be used in `{self.name}`",
+                hint="build both parts with one Pipeline object",
+            )
+
+    def _new_id(self, kind: str, wanted: str | None) -> str:
+        taken = {node.id for node in self._nodes}
+        if wanted is not None:
+            if not wanted or any(not (c.isalnum() or c in "_-.") for c in wanted):
+                raise PlanError(
+                    f"`{wanted}` cannot be an id", hint="use letters, digits, `-`, `_` and `.`"
+                )
+            if wanted in taken:
+                raise PlanError(f"there is already an operator with the id `{wanted}`")
+            return wanted
+        base = "".join(c if c.isalnum() or c in "_-" else "_" for c in kind) or "operator"
+        number = 1
+        while f"{base}_{number}" in taken:
+            number += 1
+        return f"{base}_{number}"
+
+    def plan(self) -> Plan:
+        """The pipeline as data; raises a PlanError for one that cannot run."""
+        return Plan(name=self.name, nodes=tuple(self._nodes), edges=tuple(self._edges))
+
+    def explain(
+        self,
+        format: ExplainFormat = "text",  # noqa: A002
+        *,
+        spark: bool = False,
+        parallelism: int | None = None,
+    ) -> str:
+        """The plan with its chains, stages and state tables; `spark` adds Spark's own plan."""
+        settings = load_settings(flags={"run": {"parallelism": parallelism}})
+        stages = cut_stages(self.plan(), parallelism=parallelism_of(settings, None))
+        text = {"text": explain_text, "mermaid": explain_mermaid, "json": explain_json}[format](stages)
+        if not spark:
+            return text
+        from headrace.spark.explain import explain_spark
+
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            explain_spark(stages, settings)
+        return f"{text}\n\n{out.getvalue().rstrip()}"
+
+    def run(
+        self,
+        state_dir: str | Path | None = None,
+        *,
+        parallelism: int | None = None,
+        master: str | None = None,
+        max_epochs: int | None = None,
+        epoch_rows: int | None = None,
+        epoch_target: str | timedelta | None = None,
+        restarts: int | None = None,
+        keep_checkpoints: int | None = None,
+        compact_after: int | None = None,
+        from_epoch: int | None = None,
+        allow_drop: bool = False,
+        py_files: Sequence[str] = (),
+        spark_conf: Mapping[str, str] | None = None,
+        memory: str | None = None,
+        log_dir: str | Path | None = None,
+        config: str | Path | None = None,
+        verbose: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_step: Step | None = None,
+        stop: threading.Event | None = None,
+    ) -> RunResult:
+        """Run the pipeline on Spark and return what it did.
+
+        With a `state_dir` it continues where the last run on that directory ended, at any
+        parallelism. It ends when every source has ended, after `max_epochs`, or when `stop` is set; the
+        epoch at work is finished and committed. An active SparkSession is used; without one, a session on
+        `master` (`local[*]`) is started and kept for the next run. What is not given here comes from the
+        environment and `headrace.toml`.
+        """
+        settings = load_settings(
+            flags={
+                "run": {
+                    "parallelism": parallelism,
+                    "max_epochs": max_epochs,
+                    "epoch_rows": epoch_rows,
+                    "epoch_target": epoch_target,
+                    "restarts": restarts,
+                },
+                "state": {
+                    "dir": None if state_dir is None else str(state_dir),
+                    "keep_checkpoints": keep_checkpoints,
+                    "compact_after": compact_after,
+                },
+                "spark": {"master": master, "memory": memory, "conf": spark_conf},
+                "log": {"dir": None if log_dir is None else str(log_dir)},
+            },
+            config=None if config is None else Path(config),
+        )
+        return run_job(
+            self.plan(),
+            settings,
+            master=master,
+            from_epoch=from_epoch,
+            allow_drop=allow_drop,
+            py_files=py_files,
+            verbose=verbose,
+            on_progress=on_progress,
+            on_step=on_step,
+            stop=stop,
+        )
+
+
+def _build(
+    role: Role, what: str | ArrowOperator | SourceOperator, options: Mapping[str, Any]
+) -> tuple[ArrowOperator | SourceOperator, str]:
+    if isinstance(what, str):
+        return registry.build(role, what, options), what
+    expected = SourceOperator if role == "source" else ArrowOperator
+    if isinstance(what, type):
+        raise PlanError(
+            f"`{what.__name__}` is a class; an object is needed", hint=f"write `{what.__name__}(...)`"
+        )
+    if not isinstance(what, expected):
+        raise PlanError(
+            f"a {role} must be a name or a {expected.__name__}, got {type(what).__name__}"
+        )
+    if options:
+        raise PlanError(
+            f"options {', '.join(options)} were given with an object",
+            hint="options go with a name; give an object its options when you make it",
+        )
+    return what, what.name
+
+
+def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_id: str) -> Node:
+    tick = None
+    if isinstance(operator, ArrowOperator) and operator.tick_interval is not None:
+        tick = operator.tick_interval.total_seconds()
+        if tick <= 0:
+            raise PlanError(f"the tick_interval of `{node_id}` must be longer than nothing")
+    arrow = operator if isinstance(operator, ArrowOperator) else None
+    tables = () if arrow is None else tuple(arrow.tables())
+    names = [table.name for table in tables]
+    if len(set(names)) != len(names):
+        raise PlanError(f"operator `{node_id}` declares two tables of the same name: {names}")
+    return Node(
+        id=node_id,
+        role=role,
+        operator=kind,
+        display=operator.display(),
+        tables=tables,
+        stateless=arrow is not None and arrow.stateless,
+        max_parallelism=None if arrow is None else arrow.max_parallelism,
+        tick=tick,
+        payload=_pickle(operator, node_id),
+    )
+
+
+def _pickle(operator: object, node_id: str) -> bytes:
+    try:
+        payload: bytes = cloudpickle.dumps(operator)
+    except Exception as error:
+        culprit = ""
+        for name, value in getattr(operator, "__dict__", {}).items():
+            try:
+                cloudpickle.dumps(value)
+            except Exception:  # noqa: BLE001 - whatever pickling raises, this is the attribute
+                culprit = f": its attribute `{name}` ({type(value).__name__}) cannot be pickled"
+                break
+        raise PlanError(
+            f"operator `{node_id}` cannot be sent to the workers{culprit}",
+            hint="make connections, locks, files and models in on_start, or through ctx.resource(...)",
+        ) from error
+    return payload
+
+
+def load_pipeline(path: str) -> Pipeline:
+    """The pipeline that a Python file defines: `file.py`, or `file.py:name` if it defines several.
+
+    The name may be that of a `Pipeline` or of a function that returns one.
+    """
+    file, _, name = path.partition(":")
+    found = _pipelines(_load_module(Path(file)))
+    if name:
+        if name not in found:
+            raise UserError(
+                f"there is no pipeline called `{name}` in {file}",
+                hint=near(name, found) or f"there are {', '.join(found) or 'none'}",
+            )
+        return _called(found[name], name, file)
+    pipelines = {n: value for n, value in found.items() if isinstance(value, Pipeline)}
+    candidates = pipelines or {n: value for n, value in found.items() if n == "pipeline"}
+    if len({id(value) for value in candidates.values()}) == 1:
+        only = next(iter(candidates))
+        return _called(candidates[only], only, file)
+    if not candidates:
+        raise UserError(
+            f"{file} defines no pipeline",
+            hint="make one at the top level of the file, `pipeline = headrace.Pipeline('name')`, or write a "
+            "function `pipeline()` that returns one",
+        )
+    raise UserError(
+        f"{file} defines several pipelines: {', '.join(candidates)}",
+        hint=f"say which: {file}:{next(iter(candidates))}",
+    )
+
+
+def _called(value: Any, name: str, file: str) -> Pipeline:
+    if isinstance(value, Pipeline):
+        return value
+    try:
+        made = value()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{name}() in {file} raised {type(error).__name__}: {error}") from error
+    if not isinstance(made, Pipeline):
+        raise UserError(f"{name}() in {file} returned {type(made).__name__}, not a Pipeline")
+    return made
+
+
+def _pipelines(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in namespace.items()
+        if not name.startswith("_")
+        and (
+            isinstance(value, Pipeline)
+            or (callable(value) and not isinstance(value, type) and _is_local(value, namespace))
+        )
+    }
+
+
+def _is_local(value: Any, namespace: Mapping[str, Any]) -> bool:
+    return getattr(value, "__module__", None) == namespace.get("__name__")
+
+
+def _load_module(file: Path) -> Mapping[str, Any]:
+    if not file.is_file():
+        siblings = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        raise UserError(f"there is no file {file}", hint=near(file.name, siblings))
+    if file.suffix != ".py":
+        raise UserError(f"{file} is not a Python file", hint="`headrace run` takes a .py file")
+    directory, name = str(file.resolve().parent), file.stem
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{file} cannot be loaded as a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except UserError as error:
+        error.where = error.where or _line_in(error, file)
+        raise
+    except SyntaxError as error:
+        caret = "" if error.text is None else f"\n    {error.text.rstrip()}\n    {' ' * ((error.offset or 1) - 1)}^"
+        raise UserError(
+            f"{error.msg}{caret}", where=f"{file}, line {error.lineno}, column {error.offset}"
+        ) from error
+    except Exception as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        raise UserError(f"{file} raised {text}", where=_line_in(error, file)) from error
+    return vars(module)
+
+
+def _line_in(error: BaseException, file: Path) -> str | None:
+    """The last line of the user's file that an error came through."""
+    lines = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == file or Path(frame.filename).resolve() == file.resolve()
+    ]
+    if not lines:
+        return None
+    return f"{file}, line {lines[-1].lineno}: {lines[-1].line}"
+
+
+__all__ = ["MapBatches", "Pipeline", "Stream", "WatermarkGenerator", "load_pipeline"]

@@ -1,0 +1,1 @@
+"""Jobs: where plans meet the engine."""

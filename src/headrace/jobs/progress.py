@@ -1,0 +1,144 @@
+"""What a run tells while it goes on, and what it has done in the end."""
+
+from __future__ import annotations
+
+import time as clock
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+from headrace.runtime.driver import EpochReport
+
+Reason = Literal["finished", "max_epochs", "stopped", "immediate"]
+"""Why a run ended: the sources ended, the limit was reached, it was asked to, a source said so."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One epoch, with the totals of the run so far."""
+
+    epoch: int
+    rows_in: int
+    rows_out: int
+    total_in: int
+    total_out: int
+    rows_per_second: float
+    watermark: int | None
+    state_bytes: int
+    state_rows: int
+    bytes_written: int
+    seconds: float
+    late_rows: int
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run did. `rows` holds what the memory sinks collected, by their names."""
+
+    job_id: str
+    epochs: int
+    first_epoch: int
+    last_epoch: int
+    rows_in: int
+    rows_out: int
+    reason: Reason
+    seconds: float
+    watermark: int | None = None
+    state_bytes: int = 0
+    state_dir: str | None = None
+    log_file: str | None = None
+    rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+
+class Tally:
+    """Adds up the epochs of one run and says when a limit is reached."""
+
+    def __init__(self, job_id: str, *, first_epoch: int, max_epochs: int | None) -> None:
+        self._job_id = job_id
+        self._first = first_epoch
+        self._max_epochs = max_epochs
+        self._began = clock.monotonic()
+        self._last_report = self._began
+        self._reports = 0
+        self._in = 0
+        self._out = 0
+        self._late = 0
+        self._last: EpochReport | None = None
+        self._metrics: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._errors: list[str] = []
+
+    def add(self, report: EpochReport) -> Progress:
+        """Take the report of an epoch."""
+        now = clock.monotonic()
+        seconds, self._last_report = max(now - self._last_report, 1e-9), now
+        self._reports += 1
+        self._in += report.rows_in
+        self._out += report.rows_out
+        for node, values in report.metrics.items():
+            for name, value in values.items():
+                self._metrics[node][name] += value
+        self._late += int(sum(values.get("late_rows", 0) for values in report.metrics.values()))
+        self._errors.extend(report.errors[: max(0, 100 - len(self._errors))])
+        self._last = report
+        return Progress(
+            epoch=report.epoch,
+            rows_in=report.rows_in,
+            rows_out=report.rows_out,
+            total_in=self._in,
+            total_out=self._out,
+            rows_per_second=report.rows_in / seconds,
+            watermark=report.watermark,
+            state_bytes=report.state_bytes,
+            state_rows=report.state_rows,
+            bytes_written=report.bytes_written,
+            seconds=seconds,
+            late_rows=self._late,
+            errors=report.errors,
+        )
+
+    def reason_to_end(self) -> Reason | None:
+        """Why no other epoch should follow, if there is a reason."""
+        if self._last is None:
+            return None
+        if self._last.immediate:
+            return "immediate"
+        if self._last.finished:
+            return "finished"
+        if self._max_epochs is not None and self._reports >= self._max_epochs:
+            return "max_epochs"
+        return None
+
+    def result(
+        self,
+        reason: Reason,
+        *,
+        rows: Mapping[str, pa.Table],
+        state_dir: str | None = None,
+        log_file: str | None = None,
+    ) -> RunResult:
+        """The result of the run that ends now."""
+        last = self._last
+        epochs = self._reports - (1 if last is not None and last.immediate else 0)
+        return RunResult(
+            job_id=self._job_id,
+            epochs=epochs,
+            first_epoch=self._first,
+            last_epoch=self._first + epochs - 1,
+            rows_in=self._in,
+            rows_out=self._out,
+            reason=reason,
+            seconds=clock.monotonic() - self._began,
+            watermark=None if last is None else last.watermark,
+            state_bytes=0 if last is None else last.state_bytes,
+            state_dir=state_dir,
+            log_file=log_file,
+            rows=rows,
+            metrics={node: dict(values) for node, values in self._metrics.items()},
+            errors=tuple(self._errors),
+        )

@@ -1,0 +1,182 @@
+"""One life of a job: take up the state, run epochs on Spark, say what was done."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headrace.connectors.memory import take_collected
+from headrace.errors import HeadraceError
+from headrace.jobs.progress import Progress, Reason, RunResult, Tally
+from headrace.plan import Plan
+from headrace.runtime.chain import load_operator
+from headrace.runtime.driver import EpochDriver, EpochReport, Step
+from headrace.runtime.offsets import EpochSize
+from headrace.runtime.stages import StagePlan, cut_stages
+from headrace.settings import Settings
+from headrace.spark.session import cores_of
+from headrace.state.lock import StateLock
+from headrace.state.storage import open_storage
+
+_log = logging.getLogger("headrace")
+
+
+def run_job(
+    plan: Plan,
+    settings: Settings,
+    *,
+    master: str | None = None,
+    from_epoch: int | None = None,
+    allow_drop: bool = False,
+    py_files: Sequence[str] = (),
+    verbose: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_step: Step | None = None,
+    stop: threading.Event | None = None,
+) -> RunResult:
+    """Run a plan on Spark until its sources end, a limit is reached or `stop` is set.
+
+    Without a state directory the state lives in a temporary one for as long as the run.
+    """
+    for node in plan.nodes:
+        load_operator(node).validate()
+    temporary = None if settings.state.dir else tempfile.mkdtemp(prefix="headrace-state-")
+    state_dir = settings.state.dir or temporary or ""
+    try:
+        return _run(
+            plan,
+            settings,
+            state_dir=state_dir,
+            kept=temporary is None,
+            master=master,
+            from_epoch=from_epoch,
+            allow_drop=allow_drop,
+            py_files=py_files,
+            verbose=verbose,
+            on_progress=on_progress or (lambda _progress: None),
+            on_step=on_step,
+            stop=stop or threading.Event(),
+        )
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _run(
+    plan: Plan,
+    settings: Settings,
+    *,
+    state_dir: str,
+    kept: bool,
+    master: str | None,
+    from_epoch: int | None,
+    allow_drop: bool,
+    py_files: Sequence[str],
+    verbose: bool,
+    on_progress: Callable[[Progress], None],
+    on_step: Step | None,
+    stop: threading.Event,
+) -> RunResult:
+    storage = open_storage(state_dir)
+    storage.check_writable()
+    with StateLock(storage):
+        stages = cut_stages(plan, parallelism=parallelism_of(settings, master))
+        driver = EpochDriver(
+            stages,
+            storage,
+            keep_checkpoints=settings.state.keep_checkpoints,
+            compact_after=settings.state.compact_after,
+            step=on_step,
+        )
+        driver.open(from_epoch=from_epoch, allow_drop=allow_drop)
+        job_id = "" if driver.job is None else driver.job.job_id
+        tally = Tally(job_id, first_epoch=driver.epoch + 1, max_epochs=settings.run.max_epochs)
+        shown = state_dir if kept else None
+        if driver.checkpoint is not None and driver.checkpoint.finished:
+            return tally.result("finished", rows=take_collected(job_id), state_dir=shown)
+
+        ended: list[Reason] = []
+
+        def on_epoch(report: EpochReport) -> bool:
+            on_progress(tally.add(report))
+            reason = tally.reason_to_end()
+            if reason is not None:
+                ended.append(reason)
+            return reason is not None
+
+        log_file = _run_on_spark(
+            driver,
+            stages,
+            settings,
+            master=master,
+            py_files=py_files,
+            log_dir=settings.log.dir or (_local_log_dir(storage.local_path("")) if kept else None),
+            verbose=verbose,
+            on_epoch=on_epoch,
+            stop=stop,
+        )
+        return tally.result(
+            ended[0] if ended else "stopped",
+            rows=take_collected(job_id),
+            state_dir=shown,
+            log_file=log_file,
+        )
+
+
+def _run_on_spark(
+    driver: EpochDriver,
+    stages: StagePlan,
+    settings: Settings,
+    *,
+    master: str | None,
+    py_files: Sequence[str],
+    log_dir: str | None,
+    verbose: bool,
+    on_epoch: Callable[[EpochReport], bool],
+    stop: threading.Event,
+) -> str | None:
+    from headrace.spark.query import StreamingLoop
+    from headrace.spark.session import open_session
+    from headrace.spark.shipping import ship_code
+
+    session = open_session(
+        master=master,
+        memory=settings.spark.memory,
+        conf=settings.spark.conf,
+        log_dir=log_dir,
+        verbose=verbose,
+    )
+    ship_code(session.spark, stages.plan, py_files)
+
+    def on_retry(error: HeadraceError, attempt: int) -> None:
+        _log.warning("epoch %d, try %d failed: %s", driver.epoch + 1, attempt, error)
+
+    StreamingLoop(
+        session.spark,
+        driver,
+        size=EpochSize(
+            target=settings.run.epoch_target.total_seconds(), most=settings.run.epoch_rows
+        ),
+        restarts=settings.run.restarts,
+        log_file=session.log_file,
+        on_epoch=on_epoch,
+        on_retry=on_retry,
+        stop=stop,
+    ).run()
+    return session.log_file
+
+
+def parallelism_of(settings: Settings, master: str | None) -> int:
+    """How many subtasks an operator has: as set, or as many as the master has cores."""
+    if settings.run.parallelism is not None:
+        return settings.run.parallelism
+    return cores_of(master or settings.spark.master) or os.cpu_count() or 1
+
+
+def _local_log_dir(state_dir: str | None) -> str | None:
+    return None if state_dir is None else str(Path(state_dir) / "logs")

@@ -1,0 +1,1 @@
+"""Operators that ship with Headrace, one file each."""

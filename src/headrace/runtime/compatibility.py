@@ -1,0 +1,131 @@
+"""Whether a changed pipeline can go on with its saved state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import IncompatibleStateError
+from headrace.operator import ArrowOperator
+from headrace.plan import Node, Plan
+from headrace.runtime.chain import load_operator
+from headrace.state.config import TableConfig
+from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that keeps a pipeline from its state; dropping that state may be allowed."""
+
+    what: str
+    droppable: bool
+
+
+def check_compatible(
+    plan: Plan,
+    checkpoint: CheckpointMetadata,
+    operators: Mapping[str, OperatorCheckpointMetadata],
+    *,
+    allow_drop: bool,
+) -> None:
+    """Refuse a plan whose operators do not fit the checkpoint, naming each one and the choices."""
+    changes = [*_changed_sources(plan, checkpoint), *_changed_operators(plan, operators)]
+    if allow_drop:
+        changes = [change for change in changes if not change.droppable]
+    if not changes:
+        return
+    listed = "\n".join(f"  - {change.what}" for change in changes)
+    choices = ["undo the change", "use a new state directory"]
+    if all(change.droppable for change in changes):
+        choices.insert(1, "pass --allow-drop (allow_drop=True) to go on without that state")
+    raise IncompatibleStateError(
+        f"pipeline `{plan.name}` has changed and does not fit its state at epoch {checkpoint.epoch}:\n{listed}",
+        hint="; or ".join(choices),
+    )
+
+
+def _changed_sources(plan: Plan, checkpoint: CheckpointMetadata) -> list[Change]:
+    changes = []
+    for name in checkpoint.offsets.get("sources", {}):
+        node = plan.by_id.get(name)
+        before = checkpoint.operator_names.get(name, "source")
+        if node is None:
+            changes.append(Change(f"source `{name}` ({before}) is gone: its position would be lost", True))
+        elif node.operator != before:
+            changes.append(
+                Change(f"source `{name}` was a {before} and is now a {node.operator}", False)
+            )
+    return changes
+
+
+def _changed_operators(
+    plan: Plan, operators: Mapping[str, OperatorCheckpointMetadata]
+) -> list[Change]:
+    changes: list[Change] = []
+    for name, saved in operators.items():
+        if not saved.table_configs:
+            continue
+        node = plan.by_id.get(name)
+        if node is None:
+            if saved.files():
+                changes.append(
+                    Change(f"operator `{name}` ({saved.operator_name}) is gone: its state would be lost", True)
+                )
+        elif node.operator != saved.operator_name:
+            changes.append(
+                Change(f"operator `{name}` was {saved.operator_name} and is now {node.operator}", False)
+            )
+        elif plan.fingerprint(name) != saved.fingerprint:
+            changes.extend(_changed_tables(node, saved))
+            if plan.routing(name) != saved.routing:
+                changes.append(
+                    Change(
+                        f"the keys that rows reach `{name}` by have changed from "
+                        f"{saved.routing or 'none'} to {plan.routing(name) or 'none'}",
+                        False,
+                    )
+                )
+    return changes
+
+
+def _changed_tables(node: Node, saved: OperatorCheckpointMetadata) -> list[Change]:
+    changes: list[Change] = []
+    declared = {table.name: table for table in node.tables}
+    for name, before in saved.table_configs.items():
+        after = declared.get(name)
+        where = f"table `{name}` of operator `{node.id}`"
+        if after is None:
+            changes.append(Change(f"{where} is gone: its rows would be lost", True))
+        elif after.version < before.version:
+            changes.append(
+                Change(f"{where} was saved by version {before.version}, this is version {after.version}", False)
+            )
+        elif after.version > before.version:
+            if type(load_operator(node)).migrate_table is ArrowOperator.migrate_table:
+                changes.append(
+                    Change(
+                        f"{where} went from version {before.version} to {after.version}, "
+                        "and the operator has no `migrate_table`",
+                        False,
+                    )
+                )
+        elif (difference := _difference(before, after)) is not None:
+            changes.append(Change(f"{where}: {difference}", False))
+    return changes
+
+
+def _difference(before: TableConfig, after: TableConfig) -> str | None:
+    if before.kind != after.kind:
+        return f"was a {before.kind} table and is now a {after.kind} table"
+    if before.key != after.key:
+        return f"its key was ({', '.join(before.key)}) and is now ({', '.join(after.key)})"
+    if before.schema != after.schema:
+        old = {} if before.schema is None else {f.name: str(f.type) for f in before.schema}
+        new = {} if after.schema is None else {f.name: str(f.type) for f in after.schema}
+        parts = [f"`{c}` {old[c]} → {new[c]}" for c in old if c in new and old[c] != new[c]]
+        parts += [f"`{c}` is gone" for c in old if c not in new]
+        parts += [f"`{c}` {new[c]} is new" for c in new if c not in old]
+        return "columns changed (" + ", ".join(parts or ["nullability"]) + ")"
+    if before.generational != after.generational or before.order_by != after.order_by:
+        return "is organised differently"
+    return None

@@ -1,0 +1,491 @@
+"""The driver's half of an epoch: what tasks are told, what their reports become, and the commit.
+
+One life of a job: `open` finds the last checkpoint and finishes its commit if that was cut short; then,
+per epoch, `begin` makes the context that tasks run with, `seal` turns their reports into the next checkpoint
+and `commit` makes the sinks' output visible. Every step may be the last before a crash: each is safe to repeat.
+"""
+
+from __future__ import annotations
+
+import json
+import time as clock
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    HeadraceError,
+    IncompatibleStateError,
+    InternalError,
+)
+from headrace.operator import OperatorContext, TaskInfo
+from headrace.runtime.chain import NoTables, load_operator, staging_path, wrap_failure
+from headrace.runtime.compatibility import check_compatible
+from headrace.runtime.context import EpochContext, JobContext
+from headrace.runtime.envelope import Envelope, Kind
+from headrace.runtime.stages import StagePlan
+from headrace.runtime.task import failure_of
+from headrace.state.backend import ParquetBackend
+from headrace.state.metadata import (
+    CheckpointMetadata,
+    OperatorCheckpointMetadata,
+    SubtaskCheckpointMetadata,
+)
+from headrace.state.storage import Storage
+from headrace.watermarks import Watermark, advance
+
+IDENTITY = "pipeline.json"
+
+Step = Callable[[str, int], None]
+"""Called as (step, epoch) when the driver has come past a step of an epoch; tests crash here."""
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did."""
+
+    epoch: int
+    rows_in: int
+    rows_out: int
+    watermark: int | None
+    state_bytes: int
+    state_rows: int
+    bytes_written: int
+    seconds: float
+    finished: bool
+    immediate: bool
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+
+class EpochDriver:
+    """Owns the checkpoint of one job and moves it from epoch to epoch."""
+
+    def __init__(
+        self,
+        stages: StagePlan,
+        storage: Storage,
+        *,
+        keep_checkpoints: int = 10,
+        compact_after: int = 8,
+        now: Callable[[], float] = clock.time,
+        step: Step | None = None,
+    ) -> None:
+        self.stages = stages
+        self.storage = storage
+        self.backend = ParquetBackend(storage)
+        self._keep = keep_checkpoints
+        self._compact_after = compact_after
+        self._now = now
+        self._step = step or (lambda _name, _epoch: None)
+        self._operators = {
+            node.id: load_operator(node) for node in stages.plan.nodes if node.role != "source"
+        }
+        self.job: JobContext | None = None
+        self.checkpoint: CheckpointMetadata | None = None
+        self._restored: dict[str, OperatorCheckpointMetadata] = {}
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch that is past its commit point; 0 before the first."""
+        return 0 if self.checkpoint is None else self.checkpoint.epoch
+
+    def open(self, *, from_epoch: int | None = None, allow_drop: bool = False) -> None:
+        """Take up the job where its state directory says it is."""
+        self.storage.check_writable()
+        job_id, started = self._identify()
+        self.job = JobContext(
+            job_id=job_id,
+            state_url=self.storage.url,
+            started=started,
+            compact_after=self._compact_after,
+        )
+        latest = self.backend.latest_epoch()
+        if from_epoch is not None and from_epoch not in self.backend.epochs():
+            known = ", ".join(map(str, self.backend.epochs())) or "none"
+            raise ConfigurationError(
+                f"there is no checkpoint of epoch {from_epoch} in {self.storage.url}",
+                hint=f"the checkpoints there are: {known}",
+            )
+        epoch = from_epoch if from_epoch is not None else latest
+        if epoch is None:
+            return
+        try:
+            checkpoint = self.backend.load_checkpoint_metadata(job_id, epoch)
+            restored = {
+                name: self._load_operator(job_id, name, at)
+                for name, at in checkpoint.operators.items()
+            }
+        except CorruptStateError as error:
+            raise self.offer_last_good(error, epoch) from error
+        check_compatible(self.stages.plan, checkpoint, restored, allow_drop=allow_drop)
+        if from_epoch is not None and latest is not None and latest > from_epoch:
+            self.backend.discard_after(from_epoch)
+        self.checkpoint = checkpoint
+        self._restored = {n: m for n, m in restored.items() if n in self.stages.plan.by_id}
+        if from_epoch is not None or not self.backend.is_committed(epoch):
+            self._commit(epoch)
+
+    def _load_operator(self, job_id: str, name: str, epoch: int) -> OperatorCheckpointMetadata:
+        metadata = self.backend.load_operator_metadata(job_id, name, epoch)
+        if metadata is None:
+            raise CorruptStateError(
+                f"the metadata of operator `{name}` at epoch {epoch} is missing in {self.storage.url}"
+            )
+        return metadata
+
+    def _identify(self) -> tuple[str, float]:
+        name = self.stages.plan.name
+        identity = {
+            "pipeline": name,
+            "job_id": f"{name}-{uuid.uuid4().hex[:8]}",
+            "created": self._now(),
+            "format": 1,
+        }
+        if self.storage.create(IDENTITY, json.dumps(identity, indent=2).encode()):
+            return str(identity["job_id"]), float(str(identity["created"]))
+        try:
+            found = json.loads(self.storage.read(IDENTITY))
+            owner, job_id, created = found["pipeline"], found["job_id"], found["created"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptStateError(
+                f"{IDENTITY} in {self.storage.url} cannot be read: {error}",
+                hint="it names the pipeline this state belongs to; restore it or use a new directory",
+            ) from error
+        if owner != name:
+            raise IncompatibleStateError(
+                f"the state in {self.storage.url} belongs to the pipeline `{owner}`, not to `{name}`",
+                hint="use another state directory, or rename the pipeline if it is the same one",
+            )
+        return job_id, float(created)
+
+    def offer_last_good(self, error: CorruptStateError, epoch: int) -> CorruptStateError:
+        """The same error, with the last checkpoint before `epoch` that is whole."""
+        good = self.backend.last_good_epoch(before=epoch)
+        hint = (
+            f"the last good checkpoint is epoch {good}: resume from it with --from-epoch {good} "
+            f"(from_epoch={good})"
+            if good is not None
+            else "no earlier checkpoint is whole: restore the directory from a copy or start anew in another"
+        )
+        return CorruptStateError(error.message, hint=hint, where=error.where)
+
+    def begin(self) -> EpochContext:
+        """What the tasks of the next epoch are told."""
+        if self.job is None:
+            raise InternalError("the driver was not opened")
+        before = self.checkpoint
+        epoch = self.epoch + 1
+        marks = {} if before is None else before.watermarks
+        self._step("begin", epoch)
+        return EpochContext(
+            job=self.job,
+            epoch=epoch,
+            min_epoch=epoch if before is None else before.min_epoch,
+            time=self._now(),
+            previous_time=None if before is None else before.start_time,
+            restored=self._restored,
+            lanes={
+                node.id: _watermarks(marks.get(f"lanes/{node.id}", {}))
+                for node in self.stages.plan.nodes
+            },
+            outputs={
+                node_id: outputs
+                for chain in self.stages.chains
+                if chain.stage > 0
+                for node_id in chain.nodes
+                if (outputs := _outputs(marks.get(f"outputs/{node_id}", {}), chain.parallelism))
+            },
+            inputs={
+                name.removeprefix("inputs/"): int(values["merged"])
+                for name, values in marks.items()
+                if name.startswith("inputs/")
+            },
+        )
+
+    def seal(self, context: EpochContext, control: Iterable[Envelope]) -> EpochReport:
+        """Turn the reports of an epoch's tasks into its checkpoint: the commit point of the epoch."""
+        splits, chains = self._read_control(control)
+        epoch = context.epoch
+        self._step("tasks_done", epoch)
+        signals = splits[0]["signals"]
+        if signals["end"]["epoch"] != epoch:
+            raise InternalError(f"the sources read for epoch {signals['end']['epoch']}, this is {epoch}")
+        if any(split.get("finish") == "immediate" for split in splits.values()):
+            return self._report(context, splits, chains, finished=False, immediate=True, written=0)
+        finished = self._finished(signals, splits)
+        operators, written = self._write_operators(context, splits, chains)
+        self._step("operators_written", epoch)
+        self.checkpoint = CheckpointMetadata(
+            job_id=context.job.job_id,
+            pipeline=self.stages.plan.name,
+            epoch=epoch,
+            min_epoch=max(1, epoch - self._keep + 1),
+            parallelism=self.stages.parallelism,
+            start_time=context.time,
+            finish_time=self._now(),
+            offsets=signals["end"],
+            operators=operators,
+            watermarks=self._watermarks(context, splits, chains),
+            finished=finished,
+            rows_in=sum(split.get("rows", 0) for split in splits.values()),
+            rows_out=_rows_out(self.stages, splits, chains),
+            operator_names={node.id: node.operator for node in self.stages.plan.nodes},
+        )
+        self.backend.write_checkpoint_metadata(self.checkpoint)
+        self._step("metadata_written", epoch)
+        return self._report(context, splits, chains, finished=finished, immediate=False, written=written)
+
+    def _read_control(
+        self, control: Iterable[Envelope]
+    ) -> tuple[dict[int, dict[str, Any]], dict[tuple[int, int], dict[str, Any]]]:
+        splits: dict[int, dict[str, Any]] = {}
+        chains: dict[tuple[int, int], dict[str, Any]] = {}
+        failures: list[HeadraceError] = []
+        for envelope in control:
+            message = envelope.message()
+            if envelope.kind is Kind.ERROR:
+                failures.append(failure_of(message))
+            elif "chain" in message:
+                chains[message["chain"], message["subtask"]] = message
+            else:
+                splits[message["split"]] = message
+        if failures:
+            # A user's own failure says more than what followed from it elsewhere.
+            failure = min(failures, key=lambda error: (error.domain != "user", str(error)))
+            if isinstance(failure, CorruptStateError):
+                raise self.offer_last_good(failure, self.epoch)
+            raise failure
+        expected = {
+            (chain.index, subtask)
+            for chain in self.stages.chains
+            if chain.stage > 0
+            for subtask in range(chain.parallelism)
+        }
+        if 0 not in splits or len(splits) != splits[0]["signals"]["splits"] or set(chains) != expected:
+            raise InternalError(
+                f"an epoch came back incomplete: {len(splits)} splits and {len(chains)} of "
+                f"{len(expected)} subtasks reported"
+            )
+        return splits, chains
+
+    def _finished(self, signals: Mapping[str, Any], splits: Mapping[int, Mapping[str, Any]]) -> bool:
+        final: dict[str, bool] = {}
+        for split in splits.values():
+            if "source" in split:
+                name = split["source"]
+                final[name] = final.get(name, True) and split["finish"] == "final"
+        ended = set(signals["ended"]) | {name for name, all_final in final.items() if all_final}
+        return ended >= {node.id for node in self.stages.sources}
+
+    def _write_operators(
+        self,
+        context: EpochContext,
+        splits: Mapping[int, Mapping[str, Any]],
+        chains: Mapping[tuple[int, int], Mapping[str, Any]],
+    ) -> tuple[dict[str, int], int]:
+        subtasks: dict[str, list[SubtaskCheckpointMetadata]] = defaultdict(list)
+        for _, report in [*sorted(splits.items()), *sorted(chains.items())]:
+            for name, node in report.get("nodes", {}).items():
+                subtasks[name].append(SubtaskCheckpointMetadata.from_json(node["metadata"]))
+        operators: dict[str, int] = {}
+        written = 0
+        for name, parts in subtasks.items():
+            node = self.stages.plan.by_id[name]
+            committing = any(part.commit_data for part in parts)
+            if not node.tables and not committing:
+                continue
+            written += sum(part.bytes_written for part in parts)
+            before = self._restored.get(name)
+            if before is not None and not committing and _same_files(before.subtasks, parts):
+                operators[name] = before.epoch
+                continue
+            metadata = OperatorCheckpointMetadata(
+                job_id=context.job.job_id,
+                operator_id=name,
+                operator_name=node.operator,
+                fingerprint=self.stages.plan.fingerprint(name),
+                epoch=context.epoch,
+                parallelism=len(parts),
+                table_configs={table.name: table for table in node.tables},
+                subtasks=tuple(parts),
+                routing=self.stages.plan.routing(name),
+            )
+            self.backend.write_operator_checkpoint_metadata(metadata)
+            self._restored[name] = metadata
+            operators[name] = context.epoch
+        return operators, written
+
+    def _watermarks(
+        self,
+        context: EpochContext,
+        splits: Mapping[int, Mapping[str, Any]],
+        chains: Mapping[tuple[int, int], Mapping[str, Any]],
+    ) -> dict[str, dict[str, int | str]]:
+        marks: dict[str, dict[str, int | str]] = {}
+        lanes = {node: dict(values) for node, values in context.lanes.items() if values}
+        for split in splits.values():
+            for node, value in split.get("watermarks", {}).items():
+                moved = advance(
+                    lanes.get(node, {}).get(split["lane"]), Watermark.from_json(value)
+                )
+                if moved is not None:
+                    lanes.setdefault(node, {})[split["lane"]] = moved
+        for node, values in lanes.items():
+            marks[f"lanes/{node}"] = {lane: mark.to_json() for lane, mark in values.items()}
+        inputs: dict[str, list[int | None]] = defaultdict(list)
+        for (_, subtask), report in chains.items():
+            for node, values in report["nodes"].items():
+                inputs[node].append(values["input"])
+                if values["output"] is not None:
+                    marks.setdefault(f"outputs/{node}", {})[str(subtask)] = values["output"]
+        for node, merged in inputs.items():
+            known = [value for value in merged if value is not None]
+            if known and len(known) == len(merged):
+                marks[f"inputs/{node}"] = {"merged": min(known)}
+        return marks
+
+    def commit(self) -> None:
+        """Phase two: let every sink make its part of the sealed epoch visible. May be repeated."""
+        self._commit(self.epoch)
+        self._step("committed", self.epoch)
+        self.backend.cleanup(self._keep, self.epoch)
+
+    def _commit(self, epoch: int) -> None:
+        committed_any = False
+        for name, operator in self._operators.items():
+            metadata = self._restored.get(name)
+            if metadata is None or metadata.epoch != epoch:
+                continue
+            data: dict[str, dict[int, bytes]] = defaultdict(dict)
+            for part in metadata.subtasks:
+                for table, payload in part.commit_data.items():
+                    data[table][part.subtask] = payload
+            if not data:
+                continue
+            try:
+                operator.handle_commit(epoch, data, self._commit_context(name, epoch))
+            except HeadraceError:
+                raise
+            except Exception as error:
+                raise wrap_failure(error, name, 0, epoch) from error
+            committed_any = True
+            self._step(f"sink_committed:{name}", epoch)
+        if committed_any:
+            self.backend.mark_committed(epoch)
+
+    def _commit_context(self, name: str, epoch: int) -> OperatorContext:
+        if self.job is None:
+            raise InternalError("the driver was not opened")
+        return OperatorContext(
+            task_info=TaskInfo(
+                job_id=self.job.job_id,
+                operator_id=name,
+                operator_name=self.stages.plan.by_id[name].operator,
+                subtask=0,
+                parallelism=1,
+                key_range=(0, 2**64 - 1),
+                epoch=epoch,
+            ),
+            tables=NoTables(name),
+            time=self._now(),
+            staging=staging_path(epoch, name, 0, "commit"),
+            storage=self.storage,
+        )
+
+    def _report(
+        self,
+        context: EpochContext,
+        splits: Mapping[int, Mapping[str, Any]],
+        chains: Mapping[tuple[int, int], Mapping[str, Any]],
+        *,
+        finished: bool,
+        immediate: bool,
+        written: int,
+    ) -> EpochReport:
+        metrics: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        errors: list[str] = []
+        reports = [*splits.values(), *chains.values()]
+        for report in reports:
+            if "source" in report:
+                metrics[report["source"]]["rows_out"] += report["rows"]
+                for name, value in report["metrics"].items():
+                    metrics[report["source"]][name] += value
+                errors.extend(report["errors"])
+            for node, values in report.get("nodes", {}).items():
+                metrics[node]["rows_in"] += values["rows_in"]
+                metrics[node]["rows_out"] += values["rows_out"]
+                for name, value in values["metrics"].items():
+                    metrics[node][name] += value
+                errors.extend(values["errors"])
+        files = {
+            file.file: file for metadata in self._restored.values() for file in metadata.files()
+        }
+        marks = {} if self.checkpoint is None else self.checkpoint.watermarks
+        times = [
+            int(value)
+            for name, values in marks.items()
+            if name.startswith(("inputs/", "lanes/"))
+            for value in values.values()
+            if value != "idle"
+        ]
+        return EpochReport(
+            epoch=context.epoch,
+            rows_in=sum(split.get("rows", 0) for split in splits.values()),
+            rows_out=_rows_out(self.stages, splits, chains),
+            watermark=min(times) if times else None,
+            state_bytes=sum(file.bytes for file in files.values()),
+            state_rows=sum(file.rows for file in files.values()),
+            bytes_written=written,
+            seconds=self._now() - context.time,
+            finished=finished,
+            immediate=immediate,
+            metrics={node: dict(values) for node, values in metrics.items()},
+            errors=tuple(errors),
+        )
+
+
+def _watermarks(values: Mapping[str, int | str]) -> dict[str, Watermark]:
+    return {lane: Watermark.from_json(value) for lane, value in values.items()}
+
+
+def _outputs(values: Mapping[str, int | str], parallelism: int) -> dict[int, Watermark]:
+    """Where each subtask's output stood; after a rescale every new subtask starts at the minimum."""
+    marks = {int(subtask): Watermark.from_json(value) for subtask, value in values.items()}
+    if set(marks) == set(range(parallelism)):
+        return marks
+    times = [mark.time for mark in marks.values() if mark.time is not None]
+    return {-1: Watermark(min(times))} if times else {}
+
+
+def _rows_out(
+    stages: StagePlan,
+    splits: Mapping[int, Mapping[str, Any]],
+    chains: Mapping[tuple[int, int], Mapping[str, Any]],
+) -> int:
+    sinks = {node.id for node in stages.plan.nodes if node.role == "sink"}
+    return sum(
+        values["rows_in"]
+        for report in [*splits.values(), *chains.values()]
+        for node, values in report.get("nodes", {}).items()
+        if node in sinks
+    )
+
+
+def _same_files(
+    before: Iterable[SubtaskCheckpointMetadata], after: Iterable[SubtaskCheckpointMetadata]
+) -> bool:
+    def files(parts: Iterable[SubtaskCheckpointMetadata]) -> list[dict[str, Any]]:
+        return [
+            {name: part.tables[name] for name in sorted(part.tables) if part.tables[name]}
+            for part in parts
+        ]
+
+    old, new = list(before), list(after)
+    return not any(part.commit_data for part in old) and files(old) == files(new)
+
+

@@ -1,0 +1,306 @@
+"""The two kinds of task: reading one split of a source, and one subtask of a later stage.
+
+Both are functions to envelopes. They never raise for what a user's operator did: a failure travels to
+the driver as an error envelope, and every stage that meets one stops working for this epoch.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, InternalError
+from headrace.operator import Finish, Metrics, SourceContext, Split
+from headrace.runtime.chain import ChainRun, load_operator, wrap_failure
+from headrace.runtime.context import EpochContext, JobContext
+from headrace.runtime.envelope import (
+    CONTROL,
+    Envelope,
+    EnvelopeWriter,
+    Kind,
+    read_envelopes,
+    unseal,
+)
+from headrace.runtime.stages import Chain, StagePlan
+from headrace.watermarks import END_OF_TIME, IDLE, Watermark, advance, merge
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """One task of stage 0: a split of a source, or (split None) only the signals of the epoch.
+
+    The first task of an epoch carries `signals`: the offsets, the lanes of every source, which of them
+    are idle and which sources have ended.
+    """
+
+    index: int
+    epoch: int
+    source: str | None
+    split: Split | None
+    signals: Mapping[str, Any] | None
+
+
+class _SourceCollector:
+    """Where a source puts its rows: straight into the operators chained behind it."""
+
+    def __init__(self, run: ChainRun, source: str) -> None:
+        self.rows = 0
+        self.output: Watermark | None = None
+        self._run = run
+        self._crossings = run.stages.crossings_from(source)
+        self._next = [
+            (edge.target, edge.input, run.stages.plan.input_count(edge.target))
+            for edge in run.stages.plan.outputs(source)
+            if edge.target in run.members
+        ]
+
+    def collect(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        self.rows += batch.num_rows
+        for crossing in self._crossings:
+            self._run.writer.send(crossing, batch)
+        for target, index, total in self._next:
+            self._run.process(target, index, total, batch)
+
+    def broadcast_watermark(self, watermark: Watermark) -> None:
+        self.output = advance(self.output, watermark)
+
+
+def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[pa.RecordBatch]:
+    """Read one split through the operators chained behind its source."""
+    writer = EnvelopeWriter(task.index)
+    try:
+        report: dict[str, Any] = {"split": task.index, "signals": task.signals}
+        if task.split is not None and task.source is not None:
+            report |= _read_split(stages, job, task, writer)
+            yield from writer.drain()
+        if task.signals is not None:
+            for crossing in stages.crossings:
+                if crossing.edge.source in stages.stage0:
+                    writer.signal(crossing, Kind.SOURCE_SIGNAL, {"signals": _lanes(task.signals)})
+        writer.control(Kind.MANIFEST, report)
+    except Exception as error:  # noqa: BLE001 - the driver decides what a failure means
+        writer = failed(error, task.index, task.source or "source", task.epoch, stages.width_after(0))
+    yield from writer.drain(everything=True)
+
+
+def _lanes(signals: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: signals[name] for name in ("lanes", "idle", "ended")}
+
+
+def _read_split(
+    stages: StagePlan, job: JobContext, task: SplitTask, writer: EnvelopeWriter
+) -> dict[str, Any]:
+    source_id, split = task.source, task.split
+    if source_id is None or split is None:
+        raise InternalError("a split without a source")
+    chain = next(chain for chain in stages.at(0) if chain.nodes[0] == source_id)
+    run = ChainRun(
+        stages,
+        chain,
+        subtask=task.index,
+        job=job,
+        epoch=task.epoch,
+        writer=writer,
+        source=source_id,
+    )
+    run.start()
+    node = stages.plan.by_id[source_id]
+    source = load_operator(node)
+    ctx = SourceContext(
+        task_info=run.task_info(node, chain.parallelism), split=split, metrics=Metrics()
+    )
+    collector = _SourceCollector(run, source_id)
+    run.call(source_id, source.on_start, ctx)
+    finish = run.call(source_id, source.run, ctx, collector)
+    run.call(source_id, source.on_close, ctx, collector)
+    run.flush_source()
+    run.settle_source_watermarks()
+    outputs = {source_id: collector.output} | {n: r.output for n, r in run.nodes.items()}
+    lane = f"{source_id}/{split.lane}"
+    for node_id, output in outputs.items():
+        for crossing in stages.crossings_from(node_id):
+            writer.signal(
+                crossing,
+                Kind.SOURCE_SIGNAL,
+                {
+                    "lane": lane,
+                    "watermark": None if output is None else output.to_json(),
+                    "final": finish is Finish.FINAL,
+                },
+            )
+    return {
+        "source": source_id,
+        "lane": lane,
+        "rows": collector.rows,
+        "finish": (finish or Finish.GRACEFUL).value,
+        "watermarks": {n: o.to_json() for n, o in outputs.items() if o is not None},
+        "nodes": run.source_reports(),
+        "metrics": ctx.metrics.values,
+        "errors": ctx.errors[:20],
+    }
+
+
+def run_stage(
+    stages: StagePlan,
+    stage: int,
+    partition: int,
+    context: EpochContext,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Run one partition of a stage: its subtask of every chain there; pass on what is for later."""
+    mine: list[Envelope] = []
+    failed_before = False
+    deeper = np.array([c.index for c in stages.crossings if c.stage > stage] + [CONTROL])
+    for batch in batches:
+        kinds = batch.column(4).to_numpy(zero_copy_only=False)
+        failed_before = failed_before or bool((kinds == int(Kind.ERROR)).any())
+        passing = np.isin(batch.column(1).to_numpy(zero_copy_only=False), deeper)
+        if passing.all():
+            yield batch
+            continue
+        if passing.any():
+            yield batch.filter(pa.array(passing))
+            batch = batch.filter(pa.array(~passing))  # noqa: PLW2901
+        mine.extend(read_envelopes(batch))
+    if failed_before:
+        return
+    writer = EnvelopeWriter(partition)
+    mine.sort(key=lambda envelope: envelope.order)
+    operator_id = "stage"
+    try:
+        for chain in stages.at(stage):
+            if partition < chain.parallelism:
+                operator_id = chain.nodes[0]
+                yield from _run_chain(stages, chain, partition, context, mine, writer)
+    except Exception as error:  # noqa: BLE001 - the driver decides what a failure means
+        writer = failed(error, partition, operator_id, context.epoch, stages.width_after(stage))
+    yield from writer.drain(everything=True)
+
+
+def _run_chain(
+    stages: StagePlan,
+    chain: Chain,
+    subtask: int,
+    context: EpochContext,
+    envelopes: list[Envelope],
+    writer: EnvelopeWriter,
+) -> Iterator[pa.RecordBatch]:
+    run = ChainRun(
+        stages,
+        chain,
+        subtask=subtask,
+        job=context.job,
+        epoch=context.epoch,
+        writer=writer,
+        context=context,
+    )
+    inbound = {c.index: c for c in stages.crossings if c.chain == chain.index}
+    signals: dict[int, list[Envelope]] = {index: [] for index in inbound}
+    run.start()
+    for envelope in envelopes:
+        crossing = inbound.get(envelope.edge)
+        if crossing is None:
+            continue
+        if envelope.kind is not Kind.DATA:
+            signals[envelope.edge].append(envelope)
+            continue
+        total = stages.plan.input_count(crossing.edge.target)
+        for batch in unseal(envelope.payload):
+            run.process(crossing.edge.target, crossing.edge.input, total, batch)
+        yield from writer.drain()
+    received = {
+        index: _merge_signals(stages, context, inbound[index].edge.source, signals[index])
+        for index in inbound
+    }
+    reports = run.finish(received)
+    writer.control(
+        Kind.MANIFEST, {"chain": chain.index, "subtask": subtask, "nodes": reports}
+    )
+
+
+def _merge_signals(
+    stages: StagePlan, context: EpochContext, origin: str, signals: list[Envelope]
+) -> Watermark | None:
+    if origin in stages.stage0:
+        return merge_lanes(
+            context.lanes.get(origin, {}),
+            [signal.message() for signal in signals],
+            sources=stages.origins(origin),
+        )
+    return merge(
+        None if message is None else Watermark.from_json(message)
+        for message in (signal.message() for signal in signals)
+    )
+
+
+def merge_lanes(
+    before: Mapping[str, Watermark],
+    messages: Iterable[Mapping[str, Any]],
+    *,
+    sources: frozenset[str],
+) -> Watermark | None:
+    """The watermark behind stage 0: the minimum over the lanes of the sources that come through.
+
+    A lane stands where its last rows left it, in this epoch or an earlier one; idle lanes are ignored
+    and lanes of ended sources are past every row.
+    """
+    lanes: dict[str, Watermark | None] = {}
+    idle: set[str] = set()
+    ended: set[str] = set()
+    finals: dict[str, bool] = {}
+    moved: dict[str, Watermark | None] = {}
+    for message in messages:
+        if "signals" in message:
+            for source, names in message["signals"]["lanes"].items():
+                if source in sources:
+                    lanes |= {f"{source}/{name}": None for name in names}
+            for source, names in message["signals"]["idle"].items():
+                idle |= {f"{source}/{name}" for name in names}
+            ended |= set(message["signals"]["ended"]) & sources
+        else:
+            lane = message["lane"]
+            source = lane.partition("/")[0]
+            finals[source] = finals.get(source, True) and message["final"]
+            if message["watermark"] is not None:
+                moved[lane] = advance(moved.get(lane), Watermark.from_json(message["watermark"]))
+    ended |= {source for source, final in finals.items() if final}
+    for lane in lanes:
+        if lane.partition("/")[0] in ended:
+            lanes[lane] = END_OF_TIME
+        elif lane in idle and lane not in moved:
+            lanes[lane] = IDLE
+        else:
+            lanes[lane] = advance(before.get(lane), moved.get(lane))
+    return merge(lanes.values()) if lanes else None
+
+
+def failed(
+    error: BaseException, sender: int, operator_id: str, epoch: int, width: int
+) -> EnvelopeWriter:
+    """The whole output of a task that failed: the error, for the driver and every later task."""
+    writer = EnvelopeWriter(sender)
+    failure = wrap_failure(error, operator_id, sender, epoch)
+    message = {"error": base64.b64encode(pickle.dumps(failure)).decode(), "text": str(failure)}
+    for to in range(width):
+        writer.control(Kind.ERROR, message, to=to)
+    return writer
+
+
+def failure_of(message: Mapping[str, Any]) -> HeadraceError:
+    """The error that a task sent."""
+    try:
+        error = pickle.loads(base64.b64decode(message["error"]))  # noqa: S301 - from our own task
+    except Exception:  # noqa: BLE001 - an error class of the user's that the driver does not have
+        return InternalError(message["text"])
+    if isinstance(error, HeadraceError):
+        return error
+    return InternalError(message["text"])
+

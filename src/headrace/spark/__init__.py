@@ -1,0 +1,1 @@
+"""The exchange on Spark: the only place that imports pyspark."""

@@ -1,0 +1,246 @@
+"""Finds or starts a SparkSession, quietly."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import ConfigurationError, ExternalError
+
+SETTINGS: Mapping[str, str] = {
+    # Envelopes are few and large: adaptive planning and large row batches only cost time and memory.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    # Spark's own offset and commit logs are scratch files of one run here; the checkpoint is ours.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+}
+_LAUNCH: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.python.worker.reuse": "true",
+}
+
+_LOG4J = """\
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A SparkSession to run on, and where its log goes (None if it was there before)."""
+
+    spark: object
+    log_file: str | None
+    own: bool
+
+
+@dataclass
+class _Own:
+    """The session this process started itself."""
+
+    spark: object
+    wanted: tuple[str, str, tuple[tuple[str, str], ...]]
+    log_file: str | None
+
+
+_own: _Own | None = None
+
+
+def open_session(
+    *,
+    master: str | None,
+    memory: str,
+    conf: Mapping[str, str],
+    log_dir: str | None,
+    verbose: bool,
+) -> Session:
+    """The active SparkSession if there is one, else a new one on `master`."""
+    global _own  # noqa: PLW0603 - one JVM per process
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession() or _started_elsewhere()
+    wanted = (master or "local[*]", memory, tuple(sorted(conf.items())))
+    if _own is not None and active is not None and _own.spark is active:
+        if master is None or _own.wanted == wanted:
+            return Session(active, _own.log_file, own=True)
+        stop_session()
+        active = None
+    if active is not None:
+        running = active.sparkContext.master
+        if master is not None and master != running:
+            raise ConfigurationError(
+                f"a SparkSession on `{running}` is active, and the pipeline asks for `{master}`",
+                hint="leave `master` out to use the active session, or stop it first",
+            )
+        return Session(active, None, own=False)
+    _check_java()
+    log_file = None if verbose else _log_file(log_dir)
+    spark = _start(master or "local[*]", memory, conf, log_file)
+    _own = _Own(spark, wanted, log_file)
+    return Session(spark, log_file, own=True)
+
+
+def _started_elsewhere() -> object | None:
+    """A session of another thread: `getActiveSession` only sees this thread's."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
+        return None
+    return SparkSession.builder.getOrCreate()
+
+
+def stop_session() -> None:
+    """Stop the session this process started, if it did."""
+    global _own  # noqa: PLW0603 - one JVM per process
+    if _own is not None:
+        session, _own = _own, None
+        with _silence(session.log_file):
+            session.spark.stop()  # type: ignore[attr-defined]
+
+
+atexit.register(stop_session)
+
+
+def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | None) -> object:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    warnings.filterwarnings("ignore", module=r"pyspark\..*")
+    if master.startswith("local"):
+        # Workers must be this interpreter: PySpark otherwise takes whatever `python3` the path has.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("headrace")
+    settings = {**_LAUNCH, **SETTINGS, "spark.driver.memory": memory}
+    if master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if log_file is not None:
+        config = Path(log_file).with_suffix(".log4j2.properties")
+        config.write_text(_LOG4J.format(path=log_file))
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={config.as_uri()}"
+    extra = conf.get("spark.driver.extraJavaOptions")
+    settings |= dict(conf)
+    if extra and log_file is not None:
+        settings["spark.driver.extraJavaOptions"] = (
+            f"-Dlog4j2.configurationFile={config.as_uri()} {extra}"
+        )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        with _silence(log_file):
+            return builder.getOrCreate()
+    except PySparkException as error:
+        raise ExternalError(
+            f"Spark did not start on `{master}`: {_first_line(error)}", hint=_see(log_file)
+        ) from error
+    except Exception as error:
+        text = _first_line(error)
+        if "Could not parse Master URL" in str(error):
+            raise ConfigurationError(
+                f"`{master}` is not a Spark master",
+                hint="use local[*], local[4], spark://host:7077, yarn or k8s://…",
+            ) from error
+        raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def _see(log_file: str | None) -> str | None:
+    return None if log_file is None else f"see {log_file}; `headrace doctor` checks the installation"
+
+
+def _log_file(log_dir: str | None) -> str:
+    directory = Path(log_dir) if log_dir else Path(tempfile.mkdtemp(prefix="headrace-log-"))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"spark-{os.getpid()}.log"
+        path.touch()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the log directory {directory} cannot be written: {error.strerror}",
+            hint="choose another with --log-dir or [log] dir",
+        ) from error
+    return str(path.resolve())
+
+
+def _check_java() -> None:
+    """Spark without Java fails with a message about a gateway: say it before."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return
+    if home:
+        raise ConfigurationError(
+            f"JAVA_HOME is {home}, and there is no bin/java in it",
+            hint="point JAVA_HOME at a Java 17 or newer, or unset it; `headrace doctor` says more",
+        )
+    if shutil.which("java") is None:
+        raise ConfigurationError(
+            "Java was not found: Spark needs Java 17 or newer",
+            hint="install it (Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install "
+            "openjdk@17), or set JAVA_HOME; `headrace doctor` says more",
+        )
+
+
+@contextmanager
+def _silence(log_file: str | None) -> Iterator[None]:
+    """Send what this process and its children write on their terminal into the log file.
+
+    The JVM inherits the file descriptors it is started with, and its Python workers inherit the JVM's.
+    """
+    if log_file is None:
+        yield
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        saved = [(fd, os.dup(fd)) for fd in (1, 2)]
+    except OSError:
+        yield
+        return
+    target = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        for fd, _ in saved:
+            os.dup2(target, fd)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for fd, copy in saved:
+            os.dup2(copy, fd)
+            os.close(copy)
+        os.close(target)
+
+
+def cores_of(master: str) -> int | None:
+    """How many tasks a master URL says it runs at once, if it does."""
+    if master == "local":
+        return 1
+    if match := re.fullmatch(r"local\[(\d+|\*)(?:,\s*\d+)?\]", master):
+        return (os.cpu_count() or 1) if match[1] == "*" else int(match[1])
+    if match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master):
+        return int(match[1]) * int(match[2])
+    return None

@@ -1,0 +1,90 @@
+"""Ships the code that workers need and may not have: the user's modules, and Headrace itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from headrace.errors import ConfigurationError
+from headrace.plan import Plan
+from headrace.runtime.chain import load_operator
+
+
+def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
+    """Give the workers every module that the plan's operators come from, and `py_files`.
+
+    The modules of a script are the ones loaded from the directories that its operators' modules lie in.
+    Installed packages are not shipped: the workers' own Python has to have them.
+    """
+    context = spark.sparkContext
+    for name in py_files:
+        if not Path(name).exists():
+            raise ConfigurationError(f"--py-files: there is no file {name}")
+        context.addPyFile(str(Path(name).resolve()))
+    files = dict(_user_files(plan))
+    if not context.master.startswith("local"):
+        files |= dict(_package_files(Path(__file__).parent.parent, "headrace"))
+    if files:
+        context.addPyFile(_archive(files))
+
+
+def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
+    roots = {
+        root
+        for node in plan.nodes
+        if (module := sys.modules.get(type(load_operator(node)).__module__)) is not None
+        if (root := _root_of(module)) is not None
+    }
+    for module in list(sys.modules.values()):
+        root = _root_of(module)
+        if root in roots and root is not None and module.__name__ != "__main__":
+            file = Path(str(module.__file__))
+            if file.name == "__init__.py":
+                yield from _package_files(file.parent, str(file.parent.relative_to(root)))
+            else:
+                yield str(file.relative_to(root)), file
+
+
+def _root_of(module: ModuleType) -> Path | None:
+    """The directory on the import path that a user's module was loaded from."""
+    name = getattr(module, "__file__", None)
+    if not isinstance(name, str) or not name.endswith(".py"):
+        return None
+    file = Path(name).resolve()
+    if module.__name__ == "headrace" or module.__name__.startswith("headrace."):
+        return None
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")}
+    if any(file.is_relative_to(place) for place in installed) or "site-packages" in file.parts:
+        return None
+    depth = 0 if module.__name__ == "__main__" else module.__name__.count(".")
+    root = file.parent.parent if file.name == "__init__.py" else file.parent
+    for _ in range(depth):
+        root = root.parent
+    return root
+
+
+def _package_files(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    for file in sorted(directory.rglob("*.py")):
+        yield str(Path(prefix) / file.relative_to(directory)), file
+
+
+def _archive(files: dict[str, Path]) -> str:
+    """A zip of the files, named by its content so that a changed module is a new file to Spark."""
+    digest = hashlib.sha256()
+    contents = {name: file.read_bytes() for name, file in sorted(files.items())}
+    for name, content in contents.items():
+        digest.update(name.encode() + b"\0" + content)
+    path = Path(tempfile.gettempdir()) / f"headrace-code-{os.getpid()}-{digest.hexdigest()[:12]}.zip"
+    if not path.exists():
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in contents.items():
+                archive.writestr(name, content)
+    return str(path)

@@ -1,0 +1,150 @@
+"""Runs a pipeline in this process: the real engine over an exchange without Spark.
+
+For tests: no JVM, hundreds of crash, replay and rescale cases per minute. Everything but the exchange is what
+runs on Spark: the same planner, tasks, envelopes, state and commits.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.api import Pipeline
+from headrace.connectors.memory import take_collected
+from headrace.errors import InternalError
+from headrace.jobs.progress import Progress, RunResult, Tally
+from headrace.runtime.context import EpochContext
+from headrace.runtime.driver import EpochDriver, Step
+from headrace.runtime.envelope import Envelope, read_envelopes
+from headrace.runtime.offsets import EpochSize, OffsetPlanner
+from headrace.runtime.stages import StagePlan, cut_stages
+from headrace.runtime.task import SplitTask, run_split, run_stage
+from headrace.state.storage import open_storage
+
+
+class CrashError(BaseException):
+    """Raised by a test in the place of a crash; nothing in the engine may catch it."""
+
+
+class ManualClock:
+    """A clock that moves only when a test moves it."""
+
+    def __init__(self, time: float = 1_700_000_000.0) -> None:
+        self.time = time
+
+    def __call__(self) -> float:
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.time += seconds
+
+
+def run_in_process(
+    pipeline: Pipeline,
+    state_dir: str | Path,
+    *,
+    parallelism: int = 2,
+    max_epochs: int | None = None,
+    epoch_rows: int | None = None,
+    keep_checkpoints: int = 10,
+    compact_after: int = 8,
+    from_epoch: int | None = None,
+    allow_drop: bool = False,
+    clock: Callable[[], float] | None = None,
+    seed: int = 0,
+    on_step: Step | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    idle_epochs: int = 1000,
+) -> RunResult:
+    """Run a pipeline until its sources end or `max_epochs` is reached.
+
+    `seed` shuffles the order in which tasks run and envelopes arrive. `on_step(name, epoch)` is called at each
+    step of an epoch and may raise `CrashError`. A source that has nothing new is asked `idle_epochs` times.
+    """
+    now = clock or ManualClock()
+    stages = cut_stages(pipeline.plan(), parallelism=parallelism)
+    storage = open_storage(str(state_dir))
+    driver = EpochDriver(
+        stages,
+        storage,
+        keep_checkpoints=keep_checkpoints,
+        compact_after=compact_after,
+        now=now,
+        step=on_step,
+    )
+    driver.open(from_epoch=from_epoch, allow_drop=allow_drop)
+    if driver.job is None:
+        raise InternalError("the driver was not opened")
+    job_id = driver.job.job_id
+    tally = Tally(job_id, first_epoch=driver.epoch + 1, max_epochs=max_epochs)
+    if driver.checkpoint is not None and driver.checkpoint.finished:
+        return tally.result("finished", rows=take_collected(job_id), state_dir=str(state_dir))
+    planner = OffsetPlanner(
+        stages,
+        size=EpochSize(target=0.5, most=epoch_rows),
+        restored=None if driver.checkpoint is None else driver.checkpoint.offsets,
+        epoch=driver.epoch,
+        now=now,
+    )
+    shuffle = random.Random(seed)  # noqa: S311 - a test's own order
+    start, idle = planner.initial(), 0
+    while True:
+        end = planner.latest(start)
+        if end == start:
+            idle += 1
+            if isinstance(now, ManualClock):
+                now.advance(0.01)
+            if idle > idle_epochs:
+                return tally.result("stopped", rows=take_collected(job_id), state_dir=str(state_dir))
+            continue
+        idle = 0
+        context = driver.begin()
+        control = _run_epoch(stages, context, planner.tasks(start, end), shuffle)
+        report = driver.seal(context, control)
+        if not report.immediate:
+            driver.commit()
+        progress = tally.add(report)
+        if on_progress is not None:
+            on_progress(progress)
+        reason = tally.reason_to_end()
+        if reason is not None:
+            return tally.result(reason, rows=take_collected(job_id), state_dir=str(state_dir))
+        start = end
+
+
+def _run_epoch(
+    stages: StagePlan, context: EpochContext, tasks: list[SplitTask], shuffle: random.Random
+) -> list[Envelope]:
+    stages = pickle.loads(pickle.dumps(stages))  # noqa: S301 - what a worker would get
+    context = pickle.loads(pickle.dumps(context))  # noqa: S301
+    shuffle.shuffle(tasks)
+    batches = [b for task in tasks for b in run_split(stages, context.job, task)]
+    for stage in range(1, stages.depth + 1):
+        partitions = _exchange(batches, stages.width(stage), shuffle)
+        order = list(range(len(partitions)))
+        shuffle.shuffle(order)
+        batches = [
+            batch
+            for partition in order
+            for batch in run_stage(stages, stage, partition, context, partitions[partition])
+        ]
+    return [envelope for batch in batches for envelope in read_envelopes(batch)]
+
+
+def _exchange(
+    batches: list[pa.RecordBatch], width: int, shuffle: random.Random
+) -> list[list[pa.RecordBatch]]:
+    """What `repartitionById` does: every envelope to the partition its `to` names."""
+    partitions: list[list[pa.RecordBatch]] = [[] for _ in range(width)]
+    for batch in batches:
+        targets = batch.column(0).to_pylist()
+        for row in range(batch.num_rows):
+            partitions[targets[row]].append(batch.slice(row, 1))
+    for partition in partitions:
+        shuffle.shuffle(partition)
+    return partitions
