@@ -95,6 +95,9 @@ def run(
 
     Ctrl-C and SIGTERM finish the epoch, commit it and stop; a second Ctrl-C ends at once.
     """
+    from headrace.api import load_pipeline
+    from headrace.cli.progress import display, summary
+    from headrace.cli.terminal import stderr
     from headrace.settings import load_settings
 
     flags: dict[str, dict[str, Any]] = {
@@ -107,33 +110,21 @@ def run(
         "state": {"dir": state_dir},
         "spark": {"master": master, "conf": conf or None},
     }
-    settings = load_settings(flags=flags, config=config)
-
-    from headrace.api import load_pipeline
-
-    from headrace.cli.progress import display, summary
-    from headrace.cli.terminal import stderr
-
+    settings = load_settings(flags=flags, config=config)  # before anything of the user's runs
     loaded = load_pipeline(pipeline)
     stop = threading.Event()
     with display(progress=progress and not quiet, verbose=verbose) as shown, stop_on_signals(stop, shown):
         shown.say("starting Spark …")
         result = in_background(
             lambda: loaded.run(
-                state_dir=settings.state.dir,
-                parallelism=settings.run.parallelism,
-                master=settings.spark.master,
-                max_epochs=settings.run.max_epochs,
-                epoch_rows=settings.run.epoch_rows,
-                epoch_target=settings.run.epoch_target,
-                restarts=settings.run.restarts,
-                keep_checkpoints=settings.state.keep_checkpoints,
+                **flags["run"],
+                state_dir=state_dir,
+                master=master,
+                spark_conf=conf or None,
+                config=config,
                 from_epoch=from_epoch,
                 allow_drop=allow_drop,
                 py_files=[name for names in py_files for name in names.split(",") if name],
-                spark_conf=settings.spark.conf,
-                memory=settings.spark.memory,
-                log_dir=settings.log.dir,
                 verbose=verbose,
                 on_progress=shown.update,
                 stop=stop,
