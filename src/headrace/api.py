@@ -42,9 +42,7 @@ class MapBatches(ArrowOperator):
     def name(self) -> str:
         return getattr(self.function, "__name__", "map").replace("<lambda>", "map")
 
-    def process_batch(
-        self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector
-    ) -> None:
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Collect what the function makes of the batch."""
         collector.collect(self.function(batch))
 
@@ -62,8 +60,8 @@ class Stream:
     """Rows on their way from one operator to the next."""
 
     def __init__(self, pipeline: Pipeline, ports: tuple[_Port, ...]) -> None:
-        self._pipeline = pipeline
-        self._ports = ports
+        self.pipeline = pipeline
+        self.ports = ports
 
     def apply(
         self,
@@ -77,7 +75,7 @@ class Stream:
         `others` are further inputs: the operator sees this stream as input 0, the first of the others as
         input 1, and so on. `id` names the operator and its state; keep it when the pipeline changes.
         """
-        return self._pipeline.apply(operator, self, *others, id=id, **options)
+        return self.pipeline.apply(operator, self, *others, id=id, **options)
 
     def map(
         self,
@@ -110,14 +108,14 @@ class Stream:
         return self._routed("broadcast", ())
 
     def _routed(self, kind: EdgeKind, keys: tuple[str, ...]) -> Stream:
-        ports = tuple(replace(port, kind=kind, keys=keys) for port in self._ports)
-        return Stream(self._pipeline, ports)
+        ports = tuple(replace(port, kind=kind, keys=keys) for port in self.ports)
+        return Stream(self.pipeline, ports)
 
     def union(self, *others: Stream) -> Stream:
         """The rows of this stream and the others as one stream; its watermark is the minimum."""
         for other in others:
-            self._pipeline.check_own(other)
-        return Stream(self._pipeline, self._ports + tuple(p for o in others for p in o._ports))
+            self.pipeline.check_own(other)
+        return Stream(self.pipeline, self.ports + tuple(p for o in others for p in o.ports))
 
     def sink(
         self,
@@ -127,7 +125,7 @@ class Stream:
         **options: Any,
     ) -> Stream:
         """Send the rows to a sink, given as an object or by its name; returns this stream."""
-        self._pipeline.add("sink", sink, (self,), id=id, options=options)
+        self.pipeline.add("sink", sink, (self,), id=id, options=options)
         return self
 
 
@@ -139,9 +137,7 @@ class Pipeline:
 
     def __init__(self, name: str = "pipeline") -> None:
         if not name or any(c in name for c in "/\\ \t\n"):
-            raise PlanError(
-                f"`{name}` cannot name a pipeline", hint="use letters, digits, `-`, `_` and `.`"
-            )
+            raise PlanError(f"`{name}` cannot name a pipeline", hint="use letters, digits, `-`, `_` and `.`")
         self.name = name
         self._nodes: list[Node] = []
         self._edges: list[Edge] = []
@@ -192,7 +188,7 @@ class Pipeline:
                 index=len(self._edges) + offset,
             )
             for offset, (index, port) in enumerate(
-                (index, port) for index, stream in enumerate(inputs) for port in stream._ports
+                (index, port) for index, stream in enumerate(inputs) for port in stream.ports
             )
         ]
         self._nodes.append(node)
@@ -203,9 +199,9 @@ class Pipeline:
         """Refuse a stream of another pipeline."""
         if not isinstance(stream, Stream):
             raise PlanError(f"expected a stream, got {type(stream).__name__}")
-        if stream._pipeline is not self:
+        if stream.pipeline is not self:
             raise PlanError(
-                f"a stream of pipeline `{stream._pipeline.name}` cannot be used in `{self.name}`",
+                f"a stream of pipeline `{stream.pipeline.name}` cannot be used in `{self.name}`",
                 hint="build both parts with one Pipeline object",
             )
 
@@ -213,9 +209,7 @@ class Pipeline:
         taken = {node.id for node in self._nodes}
         if wanted is not None:
             if not wanted or any(not (c.isalnum() or c in "_-.") for c in wanted):
-                raise PlanError(
-                    f"`{wanted}` cannot be an id", hint="use letters, digits, `-`, `_` and `.`"
-                )
+                raise PlanError(f"`{wanted}` cannot be an id", hint="use letters, digits, `-`, `_` and `.`")
             if wanted in taken:
                 raise PlanError(f"there is already an operator with the id `{wanted}`")
             return wanted
@@ -325,9 +319,7 @@ def _build(
             f"`{what.__name__}` is a class; an object is needed", hint=f"write `{what.__name__}(...)`"
         )
     if not isinstance(what, expected):
-        raise PlanError(
-            f"a {role} must be a name or a {expected.__name__}, got {type(what).__name__}"
-        )
+        raise PlanError(f"a {role} must be a name or a {expected.__name__}, got {type(what).__name__}")
     if options:
         raise PlanError(
             f"options {', '.join(options)} were given with an object",
@@ -459,7 +451,11 @@ def _load_module(file: Path) -> Mapping[str, Any]:
         error.where = error.where or _line_in(error, file)
         raise
     except SyntaxError as error:
-        caret = "" if error.text is None else f"\n    {error.text.rstrip()}\n    {' ' * ((error.offset or 1) - 1)}^"
+        caret = (
+            ""
+            if error.text is None
+            else f"\n    {error.text.rstrip()}\n    {' ' * ((error.offset or 1) - 1)}^"
+        )
         raise UserError(
             f"{error.msg}{caret}", where=f"{file}, line {error.lineno}, column {error.offset}"
         ) from error

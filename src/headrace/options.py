@@ -34,10 +34,10 @@ Duration = Annotated[
 ]
 """An option that takes `10s`, `1h 30m`, a number of seconds or a timedelta."""
 
-O = TypeVar("O", bound=Options)
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
-def parse_options(model: type[O], values: Mapping[str, Any], *, what: str) -> O:
+def parse_options(model: type[AnyOptions], values: Mapping[str, Any], *, what: str) -> AnyOptions:
     """Validate `values` against `model`; every problem is named in one ConfigurationError."""
     try:
         return model.model_validate(dict(values))

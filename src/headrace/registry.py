@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from headrace.errors import ConfigurationError, near
 from headrace.operator import ArrowOperator, SourceOperator
@@ -36,15 +36,6 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
 }
 
 
-@runtime_checkable
-class Constructor(Protocol):
-    """A class that can be built from options: it says which, and takes them whole."""
-
-    Options: type[Options]
-
-    def __call__(self, options: Options) -> ArrowOperator | SourceOperator: ...
-
-
 class Registry:
     """Maps names to constructors; lookups fail with the near names."""
 
@@ -56,7 +47,7 @@ class Registry:
         if not isinstance(getattr(constructor, "Options", None), type):
             raise ConfigurationError(
                 f"`{getattr(constructor, '__name__', constructor)}` cannot be registered as `{name}`",
-                hint="give the class an inner `class Options(headrace.Options)` and an __init__ that takes it",
+                hint="the class needs an inner `class Options(headrace.Options)` and an __init__ that takes it",
             )
         if name in BUILT_IN[role] or self._registered.get((role, name), constructor) is not constructor:
             raise ConfigurationError(f"there is already a {role} called `{name}`")
@@ -73,9 +64,7 @@ class Registry:
         options: type[Options] = self._find(role, name).Options
         return options
 
-    def build(
-        self, role: Role, name: str, config: Mapping[str, Any]
-    ) -> ArrowOperator | SourceOperator:
+    def build(self, role: Role, name: str, config: Mapping[str, Any]) -> ArrowOperator | SourceOperator:
         """Build what `name` stands for from its validated configuration."""
         constructor = self._find(role, name)
         options = parse_options(constructor.Options, config, what=f"{role} `{name}`")

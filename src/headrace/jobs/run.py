@@ -159,9 +159,7 @@ def _run_on_spark(
     StreamingLoop(
         session.spark,
         driver,
-        size=EpochSize(
-            target=settings.run.epoch_target.total_seconds(), most=settings.run.epoch_rows
-        ),
+        size=EpochSize(target=settings.run.epoch_target.total_seconds(), most=settings.run.epoch_rows),
         restarts=settings.run.restarts,
         log_file=session.log_file,
         on_epoch=on_epoch,

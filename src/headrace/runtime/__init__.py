@@ -1,1 +1,1 @@
-"""The engine without Spark: stages as functions from envelopes to envelopes, and the driver's half of an epoch."""
+"""The engine without Spark: tasks from envelopes to envelopes, and the driver's half of an epoch."""

@@ -229,9 +229,7 @@ class ChainRun:
                     subtask=self.subtask,
                     epoch=self._epoch,
                     watermark=None,
-                    commit_data=run.ctx.tables.commit_data
-                    if isinstance(run.ctx.tables, NoTables)
-                    else {},
+                    commit_data=run.ctx.tables.commit_data if isinstance(run.ctx.tables, NoTables) else {},
                 )
             )
             for node_id, run in self.nodes.items()
@@ -279,9 +277,7 @@ class ChainRun:
             reports[node_id] = run.report(metadata)
         return reports
 
-    def _handle_watermark(
-        self, run: _NodeRun, received: Mapping[int, Watermark | None]
-    ) -> bool:
+    def _handle_watermark(self, run: _NodeRun, received: Mapping[int, Watermark | None]) -> bool:
         node_id = run.node.id
         edges = self.stages.plan.inputs(node_id)
         crossings = {crossing.edge: crossing.index for crossing in self.stages.crossings}
@@ -334,9 +330,7 @@ def wrap_failure(error: BaseException, node_id: str, subtask: int, epoch: int) -
     """The failure of a user's operator, with the user's part of the traceback."""
     if isinstance(error, HeadraceError):
         return error
-    text = "".join(
-        traceback.format_exception(type(error), error, _user_frames(error.__traceback__))
-    )
+    text = "".join(traceback.format_exception(type(error), error, _user_frames(error.__traceback__)))
     if isinstance(error, ConnectionError | TimeoutError):
         return ExternalError(
             f"{type(error).__name__}: {error}",

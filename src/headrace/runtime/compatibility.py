@@ -39,7 +39,7 @@ def check_compatible(
     if all(change.droppable for change in changes):
         choices.insert(1, "pass --allow-drop (allow_drop=True) to go on without that state")
     raise IncompatibleStateError(
-        f"pipeline `{plan.name}` has changed and does not fit its state at epoch {checkpoint.epoch}:\n{listed}",
+        f"pipeline `{plan.name}` does not fit its state of epoch {checkpoint.epoch} any more:\n{listed}",
         hint="; or ".join(choices),
     )
 
@@ -52,15 +52,11 @@ def _changed_sources(plan: Plan, checkpoint: CheckpointMetadata) -> list[Change]
         if node is None:
             changes.append(Change(f"source `{name}` ({before}) is gone: its position would be lost", True))
         elif node.operator != before:
-            changes.append(
-                Change(f"source `{name}` was a {before} and is now a {node.operator}", False)
-            )
+            changes.append(Change(f"source `{name}` was a {before} and is now a {node.operator}", False))
     return changes
 
 
-def _changed_operators(
-    plan: Plan, operators: Mapping[str, OperatorCheckpointMetadata]
-) -> list[Change]:
+def _changed_operators(plan: Plan, operators: Mapping[str, OperatorCheckpointMetadata]) -> list[Change]:
     changes: list[Change] = []
     for name, saved in operators.items():
         if not saved.table_configs:
@@ -69,7 +65,9 @@ def _changed_operators(
         if node is None:
             if saved.files():
                 changes.append(
-                    Change(f"operator `{name}` ({saved.operator_name}) is gone: its state would be lost", True)
+                    Change(
+                        f"operator `{name}` ({saved.operator_name}) is gone: its state would be lost", True
+                    )
                 )
         elif node.operator != saved.operator_name:
             changes.append(
@@ -98,7 +96,9 @@ def _changed_tables(node: Node, saved: OperatorCheckpointMetadata) -> list[Chang
             changes.append(Change(f"{where} is gone: its rows would be lost", True))
         elif after.version < before.version:
             changes.append(
-                Change(f"{where} was saved by version {before.version}, this is version {after.version}", False)
+                Change(
+                    f"{where} was saved by version {before.version}, this is version {after.version}", False
+                )
             )
         elif after.version > before.version:
             if type(load_operator(node)).migrate_table is ArrowOperator.migrate_table:

@@ -2,7 +2,7 @@
 
 One life of a job: `open` finds the last checkpoint and finishes its commit if that was cut short; then,
 per epoch, `begin` makes the context that tasks run with, `seal` turns their reports into the next checkpoint
-and `commit` makes the sinks' output visible. Every step may be the last before a crash: each is safe to repeat.
+and `commit` makes the sinks' output visible. Any step may be the last before a crash: all can be repeated.
 """
 
 from __future__ import annotations
@@ -117,8 +117,7 @@ class EpochDriver:
         try:
             checkpoint = self.backend.load_checkpoint_metadata(job_id, epoch)
             restored = {
-                name: self._load_operator(job_id, name, at)
-                for name, at in checkpoint.operators.items()
+                name: self._load_operator(job_id, name, at) for name, at in checkpoint.operators.items()
             }
         except CorruptStateError as error:
             raise self.offer_last_good(error, epoch) from error
@@ -190,8 +189,7 @@ class EpochDriver:
             previous_time=None if before is None else before.start_time,
             restored=self._restored,
             lanes={
-                node.id: _watermarks(marks.get(f"lanes/{node.id}", {}))
-                for node in self.stages.plan.nodes
+                node.id: _watermarks(marks.get(f"lanes/{node.id}", {})) for node in self.stages.plan.nodes
             },
             outputs={
                 node_id: outputs
@@ -330,9 +328,7 @@ class EpochDriver:
         lanes = {node: dict(values) for node, values in context.lanes.items() if values}
         for split in splits.values():
             for node, value in split.get("watermarks", {}).items():
-                moved = advance(
-                    lanes.get(node, {}).get(split["lane"]), Watermark.from_json(value)
-                )
+                moved = advance(lanes.get(node, {}).get(split["lane"]), Watermark.from_json(value))
                 if moved is not None:
                     lanes.setdefault(node, {})[split["lane"]] = moved
         for node, values in lanes.items():
@@ -422,9 +418,7 @@ class EpochDriver:
                 for name, value in values["metrics"].items():
                     metrics[node][name] += value
                 errors.extend(values["errors"])
-        files = {
-            file.file: file for metadata in self._restored.values() for file in metadata.files()
-        }
+        files = {file.file: file for metadata in self._restored.values() for file in metadata.files()}
         marks = {} if self.checkpoint is None else self.checkpoint.watermarks
         times = [
             int(value)
@@ -481,11 +475,8 @@ def _same_files(
 ) -> bool:
     def files(parts: Iterable[SubtaskCheckpointMetadata]) -> list[dict[str, Any]]:
         return [
-            {name: part.tables[name] for name in sorted(part.tables) if part.tables[name]}
-            for part in parts
+            {name: part.tables[name] for name in sorted(part.tables) if part.tables[name]} for part in parts
         ]
 
     old, new = list(before), list(after)
     return not any(part.commit_data for part in old) and files(old) == files(new)
-
-

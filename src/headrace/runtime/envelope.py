@@ -82,9 +82,7 @@ def read_envelopes(batch: pa.RecordBatch) -> Iterator[Envelope]:
     to, edge, sender, seq, kind = (batch.column(i).to_pylist() for i in range(5))
     payloads = batch.column(5)
     for i in range(batch.num_rows):
-        yield Envelope(
-            to[i], edge[i], sender[i], seq[i], Kind(kind[i]), payloads[i].as_buffer()
-        )
+        yield Envelope(to[i], edge[i], sender[i], seq[i], Kind(kind[i]), payloads[i].as_buffer())
 
 
 class EnvelopeWriter:

@@ -69,9 +69,7 @@ class OffsetPlanner:
         self._now = now
         self._restored = restored
         self._epoch = epoch
-        self._sources: dict[str, SourceOperator] = {
-            node.id: load_operator(node) for node in stages.sources
-        }
+        self._sources: dict[str, SourceOperator] = {node.id: load_operator(node) for node in stages.sources}
         ticks = [node.tick for node in stages.plan.nodes if node.tick is not None]
         self._tick = min(ticks) if ticks else None
         self._last_moved: dict[tuple[str, str], float] = {}

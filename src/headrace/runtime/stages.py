@@ -61,8 +61,7 @@ class StagePlan:
     @cached_property
     def _crossings_out(self) -> Mapping[str, tuple[Crossing, ...]]:
         return {
-            node.id: tuple(c for c in self.crossings if c.edge.source == node.id)
-            for node in self.plan.nodes
+            node.id: tuple(c for c in self.crossings if c.edge.source == node.id) for node in self.plan.nodes
         }
 
     def at(self, stage: int) -> tuple[Chain, ...]:
@@ -191,6 +190,4 @@ def cut_stages(plan: Plan, *, parallelism: int) -> StagePlan:
                 parallelism=target.parallelism,
             )
         )
-    return StagePlan(
-        plan=plan, parallelism=parallelism, chains=chains, crossings=tuple(crossings)
-    )
+    return StagePlan(plan=plan, parallelism=parallelism, chains=chains, crossings=tuple(crossings))

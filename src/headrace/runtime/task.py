@@ -114,9 +114,7 @@ def _read_split(
     run.start()
     node = stages.plan.by_id[source_id]
     source = load_operator(node)
-    ctx = SourceContext(
-        task_info=run.task_info(node, chain.parallelism), split=split, metrics=Metrics()
-    )
+    ctx = SourceContext(task_info=run.task_info(node, chain.parallelism), split=split, metrics=Metrics())
     collector = _SourceCollector(run, source_id)
     run.call(source_id, source.on_start, ctx)
     finish = run.call(source_id, source.run, ctx, collector)
@@ -179,7 +177,7 @@ def run_stage(
         for chain in stages.at(stage):
             if partition < chain.parallelism:
                 operator_id = chain.nodes[0]
-                yield from _run_chain(stages, chain, partition, context, mine, writer)
+                yield from _run_chain(stages, chain, context, subtask=partition, envelopes=mine, writer=writer)
     except Exception as error:  # noqa: BLE001 - the driver decides what a failure means
         writer = failed(error, partition, operator_id, context.epoch, stages.width_after(stage))
     yield from writer.drain(everything=True)
@@ -188,8 +186,9 @@ def run_stage(
 def _run_chain(
     stages: StagePlan,
     chain: Chain,
-    subtask: int,
     context: EpochContext,
+    *,
+    subtask: int,
     envelopes: list[Envelope],
     writer: EnvelopeWriter,
 ) -> Iterator[pa.RecordBatch]:
@@ -221,9 +220,7 @@ def _run_chain(
         for index in inbound
     }
     reports = run.finish(received)
-    writer.control(
-        Kind.MANIFEST, {"chain": chain.index, "subtask": subtask, "nodes": reports}
-    )
+    writer.control(Kind.MANIFEST, {"chain": chain.index, "subtask": subtask, "nodes": reports})
 
 
 def _merge_signals(
@@ -282,9 +279,7 @@ def merge_lanes(
     return merge(lanes.values()) if lanes else None
 
 
-def failed(
-    error: BaseException, sender: int, operator_id: str, epoch: int, width: int
-) -> EnvelopeWriter:
+def failed(error: BaseException, sender: int, operator_id: str, epoch: int, width: int) -> EnvelopeWriter:
     """The whole output of a task that failed: the error, for the driver and every later task."""
     writer = EnvelopeWriter(sender)
     failure = wrap_failure(error, operator_id, sender, epoch)
@@ -303,4 +298,3 @@ def failure_of(message: Mapping[str, Any]) -> HeadraceError:
     if isinstance(error, HeadraceError):
         return error
     return InternalError(message["text"])
-

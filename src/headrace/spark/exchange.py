@@ -57,8 +57,4 @@ class SparkExchange:
     def run(self, envelopes: DataFrame, context: EpochContext) -> list[Envelope]:
         """Run the epoch and return what its tasks reported."""
         table = self.frame(envelopes, context).toArrow()
-        return [
-            envelope
-            for batch in table.to_batches()
-            for envelope in read_envelopes(batch)
-        ]
+        return [envelope for batch in table.to_batches() for envelope in read_envelopes(batch)]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import ConfigurationError, ExternalError
 
@@ -49,7 +50,7 @@ rootLogger.appenderRef.file.ref = file
 class Session:
     """A SparkSession to run on, and where its log goes (None if it was there before)."""
 
-    spark: object
+    spark: Any
     log_file: str | None
     own: bool
 
@@ -58,7 +59,7 @@ class Session:
 class _Own:
     """The session this process started itself."""
 
-    spark: object
+    spark: Any
     wanted: tuple[str, str, tuple[tuple[str, str], ...]]
     log_file: str | None
 
@@ -100,7 +101,7 @@ def open_session(
     return Session(spark, log_file, own=True)
 
 
-def _started_elsewhere() -> object | None:
+def _started_elsewhere() -> Any:
     """A session of another thread: `getActiveSession` only sees this thread's."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -112,17 +113,17 @@ def _started_elsewhere() -> object | None:
 
 def stop_session() -> None:
     """Stop the session this process started, if it did."""
-    global _own  # noqa: PLW0603 - one JVM per process
+    global _own
     if _own is not None:
         session, _own = _own, None
         with _silence(session.log_file):
-            session.spark.stop()  # type: ignore[attr-defined]
+            session.spark.stop()
 
 
 atexit.register(stop_session)
 
 
-def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | None) -> object:
+def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | None) -> Any:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -142,9 +143,7 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     extra = conf.get("spark.driver.extraJavaOptions")
     settings |= dict(conf)
     if extra and log_file is not None:
-        settings["spark.driver.extraJavaOptions"] = (
-            f"-Dlog4j2.configurationFile={config.as_uri()} {extra}"
-        )
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={config.as_uri()} {extra}"
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:

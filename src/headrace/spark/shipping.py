@@ -45,7 +45,7 @@ def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
     }
     for module in list(sys.modules.values()):
         root = _root_of(module)
-        if root in roots and root is not None and module.__name__ != "__main__":
+        if root is not None and root in roots and module.__name__ != "__main__":
             file = Path(str(module.__file__))
             if file.name == "__init__.py":
                 yield from _package_files(file.parent, str(file.parent.relative_to(root)))

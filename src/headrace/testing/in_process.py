@@ -63,8 +63,8 @@ def run_in_process(
 ) -> RunResult:
     """Run a pipeline until its sources end or `max_epochs` is reached.
 
-    `seed` shuffles the order in which tasks run and envelopes arrive. `on_step(name, epoch)` is called at each
-    step of an epoch and may raise `CrashError`. A source that has nothing new is asked `idle_epochs` times.
+    `seed` shuffles the order in which tasks run and envelopes arrive. `on_step(name, epoch)` is called at
+    each step of an epoch and may raise `CrashError`. A source that has nothing new is asked `idle_epochs` times.
     """
     now = clock or ManualClock()
     stages = cut_stages(pipeline.plan(), parallelism=parallelism)
