@@ -31,6 +31,7 @@ $(UV):
 	"$$found" -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
 
 $(STAMP): requirements.lock pyproject.toml | $(UV)
+	@echo "installing the packages of requirements.lock …"
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
