@@ -7,6 +7,7 @@ process, on every machine and in every version. `tests/unit/test_keys.py` holds 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,13 @@ def _hash_bytes(array: pa.Array) -> Hashes:
     """Hash byte strings eight bytes at a time, all rows in step."""
     array = array.cast(pa.large_binary())
     rows = len(array)
+    if rows == 0:  # an empty array may come without an offset buffer
+        return np.empty(0, dtype=np.uint64)
     _, offset_buffer, data_buffer = array.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[array.offset : array.offset + rows + 1]
     starts, lengths = offsets[:-1], np.diff(offsets)
     hashes: Hashes = _mix(lengths.astype(np.uint64) + _SEED)
-    if data_buffer is None or rows == 0 or lengths.max() == 0:
+    if data_buffer is None or lengths.max() == 0:
         return hashes
     low, high = int(offsets[0]), int(offsets[-1])
     data = np.zeros(high - low + 8, dtype=np.uint8)
@@ -94,11 +97,13 @@ def hash_array(array: pa.Array | pa.ChunkedArray) -> Hashes:
     elif pa.types.is_boolean(kind):
         hashes = _hash_words(_as_int64(array.cast(pa.int8())))
     elif pa.types.is_timestamp(kind):
-        hashes = _hash_words(_as_int64(array.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())))
+        # Unchecked: an instant beyond the range of nanoseconds wraps, which is as good a hash.
+        nanoseconds = array.cast(pa.timestamp("ns", kind.tz), safe=False)
+        hashes = _hash_words(_as_int64(nanoseconds.cast(pa.int64())))
     elif pa.types.is_time(kind):
         hashes = _hash_words(_as_int64(array.cast(pa.time64("ns")).cast(pa.int64())))
     elif pa.types.is_duration(kind):
-        hashes = _hash_words(_as_int64(array.cast(pa.duration("ns")).cast(pa.int64())))
+        hashes = _hash_words(_as_int64(array.cast(pa.duration("ns"), safe=False).cast(pa.int64())))
     elif pa.types.is_date(kind):
         hashes = _hash_words(_as_int64(array.cast(pa.date32()).cast(pa.int32())))
     elif pa.types.is_floating(kind):
@@ -110,8 +115,7 @@ def hash_array(array: pa.Array | pa.ChunkedArray) -> Hashes:
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_binary(kind):
         hashes = _hash_bytes(array)
     elif pa.types.is_decimal(kind):
-        # The text of a decimal without its trailing zeros, so that 1.5 and 1.50 are one key.
-        texts = [None if value is None else str(value.normalize()) for value in array.to_pylist()]
+        texts = [None if value is None else _decimal_text(value) for value in array.to_pylist()]
         hashes = _hash_bytes(pa.array(texts, pa.string()))
     elif pa.types.is_struct(kind):
         hashes = hash_columns(array.flatten())
@@ -125,6 +129,15 @@ def hash_array(array: pa.Array | pa.ChunkedArray) -> Hashes:
     if array.null_count:
         hashes = np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, hashes)
     return hashes
+
+
+def _decimal_text(value: Decimal) -> str:
+    """A decimal without its trailing zeros, so that 1.5 and 1.50 are one key.
+
+    Not `Decimal.normalize`, which rounds to the precision of the caller's decimal context.
+    """
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _is_binary(kind: pa.DataType) -> bool:

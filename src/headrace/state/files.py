@@ -1,0 +1,394 @@
+"""State files: Parquet is the truth, a local Arrow copy makes point reads cheap.
+
+A run is written as Parquet (zstd) to the storage and as an uncompressed Arrow file to a cache directory on
+this machine. Reads memory-map the Arrow file; one that is not there is made from the Parquet file, whose
+size and checksum are compared first. The cache may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import CorruptStateError, IncompatibleStateError
+from headrace.keys import hash_key
+from headrace.state.metadata import StateFile
+from headrace.state.runs import (
+    CHUNK,
+    DELETE_KEY,
+    INSERT,
+    KEY_HASH,
+    OPERATION,
+    TIMESTAMP,
+    Layout,
+    Segment,
+)
+from headrace.state.storage import Storage, canonical_url
+
+Migrate = Callable[[str, int, pa.Table], pa.Table]
+"""(table, the version that saved the rows, the rows) → the rows as the declared version has them."""
+
+_ORDER_KEY: Final = b"headrace.order"
+_MAX_OPEN: Final = 256
+
+
+def cache_directory(storage_url: str, cache_dir: str | None = None) -> str:
+    """Where this machine keeps its copies of the runs of one storage."""
+    root = cache_dir or os.path.join(tempfile.gettempdir(), f"headrace-cache-{os.getuid()}")
+    return os.path.join(root, hashlib.sha256(canonical_url(storage_url).encode()).hexdigest()[:24])
+
+
+def _stem(file: str) -> str:
+    return hashlib.sha256(file.encode()).hexdigest()[:32]
+
+
+def _cached_path(directory: str, file: StateFile, layout: Layout) -> str:
+    order = "time" if layout.by_time else "key"
+    return os.path.join(directory, f"{_stem(file.file)}-{file.checksum[:16]}-{order}.arrow")
+
+
+def evict_cache(storage_url: str, live_files: Iterable[str], *, cache_dir: str | None = None) -> None:
+    """Remove the cached copies of every file that is not among `live_files`."""
+    directory = cache_directory(storage_url, cache_dir)
+    live = {_stem(file) for file in live_files}
+    for name in _names(directory):
+        if name.partition("-")[0] not in live:
+            _remove(os.path.join(directory, name))
+
+
+def drop_cached(storage_url: str, files: Iterable[str], *, cache_dir: str | None = None) -> None:
+    """Remove the cached copies of files that are no longer used."""
+    directory = cache_directory(storage_url, cache_dir)
+    dead = {_stem(file) for file in files}
+    if dead:
+        for name in _names(directory):
+            if name.partition("-")[0] in dead:
+                _remove(os.path.join(directory, name))
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+class _HashingFile:
+    """A file that knows the checksum of what was written to it."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by `close`, which Arrow calls
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        self._digest.update(view)
+        self._file.write(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def checksum(self) -> str:
+        return self._digest.hexdigest()
+
+
+def write_run(
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+    *,
+    storage: Storage,
+    path: str,
+    epoch: int,
+    order: int,
+    level: int,
+    low: int,
+    high: int,
+    cache_dir: str | None,
+) -> StateFile | None:
+    """Write sorted batches as one file, Parquet and cached copy; None if there were no rows."""
+    directory = cache_directory(storage.url, cache_dir)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    attempt = os.path.join(directory, uuid.uuid4().hex)
+    parquet_path, arrow_path = f"{attempt}.parquet.tmp", f"{attempt}.arrow.tmp"
+    rows = tombstones = 0
+    min_time: int | None = None
+    max_time: int | None = None
+    order_name = b"time" if layout.by_time else b"key"
+    schema = layout.stored.with_metadata({_ORDER_KEY: order_name})
+    texts = [column.name for column in layout.columns if column.name != TIMESTAMP]
+    sink = _HashingFile(parquet_path)
+    try:
+        with (
+            pq.ParquetWriter(
+                sink,
+                schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[*texts, OPERATION],
+            ) as parquet,
+            pa.OSFile(arrow_path, "wb") as arrow_sink,
+            pa.ipc.new_file(arrow_sink, layout.stored) as arrow,
+        ):
+            for batch in batches:
+                parquet.write_batch(batch)
+                arrow.write_batch(batch)
+                segment = Segment(batch, layout)
+                rows += len(segment)
+                tombstones += int(np.count_nonzero(segment.operations != INSERT))
+                if segment.times is not None:
+                    timed = segment.times[segment.operations != DELETE_KEY]
+                    if len(timed):
+                        first, last = int(timed.min()), int(timed.max())
+                        min_time = first if min_time is None else min(min_time, first)
+                        max_time = last if max_time is None else max(max_time, last)
+        sink.close()
+        if not rows:
+            return None
+        file = StateFile(
+            file=path,
+            epoch=epoch,
+            order=order,
+            level=level,
+            rows=rows,
+            bytes=sink.size,
+            checksum=sink.checksum(),
+            min_key=low,
+            max_key=high,
+            min_time=min_time,
+            max_time=max_time,
+            version=layout.version,
+            tombstones=tombstones,
+        )
+        storage.write_file(path, parquet_path)
+        os.replace(arrow_path, _cached_path(directory, file, layout))
+        return file
+    finally:
+        sink.close()
+        _remove(parquet_path)
+        _remove(arrow_path)
+
+
+def read_verified(storage: Storage, file: StateFile) -> pa.Buffer:
+    """The bytes of a state file, after comparing their number and checksum with the metadata."""
+    try:
+        data = storage.read(file.file)
+    except (FileNotFoundError, IsADirectoryError):
+        raise CorruptStateError(
+            f"state file `{file.file}` is missing; {file.bytes} bytes with checksum"
+            f" {file.checksum[:16]}… were expected",
+            where=storage.url,
+            hint="restore the file, or resume from an older checkpoint",
+        ) from None
+    found = hashlib.sha256(data).hexdigest()
+    if len(data) != file.bytes or found != file.checksum:
+        raise CorruptStateError(
+            f"state file `{file.file}` is damaged: expected {file.bytes} bytes with checksum"
+            f" {file.checksum[:16]}…, found {len(data)} bytes with checksum {found[:16]}…",
+            where=storage.url,
+            hint="restore the file, or resume from an older checkpoint",
+        )
+    return pa.py_buffer(data)
+
+
+def read_rows(storage: Storage, file: StateFile) -> pa.Table:
+    """Every row of a state file as it is on disk, verified."""
+    try:
+        return pq.read_table(pa.BufferReader(read_verified(storage, file)))
+    except pa.ArrowInvalid as error:
+        raise CorruptStateError(
+            f"state file `{file.file}` is not readable as Parquet: {error}", where=storage.url
+        ) from None
+
+
+class RunFiles:
+    """Opens the runs of one storage; what was opened last stays open, in every table of the process."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        cache_dir: str | None = None,
+        migrate: Migrate | None = None,
+        use_cache: bool = True,
+    ) -> None:
+        self.storage = storage
+        self.cache_dir = cache_dir
+        self._migrate = migrate
+        self._use_cache = use_cache
+
+    def segments(self, file: StateFile, layout: Layout) -> Sequence[Segment]:
+        """The rows of a file, brought to the table's declared version and order."""
+        if not self._use_cache or file.version != layout.version:
+            return self._from_parquet(file, layout)
+        directory = cache_directory(self.storage.url, self.cache_dir)
+        key = _cached_path(directory, file, layout)
+        with _lock:
+            if key in _opened:
+                _opened.move_to_end(key)
+                return _opened[key]
+        segments = self._from_cache(directory, file, layout)
+        with _lock:
+            _opened[key] = segments
+            while len(_opened) > _MAX_OPEN:
+                _opened.popitem(last=False)
+        return segments
+
+    def _from_cache(self, directory: str, file: StateFile, layout: Layout) -> Sequence[Segment]:
+        path = _cached_path(directory, file, layout)
+        try:
+            return _map(path, file, layout)
+        except (FileNotFoundError, pa.ArrowInvalid, ValueError):
+            pass  # not there, or cut short by a crash of the machine: made anew from the truth
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        temporary = os.path.join(directory, f"{uuid.uuid4().hex}.arrow.tmp")
+        try:
+            table = self._sorted_rows(file, layout)
+            with pa.OSFile(temporary, "wb") as sink, pa.ipc.new_file(sink, layout.stored) as arrow:
+                arrow.write_table(table, max_chunksize=CHUNK)
+            os.replace(temporary, path)
+        finally:
+            _remove(temporary)
+        return _map(path, file, layout)
+
+    def _sorted_rows(self, file: StateFile, layout: Layout) -> pa.Table:
+        table = read_rows(self.storage, file)
+        wanted = b"time" if layout.by_time else b"key"
+        order = (table.schema.metadata or {}).get(_ORDER_KEY)
+        try:
+            table = table.select(layout.stored.names).cast(layout.stored)
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise IncompatibleStateError(
+                f"state file `{file.file}` does not have the columns of table `{layout.table}`: {error}",
+                hint="give the table a new version and say how its rows migrate",
+            ) from None
+        return table if order == wanted else _sort(table, layout)
+
+    def _from_parquet(self, file: StateFile, layout: Layout) -> Sequence[Segment]:
+        if file.version == layout.version:
+            table = self._sorted_rows(file, layout)
+        else:
+            table = _sort(self._migrated(file, layout), layout)
+        return [Segment(batch, layout) for batch in _large_batches(table)]
+
+    def _migrated(self, file: StateFile, layout: Layout) -> pa.Table:
+        if self._migrate is None or file.version > layout.version:
+            raise IncompatibleStateError(
+                f"table `{layout.table}` was saved as version {file.version} and is declared as"
+                f" version {layout.version}",
+                hint="define `migrate_table` on the operator"
+                if file.version < layout.version
+                else "run the pipeline with the newer code, or start with a new state directory",
+            )
+        table = read_rows(self.storage, file)
+        inserts = np.asarray(table.column(OPERATION)) == INSERT
+        parts = []
+        # Tombstones go by themselves: they have nulls wherever a row has values.
+        for mask in (inserts, ~inserts):
+            rows = table.filter(pa.array(mask))
+            if rows.num_rows:
+                parts.append(self._migrate_rows(file, layout, rows))
+        return pa.concat_tables(parts)
+
+    def _migrate_rows(self, file: StateFile, layout: Layout, rows: pa.Table) -> pa.Table:
+        helpers = rows.select([KEY_HASH, OPERATION])
+        old = rows.drop_columns([KEY_HASH, OPERATION])
+        if self._migrate is None:
+            raise AssertionError
+        new = self._migrate(layout.table, file.version, old)
+        problem = None
+        if new.num_rows != old.num_rows:
+            problem = f"gave {new.num_rows} rows for {old.num_rows}"
+        elif set(new.schema.names) != set(layout.columns.names):
+            problem = f"gave the columns {', '.join(new.schema.names)}"
+        if problem is None:
+            plain = pa.schema(list(layout.stored)[: len(layout.columns)])
+            new = new.select(plain.names).cast(plain)
+            hashes = helpers.column(KEY_HASH).to_numpy()
+            if layout.key and not np.array_equal(hash_key(new, layout.key), hashes):
+                problem = "changed the key of rows, which decides the subtask they belong to"
+        if problem is not None:
+            raise IncompatibleStateError(
+                f"the migration of table `{layout.table}` from version {file.version} {problem}",
+                hint=f"return one row for each row, with the columns {', '.join(layout.columns.names)}",
+            )
+        for name in (KEY_HASH, OPERATION):
+            new = new.append_column(layout.stored.field(name), helpers.column(name))
+        return new
+
+
+_opened: OrderedDict[str, Sequence[Segment]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _map(path: str, file: StateFile, layout: Layout) -> Sequence[Segment]:
+    reader = pa.ipc.open_file(pa.memory_map(path))
+    batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+    if sum(batch.num_rows for batch in batches) != file.rows or reader.schema != layout.stored:
+        raise ValueError("the cached copy does not match the state file")
+    return [Segment(batch, layout) for batch in batches]
+
+
+def _sort(table: pa.Table, layout: Layout) -> pa.Table:
+    hashes = table.column(KEY_HASH).to_numpy()
+    order = np.argsort(hashes, kind="stable")
+    if layout.by_time:
+        timed = table.column(OPERATION).to_numpy() != DELETE_KEY
+        times = table.column(TIMESTAMP).cast(pa.int64()).fill_null(0).to_numpy()
+        order = np.lexsort((times, timed))
+    return table.combine_chunks().take(pa.array(order))
+
+
+def _large_batches(table: pa.Table) -> list[pa.RecordBatch]:
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches(max_chunksize=CHUNK)
+    return batches
+
+
+def run_path(
+    *, epoch: int, operator_id: str, table: str, subtask: int, compacted: bool = False
+) -> str:
+    """A new file name for a run, unique to this attempt."""
+    suffix = "-compacted" if compacted else ""
+    return (
+        f"{operator_directory(epoch, operator_id)}/"
+        f"table-{table}-{subtask:03}-{uuid.uuid4().hex}{suffix}.parquet"
+    )
+
+
+def checkpoint_directory(epoch: int) -> str:
+    """Where everything of an epoch is."""
+    return f"checkpoints/checkpoint-{epoch:07}"
+
+
+def operator_directory(epoch: int, operator_id: str) -> str:
+    """Where the files of one operator of an epoch are."""
+    return f"{checkpoint_directory(epoch)}/operator-{operator_id}"

@@ -1,0 +1,77 @@
+"""One run per state directory: an advisory lock that dies with its process."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from types import TracebackType
+from typing import IO
+
+from headrace.errors import StateInUseError
+from headrace.state.storage import Storage
+
+
+class StateLock:
+    """Holds a local state directory for one process; `acquire` raises StateInUseError if it is held.
+
+    The lock is the kernel's, on the file `lock`, so it cannot outlive its holder. On an object store it
+    does nothing: there, the second writer of an epoch fails at its commit point.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, or say which process has it."""
+        path = self._storage.local_path("lock")
+        if path is None or self._file is not None:
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open as long as the lock is held
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = _describe(file.read())
+            file.close()
+            raise StateInUseError(
+                f"the state directory `{self._storage.url}` is in use by {holder}",
+                hint="stop that run first, or give this one another state directory",
+            ) from None
+        except BaseException:
+            file.close()
+            raise
+        file.seek(0)
+        file.truncate()
+        json.dump({"pid": os.getpid(), "host": socket.gethostname()}, file)
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        """Give the lock back; the file stays."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> StateLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _describe(text: str) -> str:
+    try:
+        holder = json.loads(text)
+        return f"process {holder['pid']} on {holder['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,139 @@
+"""Which rows are the same: exact, null-safe and vectorised equality and grouping.
+
+Hashes do the work and equality decides: two keys with one hash are still two keys. Nulls are equal to
+nulls, NaN to NaN and -0.0 to 0.0, as in `headrace.keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.keys import Hashes
+
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+
+def single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array, its dictionary or extension type resolved."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column
+
+
+def equal_arrays(left: pa.Array, right: pa.Array) -> Mask:
+    """Whether the values at each position are the same value, or both null."""
+    kind = left.type
+    if pa.types.is_null(kind):
+        return np.ones(len(left), dtype=np.bool_)
+    if pa.types.is_struct(kind):
+        same = np.ones(len(left), dtype=np.bool_)
+        for one, other in zip(left.flatten(), right.flatten(), strict=True):
+            same &= equal_arrays(one, other)
+        return same & (_nulls(left) == _nulls(right))
+    if pa.types.is_nested(kind):
+        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+        return np.array([canonical(one) == canonical(other) for one, other in pairs], np.bool_)
+    same = _mask(pc.equal(left, right))
+    if pa.types.is_floating(kind):
+        same |= _mask(pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    if left.null_count or right.null_count:
+        same |= _nulls(left) & _nulls(right)
+    return same
+
+
+def _mask(array: pa.Array) -> Mask:
+    if array.null_count:
+        array = array.fill_null(False)  # noqa: FBT003 - pyarrow takes it by position only
+    mask: Mask = array.to_numpy(zero_copy_only=False)
+    return mask if mask.flags.writeable else mask.copy()
+
+
+def _nulls(array: pa.Array) -> Mask:
+    mask: Mask = array.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def canonical(value: Any) -> Any:
+    """A hashable stand-in for a Python value that equals exactly the stand-ins of equal values."""
+    if isinstance(value, float):
+        return "nan" if value != value else value + 0.0  # noqa: PLR0124 - only NaN differs from itself
+    if isinstance(value, list | tuple):
+        return tuple(canonical(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((name, canonical(item)) for name, item in value.items())
+    return value
+
+
+def equal_rows(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Mask:
+    """Whether the rows at each position agree in every column."""
+    same = equal_arrays(left[0], right[0])
+    for one, other in zip(left[1:], right[1:], strict=True):
+        same &= equal_arrays(one, other)
+    return same
+
+
+def group_rows(hashes: Hashes, columns: Sequence[pa.Array]) -> tuple[Positions, Positions]:
+    """Bring equal rows together: (the order that does, the number of the group of each in that order).
+
+    Equal rows must have equal hashes. Inside a group the rows keep their order.
+    """
+    order: Positions = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    new = np.ones(len(order), dtype=np.bool_)
+    pairs = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(pairs):
+        before, after = pa.array(order[pairs]), pa.array(order[pairs + 1])
+        same = equal_rows(
+            [column.take(before) for column in columns], [column.take(after) for column in columns]
+        )
+        new[pairs[same] + 1] = False
+        if not same.all():
+            for value in np.unique(ordered[pairs[~same]]):
+                start = int(np.searchsorted(ordered, value, side="left"))
+                stop = int(np.searchsorted(ordered, value, side="right"))
+                _separate(order, new, columns, start=start, stop=stop)
+    return order, np.cumsum(new) - 1
+
+
+def _separate(
+    order: Positions, new: Mask, columns: Sequence[pa.Array], *, start: int, stop: int
+) -> None:
+    """Sort out rows of one hash that are not all equal; so rare that Python may do it."""
+    members = order[start:stop]
+    values = zip(*(column.take(pa.array(members)).to_pylist() for column in columns), strict=True)
+    ids: dict[Any, int] = {}
+    labels = np.array([ids.setdefault(canonical(value), len(ids)) for value in values])
+    arrangement = np.argsort(labels, kind="stable")
+    order[start:stop] = members[arrangement]
+    labels = labels[arrangement]
+    new[start] = True
+    new[start + 1 : stop] = labels[1:] != labels[:-1]
+
+
+def is_among(
+    hashes: Hashes,
+    columns: Sequence[pa.Array],
+    wanted_hashes: Hashes,
+    wanted: Sequence[pa.Array],
+) -> Mask:
+    """Which rows are equal to at least one of the wanted rows."""
+    if len(wanted_hashes) == 0 or len(hashes) == 0:
+        return np.zeros(len(hashes), dtype=np.bool_)
+    joined = [pa.concat_arrays(pair) for pair in zip(columns, wanted, strict=True)]
+    order, groups = group_rows(np.concatenate([hashes, wanted_hashes]), joined)
+    hit = np.zeros(groups[-1] + 1, dtype=np.bool_)
+    hit[groups[order >= len(hashes)]] = True
+    among = np.empty(len(order), dtype=np.bool_)
+    among[order] = hit[groups]
+    return among[: len(hashes)]

@@ -1,0 +1,592 @@
+"""State tables as operators use them.
+
+A table belongs to one subtask of one operator. Reads see the changes of the running epoch at once; they are
+saved when the epoch's checkpoint is written, and are gone if it never is.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import PlanError, near
+from headrace.keys import Hashes, hash_columns, hash_key
+from headrace.state.config import TableConfig
+from headrace.state.files import RunFiles
+from headrace.state.messages import KeyedData, RecordBatchData, TableData
+from headrace.state.metadata import StateFile
+from headrace.state.rows import equal_rows, group_rows, is_among, single
+from headrace.state.runs import (
+    DELETE_KEY,
+    DELETE_TIME_KEY,
+    DELETE_VALUE,
+    INSERT,
+    KEY_HASH,
+    MAX_TIME,
+    MIN_TIME,
+    OPERATION,
+    TIMESTAMP,
+    Layout,
+    Pick,
+    Run,
+    everything,
+    in_memory,
+    live_rows,
+    merge,
+    picks,
+)
+
+Batch = pa.RecordBatch | pa.Table
+GlobalKey = str | int | tuple["GlobalKey", ...]
+Found = npt.NDArray[np.bool_]
+
+
+class Table(ABC):
+    """What every state table has: a declaration, its saved runs and the changes of this epoch."""
+
+    def __init__(
+        self,
+        config: TableConfig,
+        *,
+        files: Sequence[StateFile],
+        run_files: RunFiles,
+        low: int,
+        high: int,
+        watermark: int | None = None,
+    ) -> None:
+        self.config = config
+        self.layout = Layout.of(config)
+        self.saved = [restored_run(file, self.layout, run_files) for file in files]
+        """The runs of earlier epochs, oldest first; nothing of them is read before it is needed."""
+        self.low, self.high = low, high
+        self._watermark = watermark
+
+    @property
+    def name(self) -> str:
+        """What the table is called in `tables()`."""
+        return self.config.name
+
+    def advance(self, watermark: int) -> None:
+        """Event time has come to `watermark`: what retention no longer covers is gone for reads."""
+        if self._watermark is None or watermark > self._watermark:
+            self._watermark = watermark
+
+    @property
+    def cutoff(self) -> int:
+        """The first instant that reads still see."""
+        return self.layout.cutoff(self._watermark)
+
+    def files(self) -> list[StateFile]:
+        """The saved files, oldest first, with the ranges of time that are gone from them."""
+        return [
+            replace(run.file, deleted=run.deleted) for run in self.saved if run.file is not None
+        ]
+
+    @abstractmethod
+    def changes(self) -> Iterator[TableData]:
+        """The changes of this epoch, as messages to the writer."""
+
+
+def restored_run(file: StateFile, layout: Layout, run_files: RunFiles) -> Run:
+    """A saved run, opened when it is first read."""
+    return Run(
+        load=functools.cache(functools.partial(run_files.segments, file, layout)),
+        rows=file.rows,
+        low=file.min_key,
+        high=file.max_key,
+        deleted=file.deleted,
+        file=file,
+        tombstones=file.tombstones,
+    )
+
+
+# --------------------------------------------------------------------------------------- global tables
+
+_BYTES: Final = "__bytes__"
+_OBJECT: Final = "__object__"
+
+
+def encode_value(value: Any) -> bytes:
+    """A value as JSON text.
+
+    Bytes become `{"__bytes__": "<base64>"}`. An object that has that key, or `__object__`, itself is
+    wrapped as `{"__object__": {…}}`. Tuples come back as lists.
+    """
+    try:
+        text = json.dumps(_to_json(value), ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise PlanError(
+            f"a value of type {type(value).__name__} cannot be kept in a global table: {error}",
+            hint="use None, booleans, numbers, texts, bytes, and lists or dicts of these",
+        ) from None
+    return text.encode()
+
+
+def decode_value(text: bytes) -> Any:
+    """The value that `encode_value` wrote."""
+    return _from_json(json.loads(text))
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {_BYTES: base64.b64encode(bytes(value)).decode()}
+    if isinstance(value, list | tuple):
+        return [_to_json(item) for item in value]
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} of a dict is not a text")
+        encoded = {key: _to_json(item) for key, item in value.items()}
+        return {_OBJECT: encoded} if encoded.keys() & {_BYTES, _OBJECT} else encoded
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    if isinstance(value, dict):
+        if value.keys() == {_BYTES}:
+            return base64.b64decode(value[_BYTES])
+        if value.keys() == {_OBJECT}:
+            value = value[_OBJECT]
+        return {key: _from_json(item) for key, item in value.items()}
+    return value
+
+
+def encode_key(key: GlobalKey) -> bytes:
+    """A key of a global table as JSON text; a tuple becomes a list."""
+    return json.dumps(_key_to_json(key), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_key(text: bytes) -> GlobalKey:
+    """The key that `encode_key` wrote."""
+    return _key_from_json(json.loads(text))
+
+
+def _key_to_json(key: GlobalKey) -> Any:
+    if isinstance(key, tuple):
+        return [_key_to_json(part) for part in key]
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise PlanError(
+            f"{key!r} of type {type(key).__name__} cannot be a key of a global table",
+            hint="use a text, an integer, or a tuple of these",
+        )
+    return key
+
+
+def _key_from_json(value: Any) -> GlobalKey:
+    return tuple(_key_from_json(part) for part in value) if isinstance(value, list) else value
+
+
+class GlobalTable(Table):
+    """A small table of named values; after a restore every subtask sees the entries of all.
+
+    When two subtasks change one key in the same epoch, the one with the greater number wins.
+    """
+
+    def __init__(self, config: TableConfig, **where: Any) -> None:
+        super().__init__(config, **where)
+        self._changed: dict[bytes, bytes | None] = {}
+
+    @functools.cached_property
+    def _entries(self) -> dict[bytes, bytes]:
+        rows = live_rows(self.saved, self.layout, everything, cutoff=MIN_TIME).table
+        keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+        return dict(zip(keys, values, strict=True))
+
+    def insert(self, key: GlobalKey, value: Any) -> None:
+        """Set the value of `key`: anything JSON can hold, and bytes."""
+        self._changed[encode_key(key)] = encode_value(value)
+
+    def get(self, key: GlobalKey, default: Any = None) -> Any:
+        """The value of `key`, a fresh copy each time, or `default`."""
+        name = encode_key(key)
+        text = self._changed[name] if name in self._changed else self._entries.get(name)
+        return default if text is None else decode_value(text)
+
+    def get_all(self) -> dict[GlobalKey, Any]:
+        """Every entry."""
+        merged: dict[bytes, bytes | None] = {**self._entries, **self._changed}
+        return {
+            decode_key(key): decode_value(text)
+            for key, text in sorted(merged.items())
+            if text is not None
+        }
+
+    def delete(self, key: GlobalKey) -> None:
+        """Remove `key`; one that is not there is fine."""
+        self._changed[encode_key(key)] = None
+
+    def take(self) -> dict[GlobalKey, Any]:
+        """Every entry; the table is empty afterwards."""
+        entries = self.get_all()
+        for key in entries:
+            self.delete(key)
+        return entries
+
+    def changes(self) -> Iterator[TableData]:
+        """The keys that were set or deleted in this epoch."""
+        for key, value in sorted(self._changed.items()):
+            yield TableData(self.name, KeyedData(key, value))
+
+
+# ------------------------------------------------------------------------------ tables of record batches
+
+
+class _BatchTable(Table):
+    """What keyed and time tables share: rows with a declared schema, in runs."""
+
+    def __init__(self, config: TableConfig, **where: Any) -> None:
+        super().__init__(config, **where)
+        self._fresh: list[Run] = []
+
+    @property
+    def _runs(self) -> list[Run]:
+        return [*self.saved, *self._fresh]
+
+    @property
+    def approximate_rows(self) -> int:
+        """About how many rows the table has, without reading any."""
+        return max(0, sum(run.rows - 2 * run.tombstones for run in self._runs))
+
+    def changes(self) -> Iterator[TableData]:
+        """The rows and tombstones of this epoch, as one sorted run."""
+        if not self._fresh:
+            return
+        oldest = not self.saved
+        for batch in merge(self._fresh, self.layout, oldest=oldest, cutoff=self.cutoff):
+            yield TableData(self.name, RecordBatchData(batch))
+
+    def _select(self, batch: Batch, names: Sequence[str], *, exact: bool) -> dict[str, pa.Array]:
+        """The columns `names` of a batch, of the declared types."""
+        for name in names:
+            if name not in batch.schema.names:
+                raise PlanError(
+                    f"a batch for table `{self.name}` has no column `{name}`",
+                    hint=near(name, batch.schema.names)
+                    or f"it has the columns {', '.join(batch.schema.names)}",
+                )
+            found, declared = batch.schema.field(name).type, self.layout.columns.field(name).type
+            if found != declared:
+                raise PlanError(
+                    f"column `{name}` of a batch for table `{self.name}` is {found};"
+                    f" it is declared as {declared}",
+                    hint=f"cast the column to {declared}",
+                )
+        if exact and len(batch.schema.names) != len(names):
+            extra = [name for name in batch.schema.names if name not in names]
+            raise PlanError(
+                f"a batch for table `{self.name}` has the column `{(extra or batch.schema.names)[0]}`,"
+                " which is not declared or comes twice",
+                hint=f"the columns are {', '.join(names)}",
+            )
+        return {name: _plain_array(batch.column(name)) for name in names}
+
+    def _hashes(self, columns: dict[str, pa.Array], rows: int) -> Hashes:
+        if not self.layout.key:  # a hash inside this subtask's range, so that the rows stay with it
+            return np.full(rows, self.low, dtype=np.uint64)
+        key = pa.RecordBatch.from_arrays(
+            [columns[name] for name in self.layout.key], list(self.layout.key)
+        )
+        hashes = hash_key(key, self.layout.key)
+        if rows and (int(hashes.min()) < self.low or int(hashes.max()) > self.high):
+            raise PlanError(
+                f"a row for table `{self.name}` has a key that belongs to another subtask",
+                hint=f"the stream must be shuffled by {', '.join(self.layout.key)}, the key of the table",
+            )
+        return hashes
+
+    def _change(self, columns: dict[str, pa.Array], hashes: Hashes, operation: int) -> None:
+        """Add a run in memory; columns that are not given are null."""
+        count = len(hashes)
+        if not count:
+            return
+        arrays = [
+            columns[field.name] if field.name in columns else pa.nulls(count, field.type)
+            for field in list(self.layout.stored)[: len(self.layout.columns)]
+        ]
+        arrays += [pa.array(hashes), pa.array(np.full(count, operation, dtype=np.int8))]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.layout.stored)
+        self._fresh.append(self._merged([self._in_memory([batch])]))
+        # As with files: runs of like size are merged, so that there are few and a row is moved seldom.
+        while len(self._fresh) > 1 and self._fresh[-2].rows <= 2 * self._fresh[-1].rows:
+            self._fresh[-2:] = [self._merged(self._fresh[-2:])]
+
+    def _merged(self, runs: Sequence[Run]) -> Run:
+        merged = merge(runs, self.layout, oldest=False, cutoff=self.cutoff)
+        return self._in_memory(list(merged))
+
+    def _in_memory(self, batches: Sequence[pa.RecordBatch]) -> Run:
+        return in_memory(batches, self.layout, low=self.low, high=self.high)
+
+    def _live(self, pick: Pick) -> pa.Table:
+        rows = live_rows(self._runs, self.layout, pick, cutoff=self.cutoff)
+        return self.layout.public(rows.table)
+
+
+def _plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+class KeyedTable(_BatchTable):
+    """One row per key, for any number of keys. A read costs the keys asked for, not the table."""
+
+    def get(self, keys: Batch) -> tuple[pa.RecordBatch, Found]:
+        """For each row of `keys` the stored row of its key: (rows, found).
+
+        `keys` has at least the key columns. Where nothing is stored the row is null and `found` False.
+        """
+        columns = self._select(keys, self.layout.key, exact=False)
+        hashes = self._hashes(columns, keys.num_rows)
+        wanted = [single(columns[name]) for name in self.layout.key]
+        source = np.full(keys.num_rows, -1, dtype=np.int64)
+        absent = np.zeros(keys.num_rows, dtype=np.bool_)
+        open_requests = np.argsort(hashes, kind="stable")
+        parts: list[pa.RecordBatch] = []
+        count = 0
+        for run in reversed(self._runs):
+            ordered = hashes[open_requests]
+            first = np.searchsorted(ordered, np.uint64(run.low), side="left")
+            last = np.searchsorted(ordered, np.uint64(run.high), side="right")
+            inside, ordered = open_requests[first:last], ordered[first:last]
+            for segment in run.load():
+                matched, positions = segment.matches(ordered)
+                if not len(matched):
+                    continue
+                requests = inside[matched]
+                rows = segment.batch.take(pa.array(positions))
+                same = equal_rows(
+                    [single(rows.column(name)) for name in self.layout.key],
+                    [column.take(pa.array(requests)) for column in wanted],
+                )
+                live = same & (segment.operations[positions] == INSERT)
+                source[requests[live]] = count + np.flatnonzero(live)
+                absent[requests[same & ~live]] = True
+                parts.append(rows)
+                count += rows.num_rows
+            open_requests = open_requests[(source[open_requests] < 0) & ~absent[open_requests]]
+            if not len(open_requests):
+                break
+        found: Found = source >= 0
+        stored = pa.Table.from_batches(parts, self.layout.stored).combine_chunks()
+        rows = self.layout.public(stored.take(pa.array(source, mask=~found)))
+        return _one_batch(rows), found
+
+    def put(self, batch: Batch) -> None:
+        """Set the rows of their keys; of rows with one key the last counts."""
+        columns = self._select(batch, self.layout.columns.names, exact=True)
+        self._change(columns, self._hashes(columns, batch.num_rows), INSERT)
+
+    def delete(self, keys: Batch) -> None:
+        """Remove the rows of these keys; a key that is not there is fine."""
+        columns = self._select(keys, self.layout.key, exact=False)
+        self._change(columns, self._hashes(columns, keys.num_rows), DELETE_KEY)
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """Every live row of this subtask, a share at a time, as the table was when the scan began."""
+        runs, cutoff = self._runs, self.cutoff
+        for pick in picks(runs, self.layout):
+            rows = live_rows(runs, self.layout, pick, cutoff=cutoff)
+            if rows.table.num_rows:
+                yield _one_batch(self.layout.public(rows.table))
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    return pa.concat_batches(batches)
+
+
+class TimeTable(_BatchTable):
+    """Rows with a `_timestamp`: a multiset, or (generational) the newest row of each key.
+
+    Rows come back in the table's order: by time, or by key hash where `order_by` is "key". Rows that the
+    retention no longer covers are gone.
+    """
+
+    def insert(self, batch: Batch) -> None:
+        """Add rows."""
+        columns = self._timed(batch)
+        self._change(columns, self._hashes(columns, batch.num_rows), INSERT)
+
+    def _timed(self, batch: Batch) -> dict[str, pa.Array]:
+        columns = self._select(batch, self.layout.columns.names, exact=True)
+        if columns[TIMESTAMP].null_count:
+            raise PlanError(
+                f"a row for table `{self.name}` has no `{TIMESTAMP}`",
+                hint="every row of a time table needs one",
+            )
+        return columns
+
+    def range(self, start: int | None, end: int | None) -> pa.Table:
+        """The rows with `start` ≤ `_timestamp` < `end`; None leaves that side open."""
+        first = MIN_TIME if start is None else max(start, MIN_TIME)
+        last = None if end is None or end > MAX_TIME else max(end, MIN_TIME)
+        if not self.layout.replaces:
+            return self._live(lambda segment: segment.between(first, last))
+        # A row outside the range may have replaced one inside, so every key has to be looked at.
+        rows = live_rows(self._runs, self.layout, everything, cutoff=self.cutoff)
+        if rows.times is None:
+            raise AssertionError
+        inside = rows.times >= first
+        if last is not None:
+            inside &= rows.times < last
+        return self.layout.public(rows.table.filter(pa.array(inside)))
+
+    def all(self) -> pa.Table:
+        """Every row."""
+        return self._live(everything)
+
+    def get(self, keys: Batch) -> pa.Table:
+        """Every row whose key is among `keys`, which has at least the key columns."""
+        if not self.layout.key:
+            return self.all() if keys.num_rows else self.all().slice(0, 0)
+        columns = self._select(keys, self.layout.key, exact=False)
+        hashes = self._hashes(columns, keys.num_rows)
+        wanted = np.unique(hashes)
+        rows = live_rows(
+            self._runs, self.layout, lambda segment: segment.with_hashes(wanted), cutoff=self.cutoff
+        )
+        among = is_among(
+            rows.hashes,
+            rows.columns(self.layout.key),
+            hashes,
+            [single(columns[name]) for name in self.layout.key],
+        )
+        table = rows.table if among.all() else rows.table.filter(pa.array(among))
+        return self.layout.public(table)
+
+    def min_time(self) -> int | None:
+        """The time of the oldest row, or None if there is none; cheap where `order_by` is "time"."""
+        cursor: int | None = self.cutoff
+        count = 1024
+        while cursor is not None:
+            end = self._after(cursor, count) if self.layout.by_time else None
+            rows = self.range(cursor, end)
+            if rows.num_rows:
+                return int(rows.column(TIMESTAMP).cast(pa.int64()).to_numpy().min())
+            cursor, count = end, count * 4
+        return None
+
+    def _after(self, cursor: int, count: int) -> int | None:
+        """An instant with at most some `count` rows of each run between `cursor` and it."""
+        bounds = []
+        for run in self._runs:
+            for segment in run.load():
+                times = segment.sorted_values()
+                position = int(np.searchsorted(times, np.int64(cursor))) + count
+                if position < len(times):
+                    bounds.append(int(times[position]) + 1)
+        return min(bounds, default=None)
+
+    def expire(self, before: int) -> None:
+        """Remove every row older than `before`."""
+        self.delete_time_range(None, before)
+
+    def delete_time_range(self, start: int | None, end: int | None) -> None:
+        """Remove the rows with `start` ≤ `_timestamp` < `end`; None leaves that side open."""
+        first = MIN_TIME if start is None else max(start, MIN_TIME)
+        last = MAX_TIME + 1 if end is None else min(end, MAX_TIME + 1)
+        for run in self._runs:
+            run.delete_range(first, last)
+
+    def delete_time_key(self, timestamp: int, keys: Batch) -> None:
+        """Remove the rows of these keys at one instant."""
+        if not self.layout.key:
+            if keys.num_rows:
+                self.delete_time_range(timestamp, timestamp + 1)
+            return
+        if self.layout.replaces:
+            rows = self.get(keys)
+            times = rows.column(TIMESTAMP).cast(pa.int64()).to_numpy()
+            self.delete_key(rows.filter(pa.array(times == timestamp)))
+            return
+        columns = self._select(keys, self.layout.key, exact=False)
+        kind = self.layout.columns.field(TIMESTAMP).type
+        instant = pa.array(np.full(keys.num_rows, timestamp, dtype=np.int64)).cast(kind)
+        hashes = self._hashes(columns, keys.num_rows)
+        self._change({TIMESTAMP: instant, **columns}, hashes, DELETE_TIME_KEY)
+
+    def delete_key(self, keys: Batch) -> None:
+        """Remove every row of these keys."""
+        if not self.layout.key:
+            if keys.num_rows:
+                self.delete_time_range(None, None)
+            return
+        columns = self._select(keys, self.layout.key, exact=False)
+        self._change(columns, self._hashes(columns, keys.num_rows), DELETE_KEY)
+
+    def delete_value(self, rows: Batch) -> None:
+        """Remove one row equal to each of `rows`, where there is one."""
+        columns = self._timed(rows)
+        hashes = self._hashes(columns, rows.num_rows)
+        if not rows.num_rows:
+            return
+        if self.layout.replaces or not self.layout.key:
+            self._delete_found(columns, np.unique(hashes))
+        else:
+            self._change(columns, hashes, DELETE_VALUE)
+
+    def _delete_found(self, columns: dict[str, pa.Array], hashes: Hashes) -> None:
+        """Look up the rows to delete, where a tombstone alone would not say enough.
+
+        In a generational table it must not delete a newer row of the key. Without a key, the row's hash
+        is that of the subtask which wrote it, and its tombstone must follow it at every rescale.
+        """
+        if self.layout.key:
+            pick: Pick = lambda segment: segment.with_hashes(hashes)  # noqa: E731
+        else:
+            times = np.unique(columns[TIMESTAMP].cast(pa.int64()).to_numpy())
+            pick = lambda segment: np.flatnonzero(np.isin(segment.times, times))  # noqa: E731
+        rows = live_rows(self._runs, self.layout, pick, cutoff=self.cutoff)
+        names = self.layout.columns.names
+        live = rows.columns(names)
+        joined = [
+            pa.concat_arrays([one, single(columns[name])])
+            for name, one in zip(names, live, strict=True)
+        ]
+        order, groups = group_rows(hash_columns(joined), joined)
+        is_row = order < len(rows.hashes)
+        requested = np.bincount(groups[~is_row], minlength=int(groups[-1]) + 1)
+        # The newest of equal rows go first: count the rows of each group from its end.
+        counted = np.cumsum(is_row)
+        in_group = counted[np.append(np.flatnonzero(groups[1:] != groups[:-1]), len(groups) - 1)]
+        from_end = in_group[groups] - counted
+        doomed = order[is_row & (from_end < requested[groups])]
+        taken = {name: one.take(pa.array(doomed)) for name, one in zip(names, live, strict=True)}
+        operation = DELETE_KEY if self.layout.replaces else DELETE_VALUE
+        self._change(taken, rows.hashes[doomed], operation)
+
+
+TABLES: Final[dict[str, Callable[..., Table]]] = {
+    "global": GlobalTable,
+    "keyed": KeyedTable,
+    "time": TimeTable,
+}
+__all__ = [
+    "KEY_HASH",
+    "OPERATION",
+    "TABLES",
+    "GlobalTable",
+    "KeyedTable",
+    "Table",
+    "TimeTable",
+    "decode_key",
+    "decode_value",
+    "encode_key",
+    "encode_value",
+]
