@@ -17,7 +17,9 @@ class StateFile:
 
     `file` is relative to the state directory. `min_key`/`max_key` are the part of the key space this
     subtask uses the file for; after a rescale that may be less than the file holds. `order` is the
-    newest epoch whose changes are in the file: among files of one key the greater one wins.
+    newest epoch whose changes are in the file: among files of one key the greater one wins. `tombstones`
+    is how many of the rows delete older ones. `deleted` are the ranges of time (start included, end not)
+    whose rows in this file are gone.
     """
 
     file: str
@@ -32,13 +34,16 @@ class StateFile:
     min_time: int | None = None
     max_time: int | None = None
     version: int = 1
+    tombstones: int = 0
+    deleted: tuple[tuple[int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StateFile:
-        return cls(**data)
+        deleted = tuple((start, end) for start, end in data.get("deleted", ()))
+        return cls(**{**data, "deleted": deleted})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,398 @@
+"""Checkpoints on storage: metadata, the commit point, and the removal of what nothing refers to.
+
+    checkpoints/checkpoint-0000012/metadata.json                 the commit point of epoch 12
+    checkpoints/checkpoint-0000012/committed.json                its sinks have committed
+    checkpoints/checkpoint-0000012/operator-<id>/metadata.json   which files hold an operator's state
+    checkpoints/checkpoint-0000012/operator-<id>/table-….parquet
+
+An epoch is a checkpoint if and only if its `metadata.json` exists. It is written last and removed first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+from headrace.errors import (
+    CorruptStateError,
+    IncompatibleStateError,
+    StateError,
+    StateInUseError,
+)
+from headrace.state.files import (
+    checkpoint_directory,
+    drop_cached,
+    evict_cache,
+    operator_directory,
+    read_verified,
+)
+from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
+from headrace.state.storage import Storage
+
+FORMAT: Final = 1
+"""The version of the layout and of the metadata that this code reads and writes."""
+
+_ROOT: Final = "checkpoints"
+_EPOCH: Final = re.compile(r"checkpoint-(\d{7,})")
+_T = TypeVar("_T")
+
+
+class BackingStore(Protocol):
+    """Where checkpoints are kept."""
+
+    def name(self) -> str:
+        """What the store is called in settings."""
+
+    def prepare_checkpoint_load(self, metadata: CheckpointMetadata) -> None:
+        """Make sure that a checkpoint can be restored; raise a StateError if it cannot."""
+
+    def load_checkpoint_metadata(self, job_id: str, epoch: int) -> CheckpointMetadata:
+        """The metadata of one checkpoint."""
+
+    def load_operator_metadata(
+        self, job_id: str, operator_id: str, epoch: int
+    ) -> OperatorCheckpointMetadata | None:
+        """The state of one operator as of `epoch`, or None if it saved none then."""
+
+    def write_operator_checkpoint_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
+        """Save the state of one operator, before the checkpoint that refers to it."""
+
+    def write_checkpoint_metadata(self, metadata: CheckpointMetadata) -> None:
+        """Commit a checkpoint, in one step and only once."""
+
+    def cleanup_checkpoint(
+        self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int
+    ) -> None:
+        """Remove the checkpoints from `old_min_epoch` to before `min_epoch` and what only they use."""
+
+
+class ParquetBackend:
+    """Checkpoints as Parquet and JSON files; one pipeline per state directory."""
+
+    def __init__(self, storage: Storage, *, cache_dir: str | None = None) -> None:
+        self.storage = storage
+        self._cache_dir = cache_dir
+        self._settled: set[int] = set()
+        """Epochs that are no longer checkpoints and hold nothing but files still in use."""
+
+    def name(self) -> str:
+        """What the store is called in settings."""
+        return "parquet"
+
+    # ------------------------------------------------------------------------------ reading
+
+    def epochs(self) -> list[int]:
+        """Every epoch that is a checkpoint, oldest first."""
+        return [
+            epoch for epoch in self._directories() if self.storage.exists(_metadata_path(epoch))
+        ]
+
+    def latest_epoch(self) -> int | None:
+        """The newest checkpoint, or None if there is none."""
+        for epoch in reversed(self._directories()):
+            if self.storage.exists(_metadata_path(epoch)):
+                return epoch
+        return None
+
+    def _directories(self) -> list[int]:
+        matches = (_EPOCH.fullmatch(name) for name in self.storage.children(_ROOT))
+        return sorted(int(match.group(1)) for match in matches if match)
+
+    def load_checkpoint_metadata(self, job_id: str, epoch: int) -> CheckpointMetadata:
+        """The metadata of one checkpoint; an empty `job_id` takes that of any job."""
+        path = _metadata_path(epoch)
+        try:
+            metadata = self._load(path, CheckpointMetadata.from_json)
+        except FileNotFoundError:
+            known = self.epochs()
+            raise StateError(
+                f"there is no checkpoint of epoch {epoch}",
+                where=self.storage.url,
+                hint=f"there are {known[0]} to {known[-1]}" if known else "there is none at all",
+            ) from None
+        _check_job(path, job_id, metadata.job_id)
+        return metadata
+
+    def load_operator_metadata(
+        self, job_id: str, operator_id: str, epoch: int
+    ) -> OperatorCheckpointMetadata | None:
+        """The state of one operator as saved in `epoch`; None if it saved none then."""
+        path = _operator_path(epoch, operator_id)
+        try:
+            metadata = self._load(path, OperatorCheckpointMetadata.from_json)
+        except FileNotFoundError:
+            return None
+        _check_job(path, job_id, metadata.job_id)
+        return metadata
+
+    def prepare_checkpoint_load(self, metadata: CheckpointMetadata) -> None:
+        """Check that every operator's metadata is there, and every file they refer to."""
+        for operator_id, epoch in metadata.operators.items():
+            for file in self._referred(metadata.job_id, operator_id, epoch).files():
+                if not self.storage.exists(file.file):
+                    raise CorruptStateError(
+                        f"state file `{file.file}` of checkpoint {metadata.epoch} is missing",
+                        where=self.storage.url,
+                        hint="restore the file, or resume from an older checkpoint",
+                    )
+
+    def _referred(self, job_id: str, operator_id: str, epoch: int) -> OperatorCheckpointMetadata:
+        operator = self.load_operator_metadata(job_id, operator_id, epoch)
+        if operator is None:
+            raise CorruptStateError(
+                f"`{_operator_path(epoch, operator_id)}` is missing, and a checkpoint refers to it",
+                where=self.storage.url,
+                hint="restore the file, or resume from an older checkpoint",
+            )
+        return operator
+
+    def _load(self, path: str, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
+        data = self.storage.read(path)
+
+        def damaged(reason: str) -> CorruptStateError:
+            return CorruptStateError(
+                f"`{path}` is damaged: {reason}",
+                where=self.storage.url,
+                hint="restore the file, or resume from an older checkpoint",
+            )
+
+        try:
+            envelope = json.loads(data)
+            version, checksum, content = (
+                envelope["format"],
+                envelope["checksum"],
+                envelope["metadata"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(f"{len(data)} bytes that are not metadata ({error})") from None
+        if not isinstance(version, int) or version > FORMAT:
+            raise IncompatibleStateError(
+                f"`{path}` has format {version}, and this version reads formats up to {FORMAT}",
+                where=self.storage.url,
+                hint="use the version of Headrace that wrote it, or a newer one",
+            )
+        found = _checksum(content)
+        if found != checksum:
+            raise damaged(f"expected checksum {str(checksum)[:16]}…, found {found[:16]}…")
+        try:
+            return parse(content)
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(f"its content is not understood ({error})") from None
+
+    # ------------------------------------------------------------------------------ writing
+
+    def write_operator_checkpoint_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
+        """Save the state of one operator; again for an epoch that failed, never for one committed."""
+        if self.storage.exists(_metadata_path(metadata.epoch)):
+            raise self._taken(metadata.epoch)
+        self.storage.write(
+            _operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json())
+        )
+
+    def rewrite_operator_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
+        """Replace the list of an operator's files by an equivalent one; offline compaction only."""
+        self.storage.write(
+            _operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json())
+        )
+
+    def write_checkpoint_metadata(self, metadata: CheckpointMetadata) -> None:
+        """Commit the epoch: THE commit point. A second writer of the epoch gets a StateInUseError."""
+        path, data = _metadata_path(metadata.epoch), _dump(metadata.to_json())
+        # A store may report a conflict with our own write, when it retried one whose answer was lost.
+        if not self.storage.create(path, data) and self.storage.read(path) != data:
+            raise self._taken(metadata.epoch)
+
+    def _taken(self, epoch: int) -> StateInUseError:
+        return StateInUseError(
+            f"epoch {epoch} has already been committed by another run",
+            where=self.storage.url,
+            hint="one state directory serves one run of one pipeline; stop one of them",
+        )
+
+    def mark_committed(self, epoch: int) -> None:
+        """Note that the sinks of an epoch have committed; may be repeated."""
+        self.storage.write(_committed_path(epoch), _dump({"epoch": epoch, "time": time.time()}))
+
+    def is_committed(self, epoch: int) -> bool:
+        """Whether the sinks of an epoch have committed."""
+        return self.storage.exists(_committed_path(epoch))
+
+    # ------------------------------------------------------------------------------ checking
+
+    def live_files(self, epoch: int) -> set[str]:
+        """Every state file that a checkpoint refers to."""
+        metadata = self.load_checkpoint_metadata("", epoch)
+        return {
+            file.file
+            for operator_id, saved in metadata.operators.items()
+            for file in self._referred(metadata.job_id, operator_id, saved).files()
+        }
+
+    def verify(self, epoch: int) -> list[str]:
+        """Read every file of a checkpoint; what is wrong with it, nothing if it is good."""
+        problems: list[str] = []
+        try:
+            metadata = self.load_checkpoint_metadata("", epoch)
+        except StateError as error:
+            return [error.message]
+        seen: set[str] = set()
+        for operator_id, saved in metadata.operators.items():
+            try:
+                operator = self._referred(metadata.job_id, operator_id, saved)
+            except StateError as error:
+                problems.append(error.message)
+                continue
+            for file in operator.files():
+                if file.file in seen:
+                    continue
+                seen.add(file.file)
+                try:
+                    read_verified(self.storage, file)
+                except CorruptStateError as error:
+                    problems.append(error.message)
+        return problems
+
+    def last_good_epoch(self, before: int) -> int | None:
+        """The newest checkpoint older than `before` of which every file is whole."""
+        for epoch in reversed(self.epochs()):
+            if epoch < before and not self.verify(epoch):
+                return epoch
+        return None
+
+    # ------------------------------------------------------------------------------ removing
+
+    def discard_after(self, epoch: int) -> None:
+        """Forget every checkpoint newer than `epoch`, so that a run can resume there."""
+        newer = [one for one in self._directories() if one > epoch]
+        # The newest first: whatever a crash leaves is again an unbroken row of checkpoints.
+        for one in reversed(newer):
+            self.storage.delete(_metadata_path(one))
+        for one in reversed(newer):
+            for path in self.storage.list(checkpoint_directory(one)):
+                self.storage.delete(path)
+        self._settled -= set(newer)
+
+    def cleanup_checkpoint(
+        self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int
+    ) -> None:
+        """Remove the checkpoints from `old_min_epoch` to before `min_epoch` and what only they use."""
+        epochs = [one for one in self._directories() if old_min_epoch <= one < min_epoch]
+        kept = [one for one in self.epochs() if min_epoch <= one <= metadata.epoch]
+        self._remove(epochs, kept)
+
+    def cleanup(self, keep: int, current_epoch: int) -> list[int]:
+        """Keep the last `keep` checkpoints up to `current_epoch`; returns the epochs removed.
+
+        Only epochs that fall out are looked at, and once in the life of this object all older ones, for
+        what failed attempts and interrupted cleanups left behind.
+        """
+        directories = self._directories()
+        older = [one for one in directories if one <= current_epoch]
+        kept: list[int] = []
+        for one in reversed(older):
+            if len(kept) == max(1, keep):
+                break
+            if self.storage.exists(_metadata_path(one)):
+                kept.append(one)
+        if not kept:
+            return []
+        doomed = [one for one in older if one < min(kept) and one not in self._settled]
+        # Epochs between kept ones that never became checkpoints are strays too.
+        doomed += [one for one in older if min(kept) < one < max(kept) and one not in kept]
+        return self._remove(doomed, kept) if doomed else []
+
+    def _remove(self, doomed: list[int], kept: list[int]) -> list[int]:
+        try:
+            in_use = self._paths_in_use(kept)
+        except (StateError, FileNotFoundError):
+            return []  # what a damaged checkpoint needs is not known, so nothing may go yet
+        is_first = not self._settled
+        removed = []
+        for epoch in doomed:
+            candidates = self._paths_of(epoch)
+            if self.storage.exists(_metadata_path(epoch)):
+                removed.append(epoch)
+                self.storage.delete(_metadata_path(epoch))
+            # The operators' metadata go last: until then a later cleanup can find what is left.
+            dead = sorted(candidates - in_use, key=lambda path: path.endswith("/metadata.json"))
+            for path in dead:
+                self.storage.delete(path)
+            drop_cached(self.storage.url, dead, cache_dir=self._cache_dir)
+            self._settled.add(epoch)
+        if is_first:
+            evict_cache(self.storage.url, in_use, cache_dir=self._cache_dir)
+        return removed
+
+    def _paths_in_use(self, kept: list[int]) -> set[str]:
+        paths: set[str] = set()
+        operators: set[tuple[str, int]] = set()
+        for epoch in kept:
+            metadata = self.load_checkpoint_metadata("", epoch)
+            paths |= {_metadata_path(epoch), _committed_path(epoch)}
+            operators |= set(metadata.operators.items())
+        for operator_id, saved in operators:
+            paths.add(_operator_path(saved, operator_id))
+            paths |= {file.file for file in self._referred("", operator_id, saved).files()}
+        return paths
+
+    def _paths_of(self, epoch: int) -> set[str]:
+        """What an epoch wrote and what it refers to."""
+        paths = set(self.storage.list(checkpoint_directory(epoch)))
+        try:
+            metadata = self.load_checkpoint_metadata("", epoch)
+            operators = set(metadata.operators.items())
+        except StateError:
+            found = (_operator_of(path) for path in paths)
+            operators = {(operator_id, epoch) for operator_id in found if operator_id}
+        for operator_id, saved in operators:
+            try:
+                operator = self.load_operator_metadata("", operator_id, saved)
+            except StateError:
+                continue
+            if operator is not None:
+                paths.add(_operator_path(saved, operator_id))
+                paths |= {file.file for file in operator.files()}
+        return paths
+
+
+def _metadata_path(epoch: int) -> str:
+    return f"{checkpoint_directory(epoch)}/metadata.json"
+
+
+def _committed_path(epoch: int) -> str:
+    return f"{checkpoint_directory(epoch)}/committed.json"
+
+
+def _operator_path(epoch: int, operator_id: str) -> str:
+    return f"{operator_directory(epoch, operator_id)}/metadata.json"
+
+
+def _operator_of(path: str) -> str | None:
+    parts = path.split("/")
+    if len(parts) == 4 and parts[-1] == "metadata.json":  # noqa: PLR2004 - the layout above
+        return parts[2].removeprefix("operator-")
+    return None
+
+
+def _checksum(content: object) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _dump(content: Mapping[str, Any]) -> bytes:
+    # Through JSON first: tuples and numpy-free numbers then look as they will when read back.
+    plain = json.loads(json.dumps(content))
+    envelope = {"format": FORMAT, "checksum": _checksum(plain), "metadata": plain}
+    return (json.dumps(envelope, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _check_job(path: str, expected: str, found: str) -> None:
+    if expected and found != expected:
+        raise IncompatibleStateError(
+            f"`{path}` belongs to the job `{found}`, not to `{expected}`",
+            hint="one state directory serves one pipeline; give this one its own",
+        )
