@@ -54,7 +54,7 @@ def operators(name: str | None, as_json: bool, verbose: bool) -> None:  # noqa: 
                 (o["name"], o["type"], o["default"] if not o["required"] else "required", o["help"])
                 for o in options
             ]
-            print_table(("option", "type", "default", ""), rows, title=f"{role} {name}")
+            print_table(("option", "type", "default", "help"), rows, title=f"{role} {name}")
 
 
 def _list(registry: Registry, *, as_json: bool) -> None:

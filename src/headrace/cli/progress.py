@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shlex
 import sys
 import threading
@@ -281,8 +282,22 @@ def display(*, progress: bool, verbose: bool) -> Iterator[Display]:
     """The display that suits where stderr goes; Spark's own log (`verbose`) and a status line do not mix."""
     if not progress:
         yield Display()
-    elif sys.stderr.isatty() and not verbose:
-        with StatusLine(sys.stderr).shown() as line:
-            yield line
-    else:
-        yield Lines(sys.stderr)
+        return
+    with _own_stderr() as stream:
+        if stream.isatty() and not verbose:
+            with StatusLine(stream).shown() as line:
+                yield line
+        else:
+            yield Lines(stream)
+
+
+@contextmanager
+def _own_stderr() -> Iterator[TextIO]:
+    """Stderr by another file descriptor: while Spark starts, the usual one leads to its log file."""
+    try:
+        descriptor = os.dup(sys.stderr.fileno())
+    except (OSError, ValueError):
+        yield sys.stderr  # not a file: a test's or a notebook's
+        return
+    with open(descriptor, "w", encoding=sys.stderr.encoding, errors="replace") as stream:  # noqa: PTH123
+        yield stream

@@ -68,6 +68,7 @@ def _read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     metavar="FILE",
     help="Settings in TOML; ./headrace.toml if it is there.",
 )
+@click.option("--log-dir", metavar="DIR", help="Where Spark's own log goes.")
 @verbose_option
 @click.option("-q", "--quiet", is_flag=True, help="Show rows and errors, nothing else.")
 @click.option("--progress/--no-progress", default=True, help="Whether to show a line about the last epoch.")
@@ -85,6 +86,7 @@ def run(
     py_files: tuple[str, ...],
     conf: dict[str, str],
     config: Path | None,
+    log_dir: str | None,
     verbose: bool,
     quiet: bool,
     progress: bool,
@@ -109,6 +111,7 @@ def run(
         },
         "state": {"dir": state_dir},
         "spark": {"master": master, "conf": conf or None},
+        "log": {"dir": log_dir},
     }
     settings = load_settings(flags=flags, config=config)  # before anything of the user's runs
     loaded = load_pipeline(pipeline)
@@ -119,8 +122,9 @@ def run(
             lambda: loaded.run(
                 **flags["run"],
                 state_dir=state_dir,
-                master=master,
+                master=settings.spark.master,
                 spark_conf=conf or None,
+                log_dir=log_dir,
                 config=config,
                 from_epoch=from_epoch,
                 allow_drop=allow_drop,

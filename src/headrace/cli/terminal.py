@@ -104,7 +104,7 @@ def print_table(
     from rich.text import Text
 
     numbers = set(right)
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
@@ -114,7 +114,11 @@ def print_table(
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
-    console.print(table)
+    with console.capture() as capture:
+        if title:
+            console.print(Text(title, style="bold"))
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:

@@ -1,12 +1,15 @@
 import io
+import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from headrace.cli.progress import (
     Lines,
     StatusLine,
+    display,
     format_bytes,
     format_count,
     format_watermark,
@@ -221,3 +224,26 @@ def test_rows_in_a_pipe_are_left_untouched(monkeypatch: pytest.MonkeyPatch) -> N
         sys.stdout.write('{"a": 1}\n')
         line.tick()
     assert pipe.getvalue() == '{"a": 1}\n'
+
+
+def test_progress_is_seen_while_stderr_is_turned_into_a_log_file(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", os.fdopen(os.dup(2), "w"))
+    with display(progress=True, verbose=False) as shown, (tmp_path / "log").open("w") as log:
+        saved = os.dup(sys.stderr.fileno())
+        os.dup2(log.fileno(), sys.stderr.fileno())
+        shown.say("starting Spark …")
+        os.dup2(saved, sys.stderr.fileno())
+        os.close(saved)
+    sys.stderr.close()
+    assert capfd.readouterr().err == "starting Spark …\n"
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_quiet_run_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with display(progress=False, verbose=False) as shown:
+        shown.say("starting Spark …")
+        shown.update(progress())
+        shown.tick()
+    assert capfd.readouterr().err == ""
