@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.operator import Finish, Limit, Offset, SourceContext, SourceOperator, Split, TaskInfo
+from headrace.operator import (
+    ArrowOperator,
+    CheckpointBarrier,
+    Finish,
+    Limit,
+    Offset,
+    OperatorContext,
+    SourceContext,
+    SourceOperator,
+    Split,
+    TaskInfo,
+)
+from headrace.state.storage import open_storage
+from headrace.state.tables import GlobalTable, Table
 from headrace.watermarks import Watermark
 
 WHOLE = (0, 2**64 - 1)
@@ -43,7 +57,9 @@ def to_rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     return rows
 
 
-def task(*, job: str = "job", operator: str = "op", subtask: int = 0, parallelism: int = 1, epoch: int = 1):
+def task(
+    *, job: str = "job", operator: str = "op", subtask: int = 0, parallelism: int = 1, epoch: int = 1
+) -> TaskInfo:
     return TaskInfo(job, operator, operator, subtask, parallelism, WHOLE, epoch)
 
 
@@ -55,7 +71,9 @@ def read_split(source: SourceOperator, split: Split) -> tuple[list[pa.RecordBatc
     return collector.batches, finish
 
 
-def read_range(source: SourceOperator, start: Offset, end: Offset, *, parallelism: int = 1):
+def read_range(
+    source: SourceOperator, start: Offset, end: Offset, *, parallelism: int = 1
+) -> list[dict[str, Any]]:
     """The rows between two offsets, in the order of the splits."""
     batches: list[pa.RecordBatch] = []
     for split in source.splits(start, end, parallelism=parallelism):
@@ -73,3 +91,73 @@ def plan(source: SourceOperator, sizes: Sequence[int], *, start: float, now: flo
             return offsets
         offsets.append(end)
     raise AssertionError("the source never comes to rest")
+
+
+class EpochTables:
+    """The global tables of one operator for one epoch, with the entries that earlier epochs left."""
+
+    def __init__(self, operator: ArrowOperator, saved: Mapping[str, Mapping[Any, Any]]) -> None:
+        self.commit_data: dict[str, bytes] = {}
+        self._tables: dict[str, GlobalTable] = {}
+        for config in operator.tables():
+            table = GlobalTable(config, files=(), run_files=None, low=WHOLE[0], high=WHOLE[1])
+            for key, value in saved.get(config.name, {}).items():
+                table.insert(key, value)
+            self._tables[config.name] = table
+
+    def get(self, name: str) -> Table:
+        return self._tables[name]
+
+    def insert_committing_data(self, table: str, data: bytes) -> None:
+        self.commit_data[table] = data
+
+    def save(self) -> dict[str, dict[Any, Any]]:
+        return {name: table.get_all() for name, table in self._tables.items()}
+
+
+CommitData = dict[str, dict[int, bytes]]
+
+
+class SinkDriver:
+    """Runs a sink epoch by epoch the way the engine does: prepare in subtasks, save, commit on the driver."""
+
+    def __init__(self, make: Callable[[], ArrowOperator], folder: Path, *, job: str = "job") -> None:
+        self.make = make
+        self.job = job
+        self.storage = open_storage(str(folder))
+        self.saved: dict[str, dict[Any, Any]] = {}
+        self.metrics: dict[str, float] = {}
+
+    def prepare(self, epoch: int, *subtasks: Sequence[pa.RecordBatch]) -> CommitData:
+        """One epoch of a sink: the batches of each subtask; returns the commit data and saves the tables."""
+        data: CommitData = {}
+        for subtask, batches in enumerate(subtasks):
+            sink, collector = self.make(), ListCollector()
+            tables = EpochTables(sink, self.saved)
+            ctx = self._context(tables, epoch, subtask, len(subtasks))
+            sink.on_start(ctx)
+            for batch in batches:
+                sink.process_batch(batch, ctx, collector)
+            sink.handle_checkpoint(CheckpointBarrier(epoch, 0, 0.0), ctx, collector)
+            sink.on_close(False, ctx, collector)
+            self.saved.update(tables.save())
+            for name, value in ctx.metrics.values.items():
+                self.metrics[name] = self.metrics.get(name, 0) + value
+            for table, staged in tables.commit_data.items():
+                data.setdefault(table, {})[subtask] = staged
+        return data
+
+    def commit(self, epoch: int, data: CommitData) -> None:
+        sink = self.make()
+        sink.handle_commit(epoch, data, self._context(EpochTables(sink, self.saved), epoch, 0, 1))
+
+    def run(self, epoch: int, *subtasks: Sequence[pa.RecordBatch]) -> None:
+        self.commit(epoch, self.prepare(epoch, *subtasks))
+
+    def _context(self, tables: EpochTables, epoch: int, subtask: int, parallelism: int) -> OperatorContext:
+        return OperatorContext(
+            task(job=self.job, subtask=subtask, parallelism=parallelism, epoch=epoch),
+            tables,
+            staging=f"staging/{epoch}-{subtask}",
+            storage=self.storage,
+        )

@@ -84,11 +84,11 @@ def multiset(rows: list[dict[str, Any]]) -> Counter[str]:
     )
 
 
-def test_every_source_of_the_registry_has_a_case():
+def test_every_source_of_the_registry_has_a_case() -> None:
     assert set(registry.names("source")) <= {name for name, _, _ in CASES.values()}
 
 
-def test_reading_a_range_twice_gives_the_same_rows(source: SourceOperator):
+def test_reading_a_range_twice_gives_the_same_rows(source: SourceOperator) -> None:
     start, *_, end = later(source, [10**9])
     for parallelism in (1, 3):
         first = read_range(source, start, end, parallelism=parallelism)
@@ -100,7 +100,7 @@ def test_reading_a_range_twice_gives_the_same_rows(source: SourceOperator):
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 def test_any_cut_into_epochs_and_splits_gives_the_same_rows(
     source: SourceOperator, sizes: list[int], parallelism: int
-):
+) -> None:
     start, *_, end = later(source, [10**9])
     whole = read_range(source, start, end)
     offsets = later(source, sizes)
@@ -112,7 +112,7 @@ def test_any_cut_into_epochs_and_splits_gives_the_same_rows(
     assert multiset(rows) == multiset(whole)
 
 
-def test_the_splits_of_a_lane_are_in_its_order(source: SourceOperator):
+def test_the_splits_of_a_lane_are_in_its_order(source: SourceOperator) -> None:
     start, *_, end = later(source, [10**9])
     alone = read_range(source, start, end, parallelism=1)
     shared = read_range(source, start, end, parallelism=4)
@@ -120,21 +120,21 @@ def test_the_splits_of_a_lane_are_in_its_order(source: SourceOperator):
     assert without == [{k: v for k, v in row.items() if k != "subtask_index"} for row in shared]
 
 
-def test_a_pickled_source_reads_the_same(source: SourceOperator):
+def test_a_pickled_source_reads_the_same(source: SourceOperator) -> None:
     copy = cloudpickle.loads(cloudpickle.dumps(source))
     start, *_, end = later(source, [10**9])
     assert read_range(copy, start, end) == read_range(source, start, end)
     assert copy.is_finished(end)
 
 
-def test_offsets_survive_json(source: SourceOperator):
+def test_offsets_survive_json(source: SourceOperator) -> None:
     offsets = later(source, [50])
     assert json.loads(json.dumps(offsets)) == offsets
     start, end = json.loads(json.dumps([offsets[1], offsets[2]]))
     assert read_range(source, start, end) == read_range(source, offsets[1], offsets[2])
 
 
-def test_a_bounded_source_is_finished_at_its_last_row_and_not_before(source: SourceOperator):
+def test_a_bounded_source_is_finished_at_its_last_row_and_not_before(source: SourceOperator) -> None:
     offsets = later(source, [100])
     assert [source.is_finished(offset) for offset in offsets] == [False] * (len(offsets) - 1) + [True]
     splits = source.splits(offsets[-2], offsets[-1], parallelism=2)
@@ -143,20 +143,20 @@ def test_a_bounded_source_is_finished_at_its_last_row_and_not_before(source: Sou
     assert {read_split(source, split)[1] for split in splits} == {Finish.GRACEFUL}
 
 
-def test_an_empty_range_has_no_rows(source: SourceOperator):
+def test_an_empty_range_has_no_rows(source: SourceOperator) -> None:
     start = source.initial_offset(time=NOW)
     assert source.latest_offset(start, Limit(0, NOW), parallelism=1) == start
     assert read_range(source, start, start, parallelism=3) == []
 
 
-def test_a_known_count_is_the_number_of_rows(source: SourceOperator):
+def test_a_known_count_is_the_number_of_rows(source: SourceOperator) -> None:
     offsets = later(source, [100])
     for start, end in pairwise(offsets):
         known = source.count(start, end)
         assert known is None or known == len(read_range(source, start, end))
 
 
-def test_every_batch_has_the_same_schema_with_an_event_time(source: SourceOperator):
+def test_every_batch_has_the_same_schema_with_an_event_time(source: SourceOperator) -> None:
     offsets = later(source, [100])
     schemas = set()
     for start, end in pairwise(offsets):
@@ -166,7 +166,7 @@ def test_every_batch_has_the_same_schema_with_an_event_time(source: SourceOperat
     assert schema.field(TIMESTAMP).type == pa.timestamp("ns")
 
 
-def test_a_resumed_source_continues_after_the_last_row(source: SourceOperator):
+def test_a_resumed_source_continues_after_the_last_row(source: SourceOperator) -> None:
     offsets = later(source, [100])
     copy = cloudpickle.loads(cloudpickle.dumps(source))
     rest = copy.latest_offset(offsets[1], Limit(10**9, NOW + 1000), parallelism=3)
@@ -174,7 +174,7 @@ def test_a_resumed_source_continues_after_the_last_row(source: SourceOperator):
     assert multiset(rows) == multiset(read_range(source, offsets[0], offsets[-1]))
 
 
-def test_a_bad_option_is_named(case: str, tmp_path: Path):
+def test_a_bad_option_is_named(case: str, tmp_path: Path) -> None:
     name, options, bad = CASES[case]
     with pytest.raises(ConfigurationError, match=f"`{next(iter(bad))}`"):
         registry.build("source", name, {**options(tmp_path), **bad})
@@ -182,11 +182,11 @@ def test_a_bad_option_is_named(case: str, tmp_path: Path):
         registry.build("source", name, {**options(tmp_path), "wrong": 1})
 
 
-def test_every_option_is_described(case: str):
+def test_every_option_is_described(case: str) -> None:
     for field in registry.options("source", CASES[case][0]).model_fields.values():
         assert field.description
 
 
-def test_display_is_one_line(source: SourceOperator):
+def test_display_is_one_line(source: SourceOperator) -> None:
     assert "\n" not in source.display()
     assert len(source.display()) < 200

@@ -3,6 +3,7 @@ import math
 import pickle
 from datetime import date, time
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -50,7 +51,7 @@ def timestamps(*values: int, unit: str = "ns", zone: str | None = None) -> pa.Ar
         (pa.array([[1, 2], None], pa.list_(pa.int32(), 2)), ["[1,2]", "null"]),
     ],
 )  # fmt: skip
-def test_values_follow_the_conventions(column, expected):
+def test_values_follow_the_conventions(column: Any, expected: Any) -> None:
     assert encode(column) == expected
     # A slice of a column is that part of the column.
     assert encode(pa.concat_arrays([column, column]).slice(len(column))) == expected
@@ -69,11 +70,11 @@ def test_values_follow_the_conventions(column, expected):
         (timestamps(1695046990, unit="s", zone="Europe/Berlin"), "2023-09-18T14:23:10"),
     ],
 )
-def test_timestamps_have_no_zone_and_a_fraction_only_when_there_is_one(column, expected):
+def test_timestamps_have_no_zone_and_a_fraction_only_when_there_is_one(column: Any, expected: Any) -> None:
     assert encode(column) == [f'"{expected}"']
 
 
-def test_timestamps_of_every_precision_stand_side_by_side():
+def test_timestamps_of_every_precision_stand_side_by_side() -> None:
     column = pa.array([10**9, None, 10**9 + 10**6, 10**9 + 10**3, 10**9 + 1]).cast(pa.timestamp("ns"))
     assert encode(column) == [
         '"1970-01-01T00:00:01"',
@@ -84,7 +85,7 @@ def test_timestamps_of_every_precision_stand_side_by_side():
     ]
 
 
-def test_names_are_escaped_and_rows_without_columns_are_objects():
+def test_names_are_escaped_and_rows_without_columns_are_objects() -> None:
     assert encode_json_lines(pa.record_batch({'a"b': [1]})) == b'{"a\\"b":1}\n'
     assert encode_json_lines(pa.record_batch({"a": pa.array([], pa.int64())})) == b""
     assert encode_json_lines(pa.record_batch({"a": [1, 2]}).select([])) == b"{}\n{}\n"
@@ -104,7 +105,7 @@ def test_names_are_escaped_and_rows_without_columns_are_objects():
         min_size=1,
     )
 )
-def test_what_is_written_any_json_reader_reads_back(rows):
+def test_what_is_written_any_json_reader_reads_back(rows: Any) -> None:
     schema = pa.schema(
         {
             "i": pa.int64(),
@@ -119,13 +120,13 @@ def test_what_is_written_any_json_reader_reads_back(rows):
     assert decode_json_lines(lines, schema).to_pylist() == rows
 
 
-def test_lines_without_a_last_newline_and_empty_lines_are_fine():
+def test_lines_without_a_last_newline_and_empty_lines_are_fine() -> None:
     assert decode_json_lines(b'\n{"a":1}\r\n\n  \n{"a":2}').to_pylist() == [{"a": 1}, {"a": 2}]
     assert decode_json_lines(b"").num_rows == 0
     assert decode_json_lines(b"\n\n", pa.schema({"a": pa.int64()})).schema.names == ["a"]
 
 
-def test_a_schema_chooses_the_columns_and_fills_missing_ones():
+def test_a_schema_chooses_the_columns_and_fills_missing_ones() -> None:
     schema = pa.schema({"b": pa.string(), "a": pa.float64()})
     assert decode_json_lines(b'{"a":1,"c":[]}\n', schema).to_pylist() == [{"b": None, "a": 1.0}]
 
@@ -141,7 +142,7 @@ def test_a_schema_chooses_the_columns_and_fills_missing_ones():
         (b'{"a":1}\n{"a":2', 11, None),
     ],
 )
-def test_a_bad_line_is_named_with_its_number_and_content(data, line, column):
+def test_a_bad_line_is_named_with_its_number_and_content(data: Any, line: Any, column: Any) -> None:
     with pytest.raises(BadLineError, match=f"line {line} ") as caught:
         decode_json_lines(data, pa.schema({"a": pa.int64()}), first_line=10, where="in.json")
     error = caught.value

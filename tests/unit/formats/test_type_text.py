@@ -1,3 +1,5 @@
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -18,7 +20,7 @@ from headrace.formats.type_text import format_type, parse_type
         pa.struct({}),
     ],
 )
-def test_what_is_formatted_is_parsed_back(kind):
+def test_what_is_formatted_is_parsed_back(kind: Any) -> None:
     assert parse_type(format_type(kind)) == kind
 
 
@@ -27,7 +29,7 @@ def test_what_is_formatted_is_parsed_back(kind):
     [("int46", "int64"), ("", "such as"), ("list<", "such as"), ("list<int64> x", "such as"),
      ("struct<a int64>", "such as"), ("decimal(99, 2)", "such as"), ("strng", "string"), ("&", "such as")],
 )  # fmt: skip
-def test_what_is_not_a_type_is_answered_with_a_hint(text, hint):
+def test_what_is_not_a_type_is_answered_with_a_hint(text: Any, hint: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_type(text)
     assert hint in (caught.value.hint or "")

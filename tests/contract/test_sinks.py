@@ -1,0 +1,160 @@
+"""What every sink of the registry promises; a new one needs an entry in CASES and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+import pytest
+
+from headrace.connectors.memory import collected
+from headrace.errors import ConfigurationError
+from headrace.operator import ArrowOperator
+from headrace.registry import registry
+from tests.support import SinkDriver, to_rows
+
+Shown = Callable[[], list[dict[str, Any]]]
+
+
+@dataclass
+class Case:
+    """A sink, its options, and how to see what has become visible; None if nothing ever does."""
+
+    name: str
+    options: dict[str, Any]
+    visible: Shown | None
+    bad: dict[str, Any]
+    driver: SinkDriver
+
+
+def batch(*numbers: int, text: str = "x") -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "n": pa.array(numbers, pa.int64()),
+            "text": [text] * len(numbers),
+            "_timestamp": pa.array(numbers, pa.int64()).cast(pa.timestamp("ns")),
+        }
+    )
+
+
+@pytest.fixture(params=registry.names("sink"))
+def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Case:
+    name: str = request.param
+    job = f"{request.node.name}"
+    printed: list[str] = []
+
+    def build() -> ArrowOperator:
+        built = registry.build("sink", name, options)
+        assert isinstance(built, ArrowOperator)
+        return built
+
+    def lines() -> list[dict[str, Any]]:
+        printed.extend(capsys.readouterr().out.splitlines())
+        return [json.loads(line) for line in printed]
+
+    def file_lines() -> list[dict[str, Any]]:
+        path = tmp_path / "out.json"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def memory_rows() -> list[dict[str, Any]]:
+        rows = to_rows(collected(job, "out").to_batches())
+        return [{key: value for key, value in row.items() if key != "_timestamp"} for row in rows]
+
+    cases: dict[str, tuple[dict[str, Any], Shown | None, dict[str, Any]]] = {
+        "blackhole": ({}, None, {"x": 1}),
+        "memory": ({"name": "out"}, memory_rows, {"name": ""}),
+        "single_file": ({"path": str(tmp_path / "out.json")}, file_lines, {"path": ""}),
+        "stdout": ({}, lines, {"format": "xml"}),
+    }
+    options, visible, bad = cases[name]
+    return Case(name, options, visible, bad, SinkDriver(build, tmp_path / "state", job=job))
+
+
+@pytest.fixture
+def shown(case: Case) -> Shown:
+    if case.visible is None:
+        pytest.skip(f"{case.name} shows nothing")
+    return case.visible
+
+
+def parts(case: Case, *batches: pa.RecordBatch) -> list[list[pa.RecordBatch]]:
+    """The batches shared by as many subtasks as the sink allows."""
+    if case.driver.make().max_parallelism == 1:
+        return [list(batches)]
+    return [[one] for one in batches]
+
+
+def test_what_is_not_committed_is_invisible(case: Case, shown: Shown) -> None:
+    data = case.driver.prepare(1, *parts(case, batch(1), batch(2)))
+    assert shown() == []
+    case.driver.commit(1, data)
+    assert shown() == [{"n": 1, "text": "x"}, {"n": 2, "text": "x"}]
+
+
+def test_a_commit_repeated_is_a_commit_once(case: Case, shown: Shown) -> None:
+    case.driver.run(1, *parts(case, batch(1)))
+    data = case.driver.prepare(2, *parts(case, batch(2, 3), batch(4)))
+    for _ in range(3):
+        case.driver.commit(2, data)
+    assert [row["n"] for row in shown()] == [1, 2, 3, 4]
+    case.driver.run(3, *parts(case, batch(5)))
+    assert [row["n"] for row in shown()] == [1, 2, 3, 4, 5]
+
+
+def test_an_attempt_that_was_not_committed_leaves_nothing(case: Case, shown: Shown) -> None:
+    case.driver.run(1, *parts(case, batch(1)))
+    saved = dict(case.driver.saved)
+    case.driver.prepare(2, *parts(case, batch(666)))
+    case.driver.saved = saved
+    case.driver.run(2, *parts(case, batch(2)))
+    assert [row["n"] for row in shown()] == [1, 2]
+
+
+def test_the_same_rows_in_two_epochs_are_shown_twice(case: Case, shown: Shown) -> None:
+    for epoch in (1, 2):
+        case.driver.run(epoch, *parts(case, batch(7)))
+    assert [row["n"] for row in shown()] == [7, 7]
+
+
+def test_rows_too_many_for_the_commit_data_are_staged(case: Case, shown: Shown) -> None:
+    data = case.driver.prepare(1, *parts(case, batch(*range(100), text="y" * 1000)))
+    assert sum(len(staged) for table in data.values() for staged in table.values()) < 1000
+    case.driver.commit(1, data)
+    case.driver.commit(1, data)
+    assert [row["n"] for row in shown()] == list(range(100))
+
+
+def test_an_epoch_without_rows_shows_nothing(case: Case, shown: Shown) -> None:
+    case.driver.run(1, [])
+    case.driver.run(2, [batch().slice(0, 0)])
+    assert shown() == []
+
+
+def test_rows_are_counted(case: Case) -> None:
+    case.driver.run(1, *parts(case, batch(1, 2), batch(3)))
+    assert case.driver.metrics["rows"] == 3
+
+
+def test_commit_data_is_json(case: Case) -> None:
+    for table in case.driver.prepare(1, [batch(1)]).values():
+        assert all(json.loads(staged) for staged in table.values())
+
+
+def test_a_sink_can_be_pickled_and_shown_on_one_line(case: Case) -> None:
+    sink = cloudpickle.loads(cloudpickle.dumps(case.driver.make()))
+    assert sink.is_sink
+    assert "\n" not in sink.display()
+
+
+def test_a_bad_option_is_named(case: Case) -> None:
+    with pytest.raises(ConfigurationError, match=f"`{next(iter(case.bad))}`"):
+        registry.build("sink", case.name, {**case.options, **case.bad})
+
+
+def test_every_option_is_described(case: Case) -> None:
+    assert all(field.description for field in registry.options("sink", case.name).model_fields.values())

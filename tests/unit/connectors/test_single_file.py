@@ -1,0 +1,220 @@
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.connectors import single_file
+from headrace.connectors.single_file import LANE, SingleFileSink, SingleFileSource
+from headrace.errors import ConfigurationError, ExternalError
+from headrace.formats.json import BadLineError
+from headrace.operator import Limit
+from tests.support import SinkDriver, plan, read_range
+
+
+def write(folder: Path, text: str, name: str = "in.json") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def everything(source: Any, *, parallelism: int = 1) -> Any:
+    offsets = plan(source, [10**9], start=100.0, now=101.0)
+    return read_range(source, offsets[0], offsets[-1], parallelism=parallelism)
+
+
+def test_the_last_line_needs_no_newline(tmp_path: Path) -> None:
+    for text in ('{"a":1}\n{"a":2}', '{"a":1}\n{"a":2}\n', '\n{"a":1}\n\n\n{"a":2}\n\n'):
+        rows = everything(SingleFileSource(path=write(tmp_path, text)))
+        assert [row["a"] for row in rows] == [1, 2]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_a_file_without_rows_ends_at_once(tmp_path: Path, text: Any) -> None:
+    source = SingleFileSource(path=write(tmp_path, text))
+    offsets = plan(source, [10**9], start=100.0, now=101.0)
+    assert read_range(source, offsets[0], offsets[-1]) == []
+    assert source.is_finished(offsets[-1])
+
+
+def test_event_time_comes_from_a_column_or_from_the_plan(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"at":"1970-01-01T00:00:01","n":2}\n{"at":"1970-01-01T00:00:01.5Z","n":3}\n')
+    rows = everything(SingleFileSource(path=path, timestamp_column="n", timestamp_unit="ms"))
+    assert [row["_timestamp"] for row in rows] == [2_000_000, 3_000_000]
+    assert {row["_timestamp"] for row in everything(SingleFileSource(path=path))} == {101 * 10**9}
+    path = write(tmp_path, '{"at":"1970-01-01T00:00:01"}\n{"at":"1970-01-01T00:00:01.5"}\n')
+    rows = everything(SingleFileSource(path=path, timestamp_column="at"))
+    assert [row["_timestamp"] for row in rows] == [10**9, 1_500_000_000]
+    source = SingleFileSource(path=path, timestamp_column="at", schema={"at": "timestamp"})
+    assert [row["_timestamp"] for row in everything(source)] == [10**9, 1_500_000_000]
+
+
+def test_a_declared_schema_decides_types_and_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"a":1,"b":"x","c":[1]}\n')
+    schema = {"a": "double", "d": "string", "c": "list<int64>"}
+    (row,) = everything(SingleFileSource(path=path, schema=schema))
+    assert row == {"a": 1.0, "d": None, "c": [1], "_timestamp": 101 * 10**9}
+    (row,) = everything(SingleFileSource(path=path, schema=pa.schema({"b": pa.string()})))
+    assert row["b"] == "x"
+
+
+def test_inferred_columns_are_those_of_the_beginning_for_all_epochs(tmp_path: Path) -> None:
+    lines = [json.dumps({"a": i}) for i in range(1500)] + ['{"a":1,"late":true}']
+    source = SingleFileSource(path=write(tmp_path, "\n".join(lines)))
+    offsets = plan(source, [700], start=100.0, now=101.0)
+    assert {offset[LANE]["schema"]["a"] for offset in offsets} == {"int64"}
+    assert set(read_range(source, offsets[-2], offsets[-1])[-1]) == {"a", "_timestamp"}
+
+
+def test_large_files_are_shared_by_tasks_at_line_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_file, "_WORTH_SPLITTING", 100)
+    monkeypatch.setattr(single_file, "_BLOCK", 64)
+    lines = [json.dumps({"a": i, "pad": "x" * (i * 37 % 200)}) for i in range(300)]
+    source = SingleFileSource(path=write(tmp_path, "\n".join(lines) + "\n"))
+    start, *_, end = plan(source, [10**9], start=100.0, now=101.0)
+    for parallelism in (1, 2, 7, 64):
+        splits = source.splits(start, end, parallelism=parallelism)
+        assert len(splits) <= parallelism
+        rows = read_range(source, start, end, parallelism=parallelism)
+        assert [row["a"] for row in rows] == list(range(300))
+        text = Path(source.options.path).read_text()
+        for split in splits:
+            assert split.detail["line"] == text[: split.detail["byte"]].count("\n") + 1
+
+
+def test_a_bad_line_is_found_in_any_epoch_and_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_file, "_WORTH_SPLITTING", 100)
+    monkeypatch.setattr(single_file, "_BLOCK", 64)
+    lines = [json.dumps({"a": i}) for i in range(2000)]
+    lines[1499] = '{"a":"many"}'
+    source = SingleFileSource(path=write(tmp_path, "\n".join(lines)))
+    start, _, end = plan(source, [1200], start=100.0, now=101.0)[-3:]
+    with pytest.raises(BadLineError, match=r'line 1500 .*column `a`.*{"a":"many"}') as caught:
+        read_range(source, start, end, parallelism=3)
+    assert "in.json" in str(caught.value)
+    assert caught.value.column == "a"
+
+
+def test_a_line_without_event_time_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"at":1}\n\n{"at":null}\n')
+    with pytest.raises(BadLineError, match=r"line 3 .*`at`"):
+        everything(SingleFileSource(path=path, timestamp_column="at"))
+    path = write(tmp_path, '{"at":"1970-01-01"}\n{"at":"noon"}\n')
+    with pytest.raises(BadLineError, match=r"line 2 .*`at`"):
+        everything(SingleFileSource(path=path, timestamp_column="at"))
+
+
+def test_what_is_appended_later_is_not_read_and_what_is_cut_off_is_missed(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"a":1}\n{"a":2}\n')
+    source = SingleFileSource(path=path)
+    start = source.initial_offset(time=0.0)
+    with Path(path).open("a") as file:
+        file.write('{"a":3}\n')
+    end = source.latest_offset(start, Limit(100, 0.0), parallelism=1)
+    assert [row["a"] for row in read_range(source, start, end)] == [1, 2]
+    os.truncate(path, 8)
+    with pytest.raises(ExternalError, match="shorter"):
+        read_range(source, start, end)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "in.jsn"}, "did you mean `in.json`"),
+        ({"path": "nowhere/in.json"}, "there is no directory"),
+        ({"path": "."}, "is a directory"),
+        ({"path": "in.json", "schema": {"a": "int46"}}, "did you mean `int64`"),
+        ({"path": "in.json", "timestamp_column": "att"}, "did you mean `at`"),
+        ({"path": "in.json", "timestamp_column": "b", "schema": {"a": "int64"}}, "no column `b`"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, message: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, '{"at":1}\n')
+    with pytest.raises(ConfigurationError) as caught:
+        SingleFileSource(**options).initial_offset(time=0.0)
+    assert message in str(caught.value)
+
+
+def test_a_relative_path_means_the_same_file_in_every_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, '{"a":1}\n')
+    source = SingleFileSource(path="in.json", wait_for_control=True)
+    monkeypatch.chdir("/")
+    assert len(everything(source)) == 1
+
+
+# ---------------------------------------------------------------------------------------------- the sink
+
+
+def batch(*numbers: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": list(numbers), "_timestamp": list(numbers)})
+
+
+def driver(folder: Path) -> SinkDriver:
+    return SinkDriver(lambda: SingleFileSink(path=str(folder / "out.json")), folder / "state")
+
+
+def test_a_new_pipeline_starts_the_file_anew_and_a_resumed_one_goes_on(tmp_path: Path) -> None:
+    out = Path(write(tmp_path, "what was there before, and longer than what comes\n", "out.json"))
+    first = driver(tmp_path)
+    first.run(1, [batch(1, 2)])
+    assert out.read_text() == '{"n":1}\n{"n":2}\n'
+    resumed = driver(tmp_path)
+    resumed.saved = first.saved
+    resumed.run(2, [batch(3)])
+    assert out.read_text() == '{"n":1}\n{"n":2}\n{"n":3}\n'
+
+
+def test_an_epoch_without_rows_still_empties_an_old_file(tmp_path: Path) -> None:
+    out = Path(write(tmp_path, "old\n", "out.json"))
+    driver(tmp_path).run(1, [])
+    assert out.read_text() == ""
+
+
+@pytest.mark.parametrize("cut", range(0, 17, 4))
+def test_half_a_commit_is_made_whole_when_it_is_repeated(tmp_path: Path, cut: Any) -> None:
+    out = tmp_path / "out.json"
+    sink = driver(tmp_path)
+    sink.run(1, [batch(1)])
+    whole = out.stat().st_size
+    data = sink.prepare(2, [batch(2, 3)])
+    sink.commit(2, data)
+    os.truncate(out, whole + min(cut, 16))
+    sink.commit(2, data)
+    assert out.read_text() == '{"n":1}\n{"n":2}\n{"n":3}\n'
+
+
+def test_a_file_cut_from_outside_is_not_papered_over(tmp_path: Path) -> None:
+    sink = driver(tmp_path)
+    sink.run(1, [batch(1, 2)])
+    os.truncate(tmp_path / "out.json", 3)
+    with pytest.raises(ConfigurationError, match="changed from outside"):
+        sink.run(2, [batch(3)])
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("nowhere/out.json", "there is no directory"), (".", "is a directory"), ("pipe", "not a regular file")],
+)
+def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path: Path, path: Any, message: Any
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigurationError, match=message):
+        SingleFileSink(path=str(tmp_path / path)).validate()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="everything may be written by root")
+def test_a_directory_without_permission_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ConfigurationError, match="may not be written"):
+        SingleFileSink(path=str(tmp_path / "out.json")).validate()
