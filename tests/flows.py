@@ -137,7 +137,7 @@ class Join(hr.ArrowOperator):
                     "k": joined["k"],
                     "left": joined[left],
                     "right": joined[right],
-                    "_timestamp": joined["_timestamp"],
+                    "_timestamp": pc.max_element_wise(joined["_timestamp"], joined["_timestamp2"]),
                 }
             )
             for part in out.combine_chunks().to_batches():

@@ -16,12 +16,12 @@ from headrace.runtime.stages import Crossing
 
 SCHEMA = pa.schema(
     [
-        pa.field("to", pa.int32(), nullable=False),
-        pa.field("edge", pa.int32(), nullable=False),
-        pa.field("sender", pa.int32(), nullable=False),
-        pa.field("seq", pa.int32(), nullable=False),
-        pa.field("kind", pa.int32(), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
+        pa.field("to", pa.int32()),
+        pa.field("edge", pa.int32()),
+        pa.field("sender", pa.int32()),
+        pa.field("seq", pa.int32()),
+        pa.field("kind", pa.int32()),
+        pa.field("payload", pa.binary()),
     ]
 )
 SPARK_SCHEMA = "`to` int, edge int, sender int, seq int, kind int, payload binary"

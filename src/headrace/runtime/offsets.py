@@ -42,7 +42,7 @@ class EpochSize:
         if rows < self.limit() // 2:
             return  # there was no backlog: the duration says nothing about the size
         budget = max(self.target - self.fixed, self.fixed, self.target / 4)
-        per_row = max(seconds - self.fixed, seconds / 20) / max(rows, 1)
+        per_row = max(seconds - self.fixed, seconds / 20, 1e-6) / max(rows, 1)
         wanted = int(budget / per_row)
         # Never more than fourfold at once: the first epochs are slow for other reasons.
         self.rows = max(_SMALLEST, min(wanted, self.rows * 4, _LARGEST))
