@@ -89,8 +89,10 @@ def _encode_half(column: pa.Array) -> pa.Array:
 
 
 def _encode_float(column: pa.Array) -> pa.Array:
-    # A float stays a float for whoever reads it: `1.0`, not `1`.
-    texts = pc.replace_substring_regex(column.cast(_TEXT), r"^(-?\d+)$", r"\1.0")
+    texts = column.cast(_TEXT)
+    if pc.any(pc.equal(pc.floor(column), column)).as_py():
+        # A float stays a float for whoever reads it: `1.0`, not `1`.
+        texts = pc.replace_substring_regex(texts, r"^(-?\d+)$", r"\1.0")
     odd = pc.fill_null(pc.invert(pc.is_finite(column)), False)
     if not pc.any(odd).as_py():
         return texts
