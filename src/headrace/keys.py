@@ -35,10 +35,6 @@ def _mix(values: Hashes) -> Hashes:
     return mixed
 
 
-def _hash_words(values: npt.NDArray[Any]) -> Hashes:
-    return _mix(values.astype(np.int64, copy=False).view(np.uint64) + _SEED)
-
-
 def _hash_bytes(array: pa.Array) -> Hashes:
     """Hash byte strings eight bytes at a time, all rows in step."""
     array = array.cast(pa.large_binary())
@@ -70,65 +66,75 @@ def _hash_bytes(array: pa.Array) -> Hashes:
     return hashes
 
 
-def _as_int64(array: pa.Array) -> npt.NDArray[np.int64]:
-    filled = array.fill_null(0) if array.null_count else array
-    values: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
-    return values
+def _integers(array: pa.Array) -> pa.Array | None:
+    """Values of fixed width as the integers they stand for, in one unit; None for other types."""
+    kind = array.type
+    if pa.types.is_integer(kind):
+        return array
+    if pa.types.is_boolean(kind):
+        return array.cast(pa.int8())
+    # Unchecked casts: an instant beyond the range of nanoseconds wraps, which is as good a hash.
+    if pa.types.is_timestamp(kind):
+        return array.cast(pa.timestamp("ns", kind.tz), safe=False).cast(pa.int64())
+    if pa.types.is_duration(kind):
+        return array.cast(pa.duration("ns"), safe=False).cast(pa.int64())
+    if pa.types.is_time(kind):
+        return array.cast(pa.time64("ns")).cast(pa.int64())
+    if pa.types.is_date(kind):
+        return array.cast(pa.date32()).cast(pa.int32())
+    return None
+
+
+def _words(array: pa.Array) -> Hashes | None:
+    """Values of fixed width as 64-bit words, whatever a null is; None for other types."""
+    integers = _integers(array)
+    if integers is not None:
+        values = integers.fill_null(0).to_numpy(zero_copy_only=False)
+        signed = values if values.dtype == np.uint64 else values.astype(np.int64)
+        words: Hashes = signed.view(np.uint64)
+        return words
+    if pa.types.is_floating(array.type):
+        floats = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+        floats = floats + 0.0  # -0.0 and 0.0 are one key
+        floats = np.where(np.isnan(floats), np.nan, floats)
+        words = floats.view(np.uint64)
+        return words
+    return None
 
 
 def hash_array(array: pa.Array | pa.ChunkedArray) -> Hashes:
     """One stable 64-bit hash per value; equal values of different integer widths hash alike."""
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    kind = array.type
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-        kind = array.type
-    if pa.types.is_null(kind):
+    if pa.types.is_null(array.type):
         return np.full(len(array), _NULL, dtype=np.uint64)
-    hashes: Hashes
-    if pa.types.is_uint64(kind):
-        filled = array.fill_null(0) if array.null_count else array
-        hashes = _mix(filled.to_numpy(zero_copy_only=False).astype(np.uint64) + _SEED)
-    elif pa.types.is_integer(kind):
-        hashes = _hash_words(_as_int64(array))
-    elif pa.types.is_boolean(kind):
-        hashes = _hash_words(_as_int64(array.cast(pa.int8())))
-    elif pa.types.is_timestamp(kind):
-        # Unchecked: an instant beyond the range of nanoseconds wraps, which is as good a hash.
-        nanoseconds = array.cast(pa.timestamp("ns", kind.tz), safe=False)
-        hashes = _hash_words(_as_int64(nanoseconds.cast(pa.int64())))
-    elif pa.types.is_time(kind):
-        hashes = _hash_words(_as_int64(array.cast(pa.time64("ns")).cast(pa.int64())))
-    elif pa.types.is_duration(kind):
-        hashes = _hash_words(_as_int64(array.cast(pa.duration("ns"), safe=False).cast(pa.int64())))
-    elif pa.types.is_date(kind):
-        hashes = _hash_words(_as_int64(array.cast(pa.date32()).cast(pa.int32())))
-    elif pa.types.is_floating(kind):
-        filled = array.cast(pa.float64())
-        filled = filled.fill_null(0.0) if filled.null_count else filled
-        floats = filled.to_numpy(zero_copy_only=False) + 0.0  # -0.0 and 0.0 are one key
-        floats = np.where(np.isnan(floats), np.nan, floats)
-        hashes = _mix(floats.view(np.uint64) + _SEED)
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_binary(kind):
-        hashes = _hash_bytes(array)
-    elif pa.types.is_decimal(kind):
-        texts = [None if value is None else _decimal_text(value) for value in array.to_pylist()]
-        hashes = _hash_bytes(pa.array(texts, pa.string()))
-    elif pa.types.is_struct(kind):
-        hashes = hash_columns(array.flatten())
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        hashes = _hash_lists(array)
-    else:
-        raise PlanError(
-            f"a column of type {kind} cannot be a key",
-            hint="use numbers, texts, bytes, booleans, dates, timestamps, structs or lists of these",
-        )
+    words = _words(array)
+    hashes = _hash_long(array) if words is None else _mix(words + _SEED)
     if array.null_count:
         hashes = np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, hashes)
     return hashes
+
+
+def _hash_long(array: pa.Array) -> Hashes:
+    """The hashes of values that do not fit a word."""
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_binary(kind):
+        return _hash_bytes(array)
+    if pa.types.is_decimal(kind):
+        texts = [None if value is None else _decimal_text(value) for value in array.to_pylist()]
+        return _hash_bytes(pa.array(texts, pa.string()))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return hash_columns(array.flatten())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _hash_lists(array)
+    raise PlanError(
+        f"a column of type {kind} cannot be a key",
+        hint="use numbers, texts, bytes, booleans, dates, timestamps, structs or lists of these",
+    )
 
 
 def _decimal_text(value: Decimal) -> str:

@@ -64,9 +64,7 @@ class BackingStore(Protocol):
     def write_checkpoint_metadata(self, metadata: CheckpointMetadata) -> None:
         """Commit a checkpoint, in one step and only once."""
 
-    def cleanup_checkpoint(
-        self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int
-    ) -> None:
+    def cleanup_checkpoint(self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int) -> None:
         """Remove the checkpoints from `old_min_epoch` to before `min_epoch` and what only they use."""
 
 
@@ -87,9 +85,7 @@ class ParquetBackend:
 
     def epochs(self) -> list[int]:
         """Every epoch that is a checkpoint, oldest first."""
-        return [
-            epoch for epoch in self._directories() if self.storage.exists(_metadata_path(epoch))
-        ]
+        return [epoch for epoch in self._directories() if self.storage.exists(_metadata_path(epoch))]
 
     def latest_epoch(self) -> int | None:
         """The newest checkpoint, or None if there is none."""
@@ -189,15 +185,11 @@ class ParquetBackend:
         """Save the state of one operator; again for an epoch that failed, never for one committed."""
         if self.storage.exists(_metadata_path(metadata.epoch)):
             raise self._taken(metadata.epoch)
-        self.storage.write(
-            _operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json())
-        )
+        self.storage.write(_operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json()))
 
     def rewrite_operator_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
         """Replace the list of an operator's files by an equivalent one; offline compaction only."""
-        self.storage.write(
-            _operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json())
-        )
+        self.storage.write(_operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json()))
 
     def write_checkpoint_metadata(self, metadata: CheckpointMetadata) -> None:
         """Commit the epoch: THE commit point. A second writer of the epoch gets a StateInUseError."""
@@ -276,9 +268,7 @@ class ParquetBackend:
                 self.storage.delete(path)
         self._settled -= set(newer)
 
-    def cleanup_checkpoint(
-        self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int
-    ) -> None:
+    def cleanup_checkpoint(self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int) -> None:
         """Remove the checkpoints from `old_min_epoch` to before `min_epoch` and what only they use."""
         epochs = [one for one in self._directories() if old_min_epoch <= one < min_epoch]
         kept = [one for one in self.epochs() if min_epoch <= one <= metadata.epoch]
@@ -373,7 +363,7 @@ def _operator_path(epoch: int, operator_id: str) -> str:
 
 def _operator_of(path: str) -> str | None:
     parts = path.split("/")
-    if len(parts) == 4 and parts[-1] == "metadata.json":  # noqa: PLR2004 - the layout above
+    if len(parts) == 4 and parts[-1] == "metadata.json":
         return parts[2].removeprefix("operator-")
     return None
 

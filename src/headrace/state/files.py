@@ -7,6 +7,7 @@ size and checksum are compared first. The cache may be deleted at any time.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -84,10 +85,8 @@ def _names(directory: str) -> list[str]:
 
 
 def _remove(path: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 class _HashingFile:
@@ -302,13 +301,7 @@ class RunFiles:
 
     def _migrated(self, file: StateFile, layout: Layout) -> pa.Table:
         if self._migrate is None or file.version > layout.version:
-            raise IncompatibleStateError(
-                f"table `{layout.table}` was saved as version {file.version} and is declared as"
-                f" version {layout.version}",
-                hint="define `migrate_table` on the operator"
-                if file.version < layout.version
-                else "run the pipeline with the newer code, or start with a new state directory",
-            )
+            raise self._no_way(file, layout)
         table = read_rows(self.storage, file)
         inserts = np.asarray(table.column(OPERATION)) == INSERT
         parts = []
@@ -319,12 +312,24 @@ class RunFiles:
                 parts.append(self._migrate_rows(file, layout, rows))
         return pa.concat_tables(parts)
 
+    @staticmethod
+    def _no_way(file: StateFile, layout: Layout) -> IncompatibleStateError:
+        return IncompatibleStateError(
+            f"table `{layout.table}` was saved as version {file.version} and is declared as"
+            f" version {layout.version}",
+            hint="define `migrate_table` on the operator"
+            if file.version < layout.version
+            else "run the pipeline with the newer code, or start with a new state directory",
+        )
+
     def _migrate_rows(self, file: StateFile, layout: Layout, rows: pa.Table) -> pa.Table:
         helpers = rows.select([KEY_HASH, OPERATION])
         old = rows.drop_columns([KEY_HASH, OPERATION])
-        if self._migrate is None:
-            raise AssertionError
-        new = self._migrate(layout.table, file.version, old)
+        assert self._migrate is not None
+        try:
+            new = self._migrate(layout.table, file.version, old)
+        except NotImplementedError:
+            raise self._no_way(file, layout) from None
         problem = None
         if new.num_rows != old.num_rows:
             problem = f"gave {new.num_rows} rows for {old.num_rows}"
@@ -373,9 +378,7 @@ def _large_batches(table: pa.Table) -> list[pa.RecordBatch]:
     return batches
 
 
-def run_path(
-    *, epoch: int, operator_id: str, table: str, subtask: int, compacted: bool = False
-) -> str:
+def run_path(*, epoch: int, operator_id: str, table: str, subtask: int, compacted: bool = False) -> str:
     """A new file name for a run, unique to this attempt."""
     suffix = "-compacted" if compacted else ""
     return (

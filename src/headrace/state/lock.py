@@ -7,7 +7,7 @@ import json
 import os
 import socket
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 from headrace.errors import StateInUseError
 from headrace.state.storage import Storage
@@ -56,7 +56,7 @@ class StateLock:
             self._file.close()
             self._file = None
 
-    def __enter__(self) -> StateLock:
+    def __enter__(self) -> Self:
         self.acquire()
         return self
 

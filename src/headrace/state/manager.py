@@ -9,13 +9,13 @@ from headrace.errors import IncompatibleStateError, PlanError, near
 from headrace.keys import KEY_SPACE, key_range
 from headrace.state.config import TableConfig
 from headrace.state.files import Migrate, RunFiles
-from headrace.state.messages import Checkpoint, CommitData, Compaction, Merge, TableData
+from headrace.state.messages import Checkpoint, CommitData, Compaction, Merge, RecordBatchData, TableData
 from headrace.state.metadata import (
     OperatorCheckpointMetadata,
     StateFile,
     SubtaskCheckpointMetadata,
 )
-from headrace.state.runs import MIN_TIME, Layout, Run, plan_compaction, union
+from headrace.state.runs import MIN_TIME, Layout, Run, plan_compaction, size_level, union
 from headrace.state.storage import Storage
 from headrace.state.tables import TABLES, Table
 from headrace.state.writer import SubtaskWriter
@@ -68,9 +68,7 @@ class TableManager:
                 saved = restored.table_configs.get(config.name)
                 if saved is not None:
                     check_compatible(operator_id, saved, config)
-                files = select_files(
-                    restored, config.name, low=low, high=high, is_global=is_global
-                )
+                files = select_files(restored, config.name, low=low, high=high, is_global=is_global)
             self._tables[config.name] = TABLES[config.kind](
                 config,
                 files=files,
@@ -122,13 +120,20 @@ class TableManager:
             table.saved = unexpired(table.saved, table.layout, cutoff=table.cutoff)
             if changes:
                 merges[name] = plan_merges(
-                    table.files(), table.layout.version, compact_after=self._compact_after
+                    table.files(),
+                    table.layout.version,
+                    compact_after=self._compact_after,
+                    changed=sum(_rows(change) for change in changes),
                 )
         self._writer.send(Compaction(merges))
         metadata = self._writer.send(Checkpoint(barrier_epoch, time, watermark, then_stop))
         if metadata is None:
             raise AssertionError
         return metadata
+
+
+def _rows(change: TableData) -> int:
+    return change.data.batch.num_rows if isinstance(change.data, RecordBatchData) else 1
 
 
 def _saved_watermark(restored: OperatorCheckpointMetadata) -> int | None:
@@ -215,9 +220,7 @@ def unexpired(runs: Sequence[Run], layout: Layout, *, cutoff: int) -> list[Run]:
     kept: list[Run] = []
     for run in runs:
         harmless = run.tombstones == 0 and not layout.replaces
-        if kept and not harmless:
-            kept.append(run)
-        elif not _all_gone(run, cutoff):
+        if (kept and not harmless) or not _all_gone(run, cutoff):
             kept.append(run)
     return kept
 
@@ -231,10 +234,15 @@ def _all_gone(run: Run, cutoff: int) -> bool:
 
 
 def plan_merges(
-    files: Sequence[StateFile], version: int, *, compact_after: int
+    files: Sequence[StateFile], version: int, *, compact_after: int, changed: int
 ) -> tuple[Merge, ...]:
-    """Which runs to merge with this checkpoint, the epoch's own run being one more after `files`."""
-    levels = [*(file.level for file in files), 0]
+    """Which runs to merge with this checkpoint.
+
+    The epoch's own run, of `changed` rows, is one more after `files`, and part of one of the merges.
+    """
+    new = len(files)
+    level = size_level(changed, compact_after)
+    levels = [*(file.level for file in files), level]
     rows, tombstones = sum(file.rows for file in files), sum(file.tombstones for file in files)
     # Tombstones pay for a merge of everything: afterwards there are none, and the work was no more than
     # twice their number.
@@ -243,5 +251,8 @@ def plan_merges(
         or any(file.version != version for file in files)
         or any(len(file.deleted) > MANY_RANGES for file in files)
     ):
-        return (Merge(0, len(levels), max(1, *levels)),)
-    return tuple(Merge(*group) for group in plan_compaction(levels, compact_after))
+        return (Merge(0, new + 1, max(1, *levels)),)
+    merges = [Merge(*group) for group in plan_compaction(levels, compact_after)]
+    if not any(group.stop > new for group in merges):
+        merges.append(Merge(new, new + 1, level))
+    return tuple(merges)

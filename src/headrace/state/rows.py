@@ -40,7 +40,8 @@ def equal_arrays(left: pa.Array, right: pa.Array) -> Mask:
         same = np.ones(len(left), dtype=np.bool_)
         for one, other in zip(left.flatten(), right.flatten(), strict=True):
             same &= equal_arrays(one, other)
-        return same & (_nulls(left) == _nulls(right))
+        same &= _nulls(left) == _nulls(right)
+        return same
     if pa.types.is_nested(kind):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
         return np.array([canonical(one) == canonical(other) for one, other in pairs], np.bool_)
@@ -54,7 +55,7 @@ def equal_arrays(left: pa.Array, right: pa.Array) -> Mask:
 
 def _mask(array: pa.Array) -> Mask:
     if array.null_count:
-        array = array.fill_null(False)  # noqa: FBT003 - pyarrow takes it by position only
+        array = array.fill_null(False)
     mask: Mask = array.to_numpy(zero_copy_only=False)
     return mask if mask.flags.writeable else mask.copy()
 
@@ -106,9 +107,7 @@ def group_rows(hashes: Hashes, columns: Sequence[pa.Array]) -> tuple[Positions, 
     return order, np.cumsum(new) - 1
 
 
-def _separate(
-    order: Positions, new: Mask, columns: Sequence[pa.Array], *, start: int, stop: int
-) -> None:
+def _separate(order: Positions, new: Mask, columns: Sequence[pa.Array], *, start: int, stop: int) -> None:
     """Sort out rows of one hash that are not all equal; so rare that Python may do it."""
     members = order[start:stop]
     values = zip(*(column.take(pa.array(members)).to_pylist() for column in columns), strict=True)

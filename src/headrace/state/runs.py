@@ -198,6 +198,12 @@ class Segment:
             requests = np.repeat(requests, counts)
         return requests, left
 
+    def at_times(self, wanted: Times) -> Positions:
+        """The rows at one of the instants `wanted`."""
+        if self.times is None:
+            raise TypeError("a table without time has no instants")
+        return np.flatnonzero(np.isin(self.times, wanted))
+
     def between(self, start: int, end: int | None) -> Positions:
         """The rows from `start` to before `end`, and the tombstones that are for all time."""
         if self.times is None:
@@ -234,9 +240,7 @@ class Run:
             rows=sum(len(segment) for segment in segments),
             low=low,
             high=high,
-            tombstones=sum(
-                int(np.count_nonzero(segment.operations != INSERT)) for segment in segments
-            ),
+            tombstones=sum(int(np.count_nonzero(segment.operations != INSERT)) for segment in segments),
         )
 
     def delete_range(self, start: int, end: int) -> None:
@@ -315,10 +319,11 @@ def gather(runs: Sequence[Run], layout: Layout, pick: Pick, *, cutoff: int) -> R
 
 
 def _hidden(times: Times, operations: npt.NDArray[np.int8], deleted: Ranges, cutoff: int) -> Mask:
-    gone = times < cutoff
+    gone: Mask = times < cutoff
     for start, end in deleted:
         gone |= (times >= start) & (times < end)
-    return gone & (operations != DELETE_KEY)
+    gone &= operations != DELETE_KEY
+    return gone
 
 
 @dataclass(frozen=True)
@@ -389,9 +394,7 @@ def _kill_older(
     tombstones[members[older]] = False
 
 
-def _match_values(
-    rows: Rows, members: Positions, groups: Positions, live: Mask, tombstones: Mask
-) -> None:
+def _match_values(rows: Rows, members: Positions, groups: Positions, live: Mask, tombstones: Mask) -> None:
     """Each tombstone takes out one equal row that is older, the newest of them first.
 
     Walking from new to old, a tombstone opens a bracket and an insert closes one. An insert that finds
@@ -406,7 +409,7 @@ def _match_values(
     members, groups, is_insert = members[order], groups[order], is_insert[order]
     step = np.where(is_insert, -1, 1)
     depth = np.cumsum(step)
-    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))  # noqa: FBT003
+    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
     group = np.cumsum(np.append(0, groups[1:] != groups[:-1]))
     base = (depth - step)[starts]
     # Every group gets a level of its own, so that one running minimum serves them all.
@@ -419,9 +422,7 @@ def _match_values(
     _retire(members, group, is_insert, killed, tombstones)
 
 
-def _retire(
-    members: Positions, group: Positions, is_insert: Mask, killed: Mask, tombstones: Mask
-) -> None:
+def _retire(members: Positions, group: Positions, is_insert: Mask, killed: Mask, tombstones: Mask) -> None:
     """Drop as many tombstones of each group as inserts were taken out by them."""
     # Of a bracket sequence only its net matters to older runs: an insert that stayed resets nothing,
     # because a tombstone never acts on a newer row. So the oldest tombstones are the ones left.
@@ -482,9 +483,7 @@ def _share(first: int, end: int | None, *, by_time: bool) -> Pick:
     return lambda segment: segment.within(first, 2**64 - 1 if end is None else end - 1)
 
 
-def merge(
-    runs: Sequence[Run], layout: Layout, *, oldest: bool, cutoff: int
-) -> Iterator[pa.RecordBatch]:
+def merge(runs: Sequence[Run], layout: Layout, *, oldest: bool, cutoff: int) -> Iterator[pa.RecordBatch]:
     """The runs as one: sorted batches of what is live, and of tombstones unless `oldest` takes part."""
     for number, pick in enumerate(picks(runs, layout)):
         rows = gather(runs, layout, pick, cutoff=cutoff)
@@ -503,14 +502,20 @@ def merge(
             kinds = np.where(tombstones, DELETE_KEY, INSERT).astype(np.int8)[positions]
             index = table.schema.get_field_index(OPERATION)
             table = table.set_column(index, layout.stored.field(OPERATION), pa.array(kinds))
-        yield from (
-            batch for batch in table.to_batches(max_chunksize=CHUNK) if batch.num_rows
-        )
+        yield from (batch for batch in table.to_batches(max_chunksize=CHUNK) if batch.num_rows)
 
 
 def in_memory(batches: Sequence[pa.RecordBatch], layout: Layout, *, low: int, high: int) -> Run:
     """A run of sorted batches that are in memory."""
     return Run.of([Segment(batch, layout) for batch in batches], low=low, high=high)
+
+
+def size_level(rows: int, compact_after: int) -> int:
+    """The level of a run just written: a large one is not merged together with small ones."""
+    level, size = 0, CHUNK // 8
+    while rows > size:
+        level, size = level + 1, size * compact_after
+    return level
 
 
 def plan_compaction(levels: Sequence[int], compact_after: int) -> list[tuple[int, int, int]]:

@@ -6,6 +6,7 @@ again from its URL.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import itertools
@@ -13,14 +14,16 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import ConfigurationError, ExternalError, MissingExtraError, near
 
 _T = TypeVar("_T")
+Paths: TypeAlias = list[str]
+"""A name of its own, because the method `list` hides the type inside the classes."""
 
 SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss", "hdfs")
 
@@ -44,10 +47,10 @@ class Storage(Protocol):
     def create(self, path: str, data: bytes) -> bool:
         """Put a file only if there is none yet, in one step; False if there was one."""
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str) -> Paths:
         """Every file below the directory `prefix`, sorted."""
 
-    def children(self, prefix: str) -> list[str]:
+    def children(self, prefix: str) -> Paths:
         """The names directly below the directory `prefix`, files and directories, sorted."""
 
     def delete(self, path: str) -> None:
@@ -165,9 +168,7 @@ class LocalStorage:
             return False
         return True
 
-    def _put(
-        self, path: str, fill: Callable[[str], None], publish: Callable[[str, str], None]
-    ) -> None:
+    def _put(self, path: str, fill: Callable[[str], None], publish: Callable[[str, str], None]) -> None:
         target = self._path(path)
         directory = os.path.dirname(target)
         # Cleanup removes directories that it finds empty, perhaps the one just made: try again then.
@@ -187,17 +188,17 @@ class LocalStorage:
                 _sync(directory)
                 return
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str) -> Paths:
         """Every file below the directory `prefix`, sorted."""
         base = self._path(prefix) if prefix else self._root
-        found = []
+        found: Paths = []
         for directory, _, names in os.walk(base):
             relative = os.path.relpath(directory, self._root).replace(os.sep, "/")
             lead = "" if relative == "." else f"{relative}/"
             found.extend(f"{lead}{name}" for name in names)
         return sorted(found)
 
-    def children(self, prefix: str) -> list[str]:
+    def children(self, prefix: str) -> Paths:
         """The names directly below the directory `prefix`."""
         try:
             return sorted(os.listdir(self._path(prefix)))
@@ -261,10 +262,8 @@ def _sync(path: str) -> None:
 
 
 def _unlink(path: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 class ObjectStorage:
@@ -288,11 +287,11 @@ class ObjectStorage:
 
     @staticmethod
     def _connect(url: str) -> Any:
-        import obstore.store  # noqa: PLC0415 - an optional extra
+        import obstore.store
 
         try:
             return obstore.store.from_url(url)
-        except Exception as error:  # obstore raises its own classes and ValueError, by kind of URL
+        except Exception as error:  # noqa: BLE001 - obstore raises its own classes and ValueError, by kind of URL
             raise ConfigurationError(
                 f"the storage `{url}` cannot be opened: {_first_line(error)}",
                 hint="check the address and the credentials in the environment",
@@ -317,9 +316,7 @@ class ObjectStorage:
 
     def read(self, path: str) -> bytes:
         """The content of an object."""
-        return self._call(
-            "reading", path, lambda: bytes(self._obstore.get(self._store, path).bytes())
-        )
+        return self._call("reading", path, lambda: bytes(self._obstore.get(self._store, path).bytes()))
 
     def write(self, path: str, data: bytes) -> None:
         """Put an object; object stores do that in one step."""
@@ -331,7 +328,7 @@ class ObjectStorage:
 
     def create(self, path: str, data: bytes) -> bool:
         """Put an object with the condition that there is none of this name."""
-        from obstore.exceptions import (  # noqa: PLC0415 - an optional extra
+        from obstore.exceptions import (
             AlreadyExistsError,
             PreconditionError,
         )
@@ -345,22 +342,20 @@ class ObjectStorage:
 
         return self._call("creating", path, put)
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str) -> Paths:
         """Every object below `prefix`, sorted."""
         return self._call(
             "listing",
             prefix,
             lambda: sorted(
-                item["path"]
-                for chunk in self._obstore.list(self._store, prefix or None)
-                for item in chunk
+                item["path"] for chunk in self._obstore.list(self._store, prefix or None) for item in chunk
             ),
         )
 
-    def children(self, prefix: str) -> list[str]:
+    def children(self, prefix: str) -> Paths:
         """The names directly below `prefix`."""
 
-        def names() -> list[str]:
+        def names() -> Paths:
             found = self._obstore.list_with_delimiter(self._store, prefix or None)
             paths = [*found["common_prefixes"], *(item["path"] for item in found["objects"])]
             return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
@@ -369,10 +364,8 @@ class ObjectStorage:
 
     def delete(self, path: str) -> None:
         """Remove an object."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._call("deleting", path, lambda: self._obstore.delete(self._store, path))
-        except FileNotFoundError:
-            pass
 
     def exists(self, path: str) -> bool:
         """Whether there is such an object."""
@@ -384,9 +377,7 @@ class ObjectStorage:
 
     def size(self, path: str) -> int:
         """How many bytes an object has."""
-        return self._call(
-            "looking at", path, lambda: int(self._obstore.head(self._store, path)["size"])
-        )
+        return self._call("looking at", path, lambda: int(self._obstore.head(self._store, path)["size"]))
 
     def check_writable(self) -> None:
         """Write and delete a small object."""
@@ -395,11 +386,9 @@ class ObjectStorage:
 
 def _import_obstore(url: str) -> Any:
     try:
-        import obstore  # noqa: PLC0415 - an optional extra
+        import obstore
     except ImportError:
-        raise MissingExtraError(
-            f"state at `{url}`", extra="cloud", package="obstore"
-        ) from None
+        raise MissingExtraError(f"state at `{url}`", extra="cloud", package="obstore") from None
     return obstore
 
 
@@ -425,7 +414,7 @@ class ArrowStorage:
     """A directory on HDFS, through Arrow's own client."""
 
     def __init__(self, url: str) -> None:
-        from pyarrow import fs  # noqa: PLC0415 - loads native libraries that only HDFS needs
+        from pyarrow import fs
 
         self.url = url
         try:
@@ -486,24 +475,20 @@ class ArrowStorage:
             raise
         return True
 
-    def _infos(self, prefix: str, *, recursive: bool) -> list[Any]:
-        from pyarrow import fs  # noqa: PLC0415 - as above
+    def _infos(self, prefix: str, *, recursive: bool) -> Sequence[Any]:
+        from pyarrow import fs
 
         base = self._path(prefix) if prefix else self._root
         selector = fs.FileSelector(base, allow_not_found=True, recursive=recursive)
-        found: list[Any] = self._fs.get_file_info(selector)
+        found: Sequence[Any] = self._fs.get_file_info(selector)
         return found
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str) -> Paths:
         """Every file below the directory `prefix`, sorted."""
         start = len(self._root) + 1
-        return sorted(
-            info.path[start:]
-            for info in self._infos(prefix, recursive=True)
-            if info.is_file
-        )
+        return sorted(info.path[start:] for info in self._infos(prefix, recursive=True) if info.is_file)
 
-    def children(self, prefix: str) -> list[str]:
+    def children(self, prefix: str) -> Paths:
         """The names directly below the directory `prefix`."""
         return sorted(info.base_name for info in self._infos(prefix, recursive=False))
 

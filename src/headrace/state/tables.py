@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +45,8 @@ from headrace.state.runs import (
     picks,
 )
 
-Batch = pa.RecordBatch | pa.Table
-GlobalKey = str | int | tuple["GlobalKey", ...]
+Batch: TypeAlias = "pa.RecordBatch | pa.Table"
+GlobalKey: TypeAlias = "str | int | tuple[GlobalKey, ...]"
 Found = npt.NDArray[np.bool_]
 
 
@@ -87,9 +87,7 @@ class Table(ABC):
 
     def files(self) -> list[StateFile]:
         """The saved files, oldest first, with the ranges of time that are gone from them."""
-        return [
-            replace(run.file, deleted=run.deleted) for run in self.saved if run.file is not None
-        ]
+        return [replace(run.file, deleted=run.deleted) for run in self.saved if run.file is not None]
 
     @abstractmethod
     def changes(self) -> Iterator[TableData]:
@@ -217,9 +215,7 @@ class GlobalTable(Table):
         """Every entry."""
         merged: dict[bytes, bytes | None] = {**self._entries, **self._changed}
         return {
-            decode_key(key): decode_value(text)
-            for key, text in sorted(merged.items())
-            if text is not None
+            decode_key(key): decode_value(text) for key, text in sorted(merged.items()) if text is not None
         }
 
     def delete(self, key: GlobalKey) -> None:
@@ -294,9 +290,7 @@ class _BatchTable(Table):
     def _hashes(self, columns: dict[str, pa.Array], rows: int) -> Hashes:
         if not self.layout.key:  # a hash inside this subtask's range, so that the rows stay with it
             return np.full(rows, self.low, dtype=np.uint64)
-        key = pa.RecordBatch.from_arrays(
-            [columns[name] for name in self.layout.key], list(self.layout.key)
-        )
+        key = pa.RecordBatch.from_arrays([columns[name] for name in self.layout.key], list(self.layout.key))
         hashes = hash_key(key, self.layout.key)
         if rows and (int(hashes.min()) < self.low or int(hashes.max()) > self.high):
             raise PlanError(
@@ -551,13 +545,12 @@ class TimeTable(_BatchTable):
             pick: Pick = lambda segment: segment.with_hashes(hashes)  # noqa: E731
         else:
             times = np.unique(columns[TIMESTAMP].cast(pa.int64()).to_numpy())
-            pick = lambda segment: np.flatnonzero(np.isin(segment.times, times))  # noqa: E731
+            pick = lambda segment: segment.at_times(times)  # noqa: E731
         rows = live_rows(self._runs, self.layout, pick, cutoff=self.cutoff)
         names = self.layout.columns.names
         live = rows.columns(names)
         joined = [
-            pa.concat_arrays([one, single(columns[name])])
-            for name, one in zip(names, live, strict=True)
+            pa.concat_arrays([one, single(columns[name])]) for name, one in zip(names, live, strict=True)
         ]
         order, groups = group_rows(hash_columns(joined), joined)
         is_row = order < len(rows.hashes)

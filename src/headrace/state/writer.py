@@ -95,9 +95,7 @@ class SubtaskWriter:
         if not batches:
             return tuple(carried)
         runs.append(in_memory(batches, table.layout, low=table.low, high=table.high))
-        merges = list(self._merges.get(name, ()))
-        if not any(group.stop == len(runs) for group in merges):
-            merges.append(Merge(len(runs) - 1, len(runs), 0))
+        merges = self._merges.get(name) or (Merge(len(runs) - 1, len(runs), 0),)
         files: list[StateFile] = []
         position = 0
         for group in sorted(merges, key=lambda one: one.start):
@@ -111,9 +109,7 @@ class SubtaskWriter:
         drop_cached(self._storage.url, dropped, cache_dir=self._cache_dir)
         return tuple(files)
 
-    def _merge(
-        self, runs: Sequence[Run], table: Table, group: Merge, epoch: int
-    ) -> StateFile | None:
+    def _merge(self, runs: Sequence[Run], table: Table, group: Merge, epoch: int) -> StateFile | None:
         newest = runs[-1].file
         # The other subtasks of a global table may hold older entries than any this one knows of.
         oldest = group.start == 0 and not (table.layout.is_global and self._subtask)

@@ -1,0 +1,481 @@
+"""Looking into saved state: what checkpoints hold, their tables as rows and as SQL, and maintenance.
+
+Everything here returns data and prints nothing. Reading needs no lock and works while a pipeline runs: a
+checkpoint that is cleaned up under the reader's hands is replaced by a newer one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import CorruptStateError, StateError, UserError, near
+from headrace.keys import KEY_SPACE, key_range
+from headrace.state.backend import ParquetBackend
+from headrace.state.config import TableConfig
+from headrace.state.files import RunFiles, run_path, write_run
+from headrace.state.lock import StateLock
+from headrace.state.manager import select_files
+from headrace.state.metadata import (
+    CheckpointMetadata,
+    OperatorCheckpointMetadata,
+    StateFile,
+    SubtaskCheckpointMetadata,
+)
+from headrace.state.runs import Layout, merge
+from headrace.state.storage import Storage
+from headrace.state.tables import restored_run
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class CheckpointSummary:
+    """One line about a checkpoint. `problem` says why it cannot be read, if it cannot."""
+
+    epoch: int
+    start_time: float = 0.0
+    finish_time: float = 0.0
+    committed: bool = False
+    finished: bool = False
+    parallelism: int = 0
+    operators: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class TableDescription:
+    """One table of an operator; `rows` counts stored rows, among them replaced ones and tombstones."""
+
+    name: str
+    kind: str
+    description: str
+    version: int
+    columns: Mapping[str, str]
+    key: tuple[str, ...]
+    rows: int
+    bytes: int
+    files: tuple[StateFile, ...]
+    tombstones: int
+
+
+@dataclass(frozen=True)
+class OperatorDescription:
+    """One operator's state; `saved` is the epoch in which it last changed."""
+
+    operator_id: str
+    name: str
+    saved: int
+    parallelism: int
+    watermarks: Mapping[int, int | str | None]
+    tables: tuple[TableDescription, ...]
+
+
+@dataclass(frozen=True)
+class CheckpointDescription:
+    """Everything a checkpoint says about itself."""
+
+    metadata: CheckpointMetadata
+    committed: bool
+    operators: tuple[OperatorDescription, ...]
+
+    @property
+    def offsets(self) -> Mapping[str, Any]:
+        """Where every source continues."""
+        return self.metadata.offsets
+
+
+@dataclass(frozen=True)
+class CompactionReport:
+    """What an offline compaction did. `skipped` are tables that wait for a migration."""
+
+    epoch: int
+    files_before: int = 0
+    files_after: int = 0
+    rows_before: int = 0
+    rows_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    skipped: tuple[str, ...] = field(default_factory=tuple)
+
+
+def list_checkpoints(storage: Storage) -> list[CheckpointSummary]:
+    """Every checkpoint, oldest first."""
+    backend = ParquetBackend(storage)
+    summaries = []
+    for epoch in backend.epochs():
+        try:
+            metadata = backend.load_checkpoint_metadata("", epoch)
+            files = {file.file: file for one in _operators(backend, metadata) for file in one.files()}
+        except StateError as error:
+            if not storage.exists(f"checkpoints/checkpoint-{epoch:07}/metadata.json"):
+                continue  # cleaned up since it was listed
+            summaries.append(CheckpointSummary(epoch, problem=error.message))
+            continue
+        summaries.append(
+            CheckpointSummary(
+                epoch=epoch,
+                start_time=metadata.start_time,
+                finish_time=metadata.finish_time,
+                committed=backend.is_committed(epoch),
+                finished=metadata.finished,
+                parallelism=metadata.parallelism,
+                operators=len(metadata.operators),
+                files=len(files),
+                rows=sum(file.rows for file in files.values()),
+                bytes=sum(file.bytes for file in files.values()),
+            )
+        )
+    return summaries
+
+
+def show(storage: Storage, epoch: int | None = None) -> CheckpointDescription:
+    """What one checkpoint holds, the latest unless told otherwise."""
+
+    def describe(backend: ParquetBackend, metadata: CheckpointMetadata) -> CheckpointDescription:
+        operators = tuple(_describe(one) for one in _operators(backend, metadata))
+        return CheckpointDescription(metadata, backend.is_committed(metadata.epoch), operators)
+
+    return _read(storage, epoch, describe)
+
+
+def table_rows(storage: Storage, operator_id: str, table: str, epoch: int | None = None) -> pa.Table:
+    """The live rows of a table over all subtasks; those of a global table as JSON texts."""
+
+    def rows(backend: ParquetBackend, metadata: CheckpointMetadata) -> pa.Table:
+        operator = _find_operator(backend, metadata, operator_id)
+        if table not in operator.table_configs:
+            names = list(operator.table_configs)
+            raise UserError(
+                f"operator `{operator_id}` has no table `{table}`",
+                hint=near(table, names) or f"its tables are {', '.join(names) or 'none'}",
+            )
+        return _live(storage, operator, operator.table_configs[table])
+
+    return _read(storage, epoch, rows)
+
+
+def query(storage: Storage, sql: str, epoch: int | None = None) -> pa.Table:
+    """Run SQL over the tables of a checkpoint.
+
+    A table is named `"<operator id>.<table>"`, and also `<operator id>_<table>` with every character
+    that is not a letter or digit replaced by `_`.
+    """
+
+    def run(backend: ParquetBackend, metadata: CheckpointMetadata) -> pa.Table:
+        from datafusion import SessionContext
+
+        context = SessionContext()
+        names: list[str] = []
+        lowered = sql.lower()
+        for operator in _operators(backend, metadata):
+            for config in operator.table_configs.values():
+                dotted = f"{operator.operator_id}.{config.name}"
+                plain = re.sub(r"[^0-9A-Za-z]", "_", dotted).lower()
+                names += [plain, f'"{dotted}"']
+                if dotted.lower() not in lowered and plain not in lowered:
+                    continue  # not part of the question, so not read
+                batches = _one_partition(_live(storage, operator, config))
+                context.register_record_batches(f'"{dotted}"', batches)
+                context.register_record_batches(f'"{plain}"', batches)
+        try:
+            return context.sql(sql).to_arrow_table()
+        except BaseException as error:  # a panic of the engine is not an Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+                raise
+            raise _explain(error, sql, names) from None
+
+    return _read(storage, epoch, run)
+
+
+def export(storage: Storage, directory: str, epoch: int | None = None) -> list[str]:
+    """Write every table of a checkpoint as `<operator id>.<table>.parquet`; returns the paths."""
+
+    def write(backend: ParquetBackend, metadata: CheckpointMetadata) -> list[str]:
+        target = Path(directory)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"`{directory}` cannot be written: {error.strerror}") from None
+        paths = []
+        for operator in _operators(backend, metadata):
+            for config in operator.table_configs.values():
+                name = re.sub(r"[^\w.-]", "_", f"{operator.operator_id}.{config.name}")
+                path = target / f"{name}.parquet"
+                pq.write_table(_live(storage, operator, config), path, compression="zstd")
+                paths.append(str(path))
+        return paths
+
+    return _read(storage, epoch, write)
+
+
+def cleanup(storage: Storage, keep: int) -> list[int]:
+    """Keep the last `keep` checkpoints; returns the epochs removed. Refused while a run is going on."""
+    with StateLock(storage):
+        backend = ParquetBackend(storage)
+        latest = backend.latest_epoch()
+        return [] if latest is None else backend.cleanup(keep, latest)
+
+
+def compact(storage: Storage) -> CompactionReport:
+    """Merge every table of the latest checkpoint into one file per subtask, in place.
+
+    Refused while a run holds the state directory. Safe against a crash at any point: the merged files are
+    written first, under new names; then each operator's `metadata.json` is replaced in one step by one
+    that lists files with the same rows; only then, and only in a local directory, files that no
+    checkpoint refers to are deleted.
+    """
+    with StateLock(storage):
+        backend = ParquetBackend(storage)
+        epoch = _latest(backend)
+        metadata = backend.load_checkpoint_metadata("", epoch)
+        before: list[StateFile] = []
+        after: list[StateFile] = []
+        skipped: list[str] = []
+        for operator in _operators(backend, metadata):
+            compacted, waiting = _compact_operator(storage, operator)
+            before += operator.files()
+            after += compacted.files()
+            skipped += waiting
+            if compacted != operator:
+                backend.rewrite_operator_metadata(compacted)
+        if storage.local_path("") is not None:
+            in_use = {file for one in backend.epochs() for file in backend.live_files(one)}
+            for file in before:
+                if file.file not in in_use:
+                    storage.delete(file.file)
+        return CompactionReport(
+            epoch=epoch,
+            files_before=len(before),
+            files_after=len(after),
+            rows_before=sum(file.rows for file in before),
+            rows_after=sum(file.rows for file in after),
+            bytes_before=sum(file.bytes for file in before),
+            bytes_after=sum(file.bytes for file in after),
+            skipped=tuple(skipped),
+        )
+
+
+def _compact_operator(
+    storage: Storage, operator: OperatorCheckpointMetadata
+) -> tuple[OperatorCheckpointMetadata, list[str]]:
+    skipped: list[str] = []
+    tables: dict[int, dict[str, tuple[StateFile, ...]]] = {
+        one.subtask: dict(one.tables) for one in operator.subtasks
+    }
+    for name, config in operator.table_configs.items():
+        layout = Layout.of(config)
+        if any(
+            file.version != config.version for one in operator.subtasks for file in one.tables.get(name, ())
+        ):
+            skipped.append(f"{operator.operator_id}.{name}")
+            continue
+        for one in sorted(operator.subtasks, key=lambda item: item.subtask):
+            files: Sequence[StateFile] = one.tables.get(name, ())
+            low, high = key_range(one.subtask, operator.parallelism)
+            if layout.is_global:  # the first subtask carries the entries of all
+                low, high = 0, KEY_SPACE - 1
+                files = select_files(operator, name, low=low, high=high, is_global=True)
+                files = files if one.subtask == min(tables) else ()
+            if len(files) > 1 or any(file.tombstones or file.deleted for file in files):
+                files = _compact_files(storage, operator, one, layout, files=files, low=low, high=high)
+            if name in one.tables or files:
+                tables[one.subtask][name] = tuple(files)
+    subtasks = tuple(replace(one, tables=tables[one.subtask]) for one in operator.subtasks)
+    return replace(operator, subtasks=subtasks), skipped
+
+
+def _compact_files(
+    storage: Storage,
+    operator: OperatorCheckpointMetadata,
+    subtask: SubtaskCheckpointMetadata,
+    layout: Layout,
+    *,
+    files: Sequence[StateFile],
+    low: int,
+    high: int,
+) -> tuple[StateFile, ...]:
+    run_files = RunFiles(storage, use_cache=False)
+    runs = [restored_run(file, layout, run_files) for file in files]
+    watermark = None if subtask.watermark is None else subtask.watermark.time
+    merged = write_run(
+        merge(runs, layout, oldest=True, cutoff=layout.cutoff(watermark)),
+        layout,
+        storage=storage,
+        path=run_path(
+            epoch=operator.epoch,
+            operator_id=operator.operator_id,
+            table=layout.table,
+            subtask=subtask.subtask,
+            compacted=True,
+        ),
+        epoch=operator.epoch,
+        order=max(file.order for file in files),
+        level=max(1, *(file.level for file in files)),
+        low=low,
+        high=high,
+        cache_dir=None,
+    )
+    return () if merged is None else (merged,)
+
+
+def _read(
+    storage: Storage,
+    epoch: int | None,
+    action: Callable[[ParquetBackend, CheckpointMetadata], _T],
+) -> _T:
+    """Run `action` on a checkpoint; on a newer one if the latest vanished meanwhile."""
+    backend = ParquetBackend(storage)
+    chosen = _latest(backend) if epoch is None else epoch
+    while True:
+        try:
+            return action(backend, backend.load_checkpoint_metadata("", chosen))
+        except (StateError, FileNotFoundError):
+            latest = backend.latest_epoch()
+            if epoch is not None or latest is None or latest <= chosen:
+                raise
+            chosen = latest
+
+
+def _latest(backend: ParquetBackend) -> int:
+    latest = backend.latest_epoch()
+    if latest is None:
+        raise UserError(
+            f"there is no checkpoint in `{backend.storage.url}`",
+            hint="is this the state directory of a pipeline that has run?",
+        )
+    return latest
+
+
+def _operators(backend: ParquetBackend, metadata: CheckpointMetadata) -> list[OperatorCheckpointMetadata]:
+    operators = []
+    for operator_id, saved in sorted(metadata.operators.items()):
+        operator = backend.load_operator_metadata(metadata.job_id, operator_id, saved)
+        if operator is None:
+            raise CorruptStateError(
+                f"the metadata of operator `{operator_id}` as of epoch {saved} is missing",
+                where=backend.storage.url,
+                hint="resume from an older checkpoint",
+            )
+        operators.append(operator)
+    return operators
+
+
+def _find_operator(
+    backend: ParquetBackend, metadata: CheckpointMetadata, operator_id: str
+) -> OperatorCheckpointMetadata:
+    for operator in _operators(backend, metadata):
+        if operator.operator_id == operator_id:
+            return operator
+    names = sorted(metadata.operators)
+    raise UserError(
+        f"checkpoint {metadata.epoch} has no operator `{operator_id}`",
+        hint=near(operator_id, names) or f"the operators are {', '.join(names) or 'none'}",
+    )
+
+
+def _describe(operator: OperatorCheckpointMetadata) -> OperatorDescription:
+    tables = []
+    for name, config in operator.table_configs.items():
+        entries = [file for one in operator.subtasks for file in one.tables.get(name, ())]
+        files = {file.file: file for file in entries}
+        layout = Layout.of(config)
+        tables.append(
+            TableDescription(
+                name=name,
+                kind=config.kind,
+                description=config.description,
+                version=config.version,
+                columns={column.name: str(column.type) for column in layout.columns},
+                key=layout.key,
+                rows=sum(file.rows for file in files.values()),
+                bytes=sum(file.bytes for file in files.values()),
+                files=tuple(entries),
+                tombstones=sum(file.tombstones for file in files.values()),
+            )
+        )
+    return OperatorDescription(
+        operator_id=operator.operator_id,
+        name=operator.operator_name,
+        saved=operator.epoch,
+        parallelism=operator.parallelism,
+        watermarks={
+            one.subtask: None if one.watermark is None else one.watermark.to_json()
+            for one in operator.subtasks
+        },
+        tables=tuple(tables),
+    )
+
+
+def _live(storage: Storage, operator: OperatorCheckpointMetadata, config: TableConfig) -> pa.Table:
+    """The live rows of one table. Rows of an older version get nulls in columns it did not have."""
+    layout = Layout.of(config)
+
+    def fill(table: str, version: int, rows: pa.Table) -> pa.Table:
+        del table, version
+        return pa.Table.from_arrays(
+            [
+                rows.column(column.name)
+                if column.name in rows.schema.names and rows.schema.field(column.name).type == column.type
+                else pa.nulls(rows.num_rows, column.type)
+                for column in layout.columns
+            ],
+            names=layout.columns.names,
+        )
+
+    run_files = RunFiles(storage, use_cache=False, migrate=fill)
+    parts: list[pa.RecordBatch] = []
+    for one in sorted(operator.subtasks, key=lambda item: item.subtask):
+        low, high = key_range(one.subtask, operator.parallelism)
+        files = select_files(operator, config.name, low=low, high=high, is_global=layout.is_global)
+        watermark = None if one.watermark is None else one.watermark.time
+        runs = [restored_run(file, layout, run_files) for file in files]
+        parts += merge(runs, layout, oldest=True, cutoff=layout.cutoff(watermark))
+        if layout.is_global:
+            break
+    rows = pa.Table.from_batches(parts, layout.stored) if parts else layout.stored.empty_table()
+    rows = layout.public(rows)
+    if not layout.is_global:
+        return rows
+    return rows.cast(pa.schema([("key", pa.string()), ("value", pa.string())])).sort_by("key")
+
+
+def _one_partition(rows: pa.Table) -> list[list[pa.RecordBatch]]:
+    batches = rows.combine_chunks().to_batches()
+    return [batches or [pa.RecordBatch.from_pylist([], schema=rows.schema)]]
+
+
+def _explain(error: BaseException, sql: str, names: Sequence[str]) -> UserError:
+    """What is wrong with a query, in a line and with the names that exist."""
+    text = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    text = re.sub(r"^(?:\w+\()?(?:DataFusion error: )?", "", text).rstrip('")')
+    missing = re.search(r"[Tt]able '([^']+)' not found", text)
+    known = ", ".join(name for name in names if not name.startswith('"')) or "none"
+    if missing:
+        name = missing.group(1).removeprefix("datafusion.public.")
+        return UserError(
+            f"there is no table `{name}` in this checkpoint",
+            hint=near(name, names) or f"the tables are {known}",
+            where=sql,
+        )
+    column = re.search(r"No field named ([^.\s]+(?:\.[^.\s]+)*)\.", text)
+    valid = re.search(r"Valid fields are (.+?)\.?$", text)
+    if column:
+        name = column.group(1).replace('"', "")
+        fields = re.findall(r"[\w]+(?=[\",\s]|$)", valid.group(1)) if valid else []
+        fields = sorted({one.rpartition(".")[2].strip('"') for one in fields} - {""})
+        return UserError(
+            f"there is no column `{name}` in these tables",
+            hint=near(name.rpartition(".")[2], fields) or (valid and f"there are {valid.group(1)}") or None,
+            where=sql,
+        )
+    return UserError(f"the query cannot be run: {text}", where=sql)
