@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -97,8 +96,7 @@ def _words(array: pa.Array) -> Hashes | None:
         floats = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
         floats = floats + 0.0  # -0.0 and 0.0 are one key
         floats = np.where(np.isnan(floats), np.nan, floats)
-        words = floats.view(np.uint64)
-        return words
+        return floats.view(np.uint64)
     return None
 
 

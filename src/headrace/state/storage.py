@@ -166,6 +166,8 @@ class LocalStorage:
             self._put(path, lambda temporary: _write_through(temporary, data), link)
         except FileExistsError:
             return False
+        # What was renamed before is on disk when this is: file systems log such changes in order.
+        _sync(os.path.dirname(self._path(path)))
         return True
 
     def _put(self, path: str, fill: Callable[[str], None], publish: Callable[[str, str], None]) -> None:
@@ -185,7 +187,6 @@ class LocalStorage:
                 _unlink(temporary)
                 raise
             else:
-                _sync(directory)
                 return
 
     def list(self, prefix: str) -> Paths:
