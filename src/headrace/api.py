@@ -232,7 +232,7 @@ class Pipeline:
     ) -> str:
         """The plan with its chains, stages and state tables; `spark` adds Spark's own plan."""
         settings = load_settings(flags={"run": {"parallelism": parallelism}})
-        stages = cut_stages(self.plan(), parallelism=parallelism_of(settings, None))
+        stages = cut_stages(self.plan(), parallelism=parallelism_of(settings, None) or 1)
         text = {"text": explain_text, "mermaid": explain_mermaid, "json": explain_json}[format](stages)
         if not spark:
             return text

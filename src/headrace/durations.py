@@ -19,7 +19,7 @@ _UNITS = {
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)", re.IGNORECASE)
 
 
-def parse_duration(value: str | int | float | timedelta) -> timedelta:
+def parse_duration(value: str | float | timedelta) -> timedelta:
     """Read a duration; a bare number is seconds.
 
     >>> parse_duration("1h 30m")

@@ -7,11 +7,13 @@
     │   ├── OperatorError        a raise in the user's own operator (exit 1: it happened while running)
     │   └── MissingExtraError    an optional library that is not installed
     ├── ExternalError        something outside failed; a retry may help
-    │   └── WorkerError          Spark lost a task, a worker or an executor
+    │   ├── WorkerError          Spark lost a task, a worker or an executor
+    │   └── BadLineError         a line of input that is not what it should be; no retry helps
     ├── StateError           the state on disk and this pipeline do not fit
     │   ├── IncompatibleStateError
     │   ├── CorruptStateError
     │   └── StateInUseError
+    ├── OutputClosedError    whoever read the output has closed it: a request to stop
     └── InternalError        a bug in Headrace
 
 `domain` and `retry` alone decide whether a run is tried again and with which code the command exits.
@@ -131,6 +133,36 @@ class WorkerError(ExternalError):
     """Spark lost a task, a Python worker or an executor more often than it retries."""
 
     code = "worker"
+
+
+class BadLineError(ExternalError):
+    """A line that is not a JSON object of the expected shape; trying again does not help."""
+
+    code = "bad-line"
+    retry = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int,
+        content: str,
+        column: str | None = None,
+        hint: str | None = None,
+        where: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, where=where)
+        self.line = line
+        self.content = content
+        self.column = column
+
+
+class OutputClosedError(HeadraceError):
+    """Whoever read the output has closed it, as `head` does: a request to stop, not a failure."""
+
+    code = "output-closed"
+    domain = "user"
+    exit_code = 0
 
 
 class StateError(HeadraceError):

@@ -77,7 +77,7 @@ class Metrics:
     def __init__(self) -> None:
         self.values: dict[str, int | float] = {}
 
-    def add(self, name: str, amount: int | float = 1) -> None:
+    def add(self, name: str, amount: float = 1) -> None:
         """Add to the counter `name`."""
         self.values[name] = self.values.get(name, 0) + amount
 
@@ -190,9 +190,7 @@ class ArrowOperator(ABC):
         """Called before the first batch of an epoch; state is readable."""
 
     @abstractmethod
-    def process_batch(
-        self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector
-    ) -> None:
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Take one batch."""
 
     def process_batch_index(

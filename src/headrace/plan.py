@@ -80,9 +80,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.nodes:
-            raise PlanError(
-                f"pipeline `{self.name}` is empty", hint="start it with `pipeline.source(...)`"
-            )
+            raise PlanError(f"pipeline `{self.name}` is empty", hint="start it with `pipeline.source(...)`")
         seen: set[str] = set()
         for node in self.nodes:
             if node.id in seen:
@@ -119,9 +117,7 @@ class Plan:
     @cached_property
     def _inputs(self) -> Mapping[str, tuple[Edge, ...]]:
         return {
-            node.id: tuple(
-                sorted((e for e in self.edges if e.target == node.id), key=lambda e: e.input)
-            )
+            node.id: tuple(sorted((e for e in self.edges if e.target == node.id), key=lambda e: e.input))
             for node in self.nodes
         }
 

@@ -47,7 +47,7 @@ class Registry:
         if not isinstance(getattr(constructor, "Options", None), type):
             raise ConfigurationError(
                 f"`{getattr(constructor, '__name__', constructor)}` cannot be registered as `{name}`",
-                hint="the class needs an inner `class Options(headrace.Options)` and an __init__ that takes it",
+                hint="it needs an inner `class Options(headrace.Options)` and an __init__ that takes it",
             )
         if name in BUILT_IN[role] or self._registered.get((role, name), constructor) is not constructor:
             raise ConfigurationError(f"there is already a {role} called `{name}`")

@@ -1,4 +1,4 @@
-"""Every flow, three ways: whole; stopped at parallelism 2; resumed at parallelism 3. The output is the same."""
+"""Every flow, three ways: whole; stopped at parallelism 2; resumed at parallelism 3."""
 
 from __future__ import annotations
 

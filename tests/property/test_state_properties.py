@@ -319,7 +319,7 @@ def test_a_global_table_is_a_dict_that_all_subtasks_share(
             elif kind == "take":
                 taken = shared(life.managers[0]).take()
                 assert taken == visible(saved, written.get(0, {}))
-                written.setdefault(0, {}).update({key: ("delete", None) for key in taken})
+                written.setdefault(0, {}).update(dict.fromkeys(taken, ("delete", None)))
             elif kind == "commit":
                 for subtask in sorted(written):
                     saved = visible(saved, written[subtask])

@@ -47,7 +47,7 @@ def build(out: Path, killer: hr.ArrowOperator) -> hr.Pipeline:
 
 def main() -> None:
     state, out, parallelism = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    step, epoch = (sys.argv[4], int(sys.argv[5])) if len(sys.argv) > 4 else ("", 0)  # noqa: PLR2004
+    step, epoch = (sys.argv[4], int(sys.argv[5])) if len(sys.argv) > 4 else ("", 0)
 
     def on_step(name: str, at: int) -> None:
         if (name, at) == (step, epoch):

@@ -21,8 +21,8 @@ from headrace.connectors.base import (
     unstage,
     wall_clock,
 )
-from headrace.errors import ConfigurationError, ExternalError, HeadraceError, near
-from headrace.formats.json import BadLineError, decode_json_lines, encode_json_lines
+from headrace.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
+from headrace.formats.json import decode_json_lines, encode_json_lines
 from headrace.formats.type_text import format_type, parse_type
 from headrace.operator import (
     TIMESTAMP,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from headrace.connectors.base import Connector, from_ipc, stage, to_ipc, unstage
-from headrace.errors import HeadraceError
+from headrace.errors import OutputClosedError
 from headrace.formats.json import encode_json_lines, encode_json_values
 from headrace.operator import (
     TIMESTAMP,
@@ -27,14 +27,6 @@ from headrace.options import Options as DeclaredOptions
 _NARROWEST = 8
 _WIDEST = 60
 _GAP = "  "
-
-
-class OutputClosedError(HeadraceError):
-    """Whoever read the output has closed it, as `head` does: a request to stop, not a failure."""
-
-    code = "output-closed"
-    domain = "user"
-    exit_code = 0
 
 
 class StdoutSink(Connector, ArrowOperator):

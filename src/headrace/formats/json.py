@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from headrace.errors import ExternalError, HeadraceError
+from headrace.errors import BadLineError, HeadraceError
 
 _TEXT = pa.large_string()
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\\x7f]'
@@ -230,28 +230,6 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Ar
     (pa.types.is_map, _encode_map),
     (_is_list, _encode_list),
 )
-
-
-class BadLineError(ExternalError):
-    """A line that is not a JSON object of the expected shape; trying again does not help."""
-
-    code = "bad-line"
-    retry = False
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        line: int,
-        content: str,
-        column: str | None = None,
-        hint: str | None = None,
-        where: str | None = None,
-    ) -> None:
-        super().__init__(message, hint=hint, where=where)
-        self.line = line
-        self.content = content
-        self.column = column
 
 
 def decode_json_lines(

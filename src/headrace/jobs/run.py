@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 import threading
@@ -17,9 +16,11 @@ from headrace.plan import Plan
 from headrace.runtime.chain import load_operator
 from headrace.runtime.driver import EpochDriver, EpochReport, Step
 from headrace.runtime.offsets import EpochSize
-from headrace.runtime.stages import StagePlan, cut_stages
+from headrace.runtime.stages import cut_stages
 from headrace.settings import Settings
-from headrace.spark.session import cores_of
+from headrace.spark.query import StreamingLoop
+from headrace.spark.session import Session, cores_of, open_session
+from headrace.spark.shipping import ship_code
 from headrace.state.lock import StateLock
 from headrace.state.storage import open_storage
 
@@ -84,8 +85,22 @@ def _run(
 ) -> RunResult:
     storage = open_storage(state_dir)
     storage.check_writable()
+    logs = settings.log.dir or (_local_log_dir(storage.local_path("")) if kept else None)
+
+    def open_spark() -> Session:
+        return open_session(
+            master=master,
+            memory=settings.spark.memory,
+            conf=settings.spark.conf,
+            log_dir=logs,
+            verbose=verbose,
+        )
+
     with StateLock(storage):
-        stages = cut_stages(plan, parallelism=parallelism_of(settings, master))
+        # Whatever can be refused is refused before Spark starts, which takes seconds; only a cluster has
+        # to be asked how many cores it has.
+        parallelism = parallelism_of(settings, master) or open_spark().cores
+        stages = cut_stages(plan, parallelism=parallelism)
         driver = EpochDriver(
             stages,
             storage,
@@ -100,6 +115,7 @@ def _run(
         if driver.checkpoint is not None and driver.checkpoint.finished:
             return tally.result("finished", rows=take_collected(job_id), state_dir=shown)
 
+        take_collected(job_id)  # what an earlier run in this process left
         ended: list[Reason] = []
 
         def on_epoch(report: EpochReport) -> bool:
@@ -109,71 +125,32 @@ def _run(
                 ended.append(reason)
             return reason is not None
 
-        log_file = _run_on_spark(
+        def on_retry(error: HeadraceError, attempt: int) -> None:
+            _log.warning("epoch %d, try %d failed: %s", driver.epoch + 1, attempt, error)
+
+        session = open_spark()
+        ship_code(session.spark, plan, py_files)
+        StreamingLoop(
+            session.spark,
             driver,
-            stages,
-            settings,
-            master=master,
-            py_files=py_files,
-            log_dir=settings.log.dir or (_local_log_dir(storage.local_path("")) if kept else None),
-            verbose=verbose,
+            size=EpochSize(target=settings.run.epoch_target.total_seconds(), most=settings.run.epoch_rows),
+            restarts=settings.run.restarts,
+            log_file=session.log_file,
             on_epoch=on_epoch,
+            on_retry=on_retry,
             stop=stop,
-        )
+        ).run()
         return tally.result(
             ended[0] if ended else "stopped",
             rows=take_collected(job_id),
             state_dir=shown,
-            log_file=log_file,
+            log_file=session.log_file,
         )
 
 
-def _run_on_spark(
-    driver: EpochDriver,
-    stages: StagePlan,
-    settings: Settings,
-    *,
-    master: str | None,
-    py_files: Sequence[str],
-    log_dir: str | None,
-    verbose: bool,
-    on_epoch: Callable[[EpochReport], bool],
-    stop: threading.Event,
-) -> str | None:
-    from headrace.spark.query import StreamingLoop
-    from headrace.spark.session import open_session
-    from headrace.spark.shipping import ship_code
-
-    session = open_session(
-        master=master,
-        memory=settings.spark.memory,
-        conf=settings.spark.conf,
-        log_dir=log_dir,
-        verbose=verbose,
-    )
-    ship_code(session.spark, stages.plan, py_files)
-
-    def on_retry(error: HeadraceError, attempt: int) -> None:
-        _log.warning("epoch %d, try %d failed: %s", driver.epoch + 1, attempt, error)
-
-    StreamingLoop(
-        session.spark,
-        driver,
-        size=EpochSize(target=settings.run.epoch_target.total_seconds(), most=settings.run.epoch_rows),
-        restarts=settings.run.restarts,
-        log_file=session.log_file,
-        on_epoch=on_epoch,
-        on_retry=on_retry,
-        stop=stop,
-    ).run()
-    return session.log_file
-
-
-def parallelism_of(settings: Settings, master: str | None) -> int:
-    """How many subtasks an operator has: as set, or as many as the master has cores."""
-    if settings.run.parallelism is not None:
-        return settings.run.parallelism
-    return cores_of(master or settings.spark.master) or os.cpu_count() or 1
+def parallelism_of(settings: Settings, master: str | None) -> int | None:
+    """How many subtasks an operator has: as set, or as many as the master says it has cores."""
+    return settings.run.parallelism or cores_of(master or settings.spark.master)
 
 
 def _local_log_dir(state_dir: str | None) -> str | None:

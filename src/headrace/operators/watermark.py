@@ -43,15 +43,12 @@ class WatermarkGenerator(ArrowOperator):
         # The engine itself keeps the last watermark of every lane and subtask.
         return True
 
-    def process_batch(
-        self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector
-    ) -> None:
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         column = self.options.column
         if column not in batch.schema.names:
             raise PlanError(
                 f"there is no column `{column}` to take event time from",
-                hint=near(column, batch.schema.names)
-                or f"the columns are {', '.join(batch.schema.names)}",
+                hint=near(column, batch.schema.names) or f"the columns are {', '.join(batch.schema.names)}",
             )
         times = batch.column(column)
         if not pa.types.is_timestamp(times.type):

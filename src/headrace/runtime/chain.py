@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import ExternalError, HeadraceError, InternalError, OperatorError
+from headrace.errors import ExternalError, HeadraceError, InternalError, OperatorError, PlanError
 from headrace.keys import key_range
 from headrace.operator import (
     CheckpointBarrier,
@@ -32,7 +32,13 @@ from headrace.watermarks import END_OF_TIME, Watermark, WatermarkHolder, advance
 
 def load_operator(node: Node) -> Any:
     """Bring the operator of a node back from its pickled form."""
-    return pickle.loads(node.payload)  # noqa: S301 - made by this job's own driver
+    try:
+        return pickle.loads(node.payload)  # noqa: S301 - made by this job's own driver
+    except ImportError as error:
+        raise PlanError(
+            f"operator `{node.id}` cannot be loaded by a worker: {error}",
+            hint="install the package on the workers, or ship the module with --py-files (py_files=[...])",
+        ) from error
 
 
 class NoTables:

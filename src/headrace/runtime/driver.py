@@ -21,6 +21,7 @@ from headrace.errors import (
     HeadraceError,
     IncompatibleStateError,
     InternalError,
+    OutputClosedError,
 )
 from headrace.operator import OperatorContext, TaskInfo
 from headrace.runtime.chain import NoTables, load_operator, staging_path, wrap_failure
@@ -353,6 +354,7 @@ class EpochDriver:
 
     def _commit(self, epoch: int) -> None:
         committed_any = False
+        closed: OutputClosedError | None = None
         for name, operator in self._operators.items():
             metadata = self._restored.get(name)
             if metadata is None or metadata.epoch != epoch:
@@ -365,6 +367,8 @@ class EpochDriver:
                 continue
             try:
                 operator.handle_commit(epoch, data, self._commit_context(name, epoch))
+            except OutputClosedError as error:
+                closed = error  # the other sinks get their rows before the run ends
             except HeadraceError:
                 raise
             except Exception as error:
@@ -373,6 +377,8 @@ class EpochDriver:
             self._step(f"sink_committed:{name}", epoch)
         if committed_any:
             self.backend.mark_committed(epoch)
+        if closed is not None:
+            raise closed
 
     def _commit_context(self, name: str, epoch: int) -> OperatorContext:
         if self.job is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from headrace.durations import format_duration
 from headrace.plan import Edge, Node
 from headrace.runtime.stages import Chain, StagePlan
 
@@ -30,11 +31,11 @@ def _node_lines(stages: StagePlan, chain: Chain) -> list[str]:
         shown = "" if node.display == node.id else f" {node.display}"
         lines.append(f"    {node.id}{shown}{reads}")
         for table in node.tables:
-            detail = [table.kind]
+            detail: list[str] = [table.kind]
             if table.key:
                 detail.append(f"key ({', '.join(table.key)})")
             if table.retention is not None:
-                detail.append(f"retention {table.retention}")
+                detail.append(f"retention {format_duration(table.retention)}")
             if table.version != 1:
                 detail.append(f"version {table.version}")
             lines.append(f"      state {table.name}: {', '.join(detail)}")

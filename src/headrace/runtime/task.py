@@ -177,7 +177,9 @@ def run_stage(
         for chain in stages.at(stage):
             if partition < chain.parallelism:
                 operator_id = chain.nodes[0]
-                yield from _run_chain(stages, chain, context, subtask=partition, envelopes=mine, writer=writer)
+                yield from _run_chain(
+                    stages, chain, context, subtask=partition, envelopes=mine, writer=writer
+                )
     except Exception as error:  # noqa: BLE001 - the driver decides what a failure means
         writer = failed(error, partition, operator_id, context.epoch, stages.width_after(stage))
     yield from writer.drain(everything=True)

@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import ExternalError, HeadraceError, InternalError, WorkerError
+from headrace.errors import (
+    ExternalError,
+    HeadraceError,
+    InternalError,
+    OutputClosedError,
+    WorkerError,
+)
 from headrace.runtime.driver import EpochDriver, EpochReport
 from headrace.runtime.offsets import EpochSize
 from headrace.spark.exchange import SparkExchange
@@ -114,6 +120,9 @@ class StreamingLoop:
                 report = self._run_epoch(frame)
                 if self._on_epoch(report) or self._stop.is_set():
                     self._done.set()
+            except OutputClosedError:
+                self._stop.set()
+                self._done.set()
             except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
                 self._failure = error
                 self._done.set()

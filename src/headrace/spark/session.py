@@ -34,6 +34,8 @@ _LAUNCH: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
 }
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
 _LOG4J = """\
 status = error
 appender.file.type = File
@@ -52,7 +54,11 @@ class Session:
 
     spark: Any
     log_file: str | None
-    own: bool
+
+    @property
+    def cores(self) -> int:
+        """How many tasks Spark runs at once."""
+        return int(self.spark.sparkContext.defaultParallelism)
 
 
 @dataclass
@@ -83,7 +89,7 @@ def open_session(
     wanted = (master or "local[*]", memory, tuple(sorted(conf.items())))
     if _own is not None and active is not None and _own.spark is active:
         if master is None or _own.wanted == wanted:
-            return Session(active, _own.log_file, own=True)
+            return Session(active, _own.log_file)
         stop_session()
         active = None
     if active is not None:
@@ -93,12 +99,12 @@ def open_session(
                 f"a SparkSession on `{running}` is active, and the pipeline asks for `{master}`",
                 hint="leave `master` out to use the active session, or stop it first",
             )
-        return Session(active, None, own=False)
+        return Session(active, None)
     _check_java()
     log_file = None if verbose else _log_file(log_dir)
     spark = _start(master or "local[*]", memory, conf, log_file)
     _own = _Own(spark, wanted, log_file)
-    return Session(spark, log_file, own=True)
+    return Session(spark, log_file)
 
 
 def _started_elsewhere() -> Any:
@@ -136,14 +142,12 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     settings = {**_LAUNCH, **SETTINGS, "spark.driver.memory": memory}
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= conf
     if log_file is not None:
         config = Path(log_file).with_suffix(".log4j2.properties")
         config.write_text(_LOG4J.format(path=log_file))
-        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={config.as_uri()}"
-    extra = conf.get("spark.driver.extraJavaOptions")
-    settings |= dict(conf)
-    if extra and log_file is not None:
-        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={config.as_uri()} {extra}"
+        own = f"-Dlog4j2.configurationFile={config.as_uri()}"
+        settings[_JAVA_OPTIONS] = " ".join([own, *filter(None, [settings.get(_JAVA_OPTIONS)])])
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:

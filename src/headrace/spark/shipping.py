@@ -85,6 +85,9 @@ def _archive(files: dict[str, Path]) -> str:
     path = Path(tempfile.gettempdir()) / f"headrace-code-{os.getpid()}-{digest.hexdigest()[:12]}.zip"
     if not path.exists():
         with zipfile.ZipFile(path, "w") as archive:
+            # Without an entry of its own a directory is no namespace package to Python.
+            for folder in sorted({f"{p}/" for name in contents for p in Path(name).parents if p.name}):
+                archive.writestr(folder, b"")
             for name, content in contents.items():
                 archive.writestr(name, content)
     return str(path)

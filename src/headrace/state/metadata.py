@@ -104,6 +104,7 @@ class OperatorCheckpointMetadata:
     parallelism: int
     table_configs: Mapping[str, TableConfig]
     subtasks: tuple[SubtaskCheckpointMetadata, ...]
+    routing: str = ""
 
     def files(self) -> list[StateFile]:
         return [
@@ -120,6 +121,7 @@ class OperatorCheckpointMetadata:
             "parallelism": self.parallelism,
             "table_configs": {n: config.to_json() for n, config in self.table_configs.items()},
             "subtasks": [subtask.to_json() for subtask in self.subtasks],
+            "routing": self.routing,
         }
 
     @classmethod
@@ -136,6 +138,7 @@ class OperatorCheckpointMetadata:
                 for name, config in data["table_configs"].items()
             },
             subtasks=tuple(SubtaskCheckpointMetadata.from_json(item) for item in data["subtasks"]),
+            routing=data.get("routing", ""),
         )
 
 

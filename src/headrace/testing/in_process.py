@@ -64,7 +64,8 @@ def run_in_process(
     """Run a pipeline until its sources end or `max_epochs` is reached.
 
     `seed` shuffles the order in which tasks run and envelopes arrive. `on_step(name, epoch)` is called at
-    each step of an epoch and may raise `CrashError`. A source that has nothing new is asked `idle_epochs` times.
+    each step of an epoch and may raise `CrashError`. A source that has nothing new is asked `idle_epochs`
+    times.
     """
     now = clock or ManualClock()
     stages = cut_stages(pipeline.plan(), parallelism=parallelism)

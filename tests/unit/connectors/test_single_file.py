@@ -8,8 +8,7 @@ import pytest
 
 from headrace.connectors import single_file
 from headrace.connectors.single_file import LANE, SingleFileSink, SingleFileSource
-from headrace.errors import ConfigurationError, ExternalError
-from headrace.formats.json import BadLineError
+from headrace.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.operator import Limit
 from tests.support import SinkDriver, plan, read_range
 

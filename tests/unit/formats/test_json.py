@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.formats.json import BadLineError, decode_json_lines, encode_json_lines
+from headrace.errors import BadLineError
+from headrace.formats.json import decode_json_lines, encode_json_lines
 
 
 def encode(column: pa.Array) -> list[str]:
