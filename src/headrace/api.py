@@ -232,7 +232,7 @@ class Pipeline:
     ) -> str:
         """The plan with its chains, stages and state tables; `spark` adds Spark's own plan."""
         settings = load_settings(flags={"run": {"parallelism": parallelism}})
-        stages = cut_stages(self.plan(), parallelism=parallelism_of(settings, None) or 1)
+        stages = cut_stages(self.plan(), parallelism=parallelism_of(settings) or 1)
         text = {"text": explain_text, "mermaid": explain_mermaid, "json": explain_json}[format](stages)
         if not spark:
             return text
@@ -297,7 +297,6 @@ class Pipeline:
         return run_job(
             self.plan(),
             settings,
-            master=master,
             from_epoch=from_epoch,
             allow_drop=allow_drop,
             py_files=py_files,

@@ -41,6 +41,7 @@ class HeadraceError(Exception):
         self.message = message
         self.hint = hint
         self.where = where
+        self.log_file: str | None = None
 
     def __str__(self) -> str:
         lines = [self.message]

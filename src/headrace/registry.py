@@ -61,17 +61,18 @@ class Registry:
 
     def options(self, role: Role, name: str) -> type[Options]:
         """The options schema of a name."""
-        options: type[Options] = self._find(role, name).Options
+        options: type[Options] = self.constructor(role, name).Options
         return options
 
     def build(self, role: Role, name: str, config: Mapping[str, Any]) -> ArrowOperator | SourceOperator:
         """Build what `name` stands for from its validated configuration."""
-        constructor = self._find(role, name)
+        constructor = self.constructor(role, name)
         options = parse_options(constructor.Options, config, what=f"{role} `{name}`")
         built: ArrowOperator | SourceOperator = constructor(options)
         return built
 
-    def _find(self, role: Role, name: str) -> Any:
+    def constructor(self, role: Role, name: str) -> Any:
+        """The class behind a name."""
         if (role, name) in self._registered:
             return self._registered[role, name]
         if name in BUILT_IN[role]:

@@ -88,7 +88,7 @@ def progress_line(progress: Progress) -> str:
 
 def summary(result: RunResult, *, pipeline: str, state_dir: str | None) -> str:
     """What a run did, and how to go on with it if its state was kept."""
-    rate = result.rows_in / result.seconds if result.seconds > 0 else 0.0
+    rate = result.rows_per_second
     epochs = "no epochs"
     if result.epochs == 1:
         epochs = f"1 epoch ({result.last_epoch})"

@@ -47,6 +47,9 @@ class RunResult:
     rows_out: int
     reason: Reason
     seconds: float
+    """How long the run took, with the start of Spark."""
+    busy_seconds: float = 0.0
+    """How long its epochs took."""
     watermark: int | None = None
     state_bytes: int = 0
     state_dir: str | None = None
@@ -54,6 +57,11 @@ class RunResult:
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows read per second of epochs; the start of Spark is not counted."""
+        return self.rows_in / self.busy_seconds if self.busy_seconds > 0 else 0.0
 
 
 class Tally:
@@ -66,6 +74,7 @@ class Tally:
         self._began = clock.monotonic()
         self._last_report = self._began
         self._reports = 0
+        self._busy = 0.0
         self._in = 0
         self._out = 0
         self._late = 0
@@ -76,8 +85,11 @@ class Tally:
     def add(self, report: EpochReport) -> Progress:
         """Take the report of an epoch."""
         now = clock.monotonic()
-        seconds, self._last_report = max(now - self._last_report, 1e-9), now
+        # The first epoch is timed by itself: before it Spark was starting.
+        since_last = report.seconds if self._reports == 0 else now - self._last_report
+        seconds, self._last_report = max(since_last, 1e-9), now
         self._reports += 1
+        self._busy += seconds
         self._in += report.rows_in
         self._out += report.rows_out
         for node, values in report.metrics.items():
@@ -134,6 +146,7 @@ class Tally:
             rows_out=self._out,
             reason=reason,
             seconds=clock.monotonic() - self._began,
+            busy_seconds=self._busy,
             watermark=None if last is None else last.watermark,
             state_bytes=0 if last is None else last.state_bytes,
             state_dir=state_dir,

@@ -31,7 +31,6 @@ def run_job(
     plan: Plan,
     settings: Settings,
     *,
-    master: str | None = None,
     from_epoch: int | None = None,
     allow_drop: bool = False,
     py_files: Sequence[str] = (),
@@ -54,7 +53,6 @@ def run_job(
             settings,
             state_dir=state_dir,
             kept=temporary is None,
-            master=master,
             from_epoch=from_epoch,
             allow_drop=allow_drop,
             py_files=py_files,
@@ -74,7 +72,6 @@ def _run(
     *,
     state_dir: str,
     kept: bool,
-    master: str | None,
     from_epoch: int | None,
     allow_drop: bool,
     py_files: Sequence[str],
@@ -86,6 +83,9 @@ def _run(
     storage = open_storage(state_dir)
     storage.check_writable()
     logs = settings.log.dir or (_local_log_dir(storage.local_path("")) if kept else None)
+
+    # A master that nobody asked for must not keep a run from a session that is there.
+    master = settings.spark.master if "master" in settings.spark.model_fields_set else None
 
     def open_spark() -> Session:
         return open_session(
@@ -99,7 +99,7 @@ def _run(
     with StateLock(storage):
         # Whatever can be refused is refused before Spark starts, which takes seconds; only a cluster has
         # to be asked how many cores it has.
-        parallelism = parallelism_of(settings, master) or open_spark().cores
+        parallelism = parallelism_of(settings) or open_spark().cores
         stages = cut_stages(plan, parallelism=parallelism)
         driver = EpochDriver(
             stages,
@@ -148,9 +148,9 @@ def _run(
         )
 
 
-def parallelism_of(settings: Settings, master: str | None) -> int | None:
+def parallelism_of(settings: Settings) -> int | None:
     """How many subtasks an operator has: as set, or as many as the master says it has cores."""
-    return settings.run.parallelism or cores_of(master or settings.spark.master)
+    return settings.run.parallelism or cores_of(settings.spark.master)
 
 
 def _local_log_dir(state_dir: str | None) -> str | None:

@@ -86,6 +86,8 @@ class StreamingLoop:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         if self._failure is not None:
+            if isinstance(self._failure, HeadraceError):
+                self._failure.log_file = self._log_file
             raise self._failure
 
     def _job(self) -> SourceJob:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import pickle
 import sys
 import sysconfig
 import tempfile
@@ -15,7 +17,6 @@ from typing import Any
 
 from headrace.errors import ConfigurationError
 from headrace.plan import Plan
-from headrace.runtime.chain import load_operator
 
 
 def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
@@ -37,10 +38,11 @@ def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
 
 
 def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
+    needed = {"__main__"}.union(*(_modules_of(node.payload) for node in plan.nodes))
     roots = {
         root
-        for node in plan.nodes
-        if (module := sys.modules.get(type(load_operator(node)).__module__)) is not None
+        for name in needed
+        if (module := sys.modules.get(name)) is not None
         if (root := _root_of(module)) is not None
     }
     for module in list(sys.modules.values()):
@@ -51,6 +53,19 @@ def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
                 yield from _package_files(file.parent, str(file.parent.relative_to(root)))
             else:
                 yield str(file.relative_to(root)), file
+
+
+def _modules_of(payload: bytes) -> set[str]:
+    """The modules that a pickled operator refers to: its class's, its functions', its attributes'."""
+    modules: set[str] = set()
+
+    class Finder(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            modules.add(module)
+            return super().find_class(module, name)
+
+    Finder(io.BytesIO(payload)).load()
+    return modules
 
 
 def _root_of(module: ModuleType) -> Path | None:

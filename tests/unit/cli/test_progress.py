@@ -50,6 +50,7 @@ def result(reason: Reason = "stopped", *, epochs: int = 3, errors: tuple[str, ..
         rows_out=12,
         reason=reason,
         seconds=2.0,
+        busy_seconds=2.0,
         watermark=TEN,
         state_bytes=812,
         log_file="/runs/spark.log",

@@ -1,0 +1,137 @@
+"""What a user sees when something goes wrong while a pipeline runs on Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from tests import flows
+
+
+class Explode(hr.ArrowOperator):
+    """Fails on one row."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        collector.collect(batch)
+        if self.at in batch.column("counter").to_pylist():
+            raise ValueError(f"row {self.at} is cursed")
+
+
+@pytest.mark.parametrize("stage", ["source", "later"])
+def test_a_raise_in_an_operator_names_the_line_the_operator_and_the_epoch(tmp_path: Path, stage: str) -> None:
+    out = tmp_path / "out.jsonl"
+    pipeline = hr.Pipeline("explode")
+    rows = pipeline.source(flows.impulse(300)).map(flows.keyed(3))
+    if stage == "later":
+        rows = rows.key_by("k")
+    rows.apply(Explode(250), id="boom").sink(hr.SingleFileSink(path=str(out)))
+    with pytest.raises(hr.OperatorError) as caught:
+        pipeline.run(tmp_path / "state", parallelism=2, epoch_rows=100)
+    error = caught.value
+    assert error.message == "ValueError: row 250 is cursed"
+    assert (error.operator_id, error.epoch) == ("boom", 3)
+    assert 'raise ValueError(f"row {self.at} is cursed")' in error.traceback_text
+    assert "headrace/runtime" not in error.traceback_text
+    assert error.exit_code == 1
+    # Epochs 1 and 2 are there, whole; nothing of epoch 3 is.
+    counters = [json.loads(line)["counter"] for line in out.read_text().splitlines()]
+    assert sorted(counters) == list(range(200))
+
+
+class FailsTwice(hr.ArrowOperator):
+    """Loses its connection in the first two attempts at an epoch."""
+
+    def __init__(self, marks: Path) -> None:
+        self.marks = marks
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        tries = len(list(self.marks.glob("*")))
+        if ctx.task_info.epoch == 2 and tries < 2:
+            (self.marks / str(tries)).touch()
+            raise ConnectionResetError("the server went away")
+        collector.collect(batch)
+
+
+def test_an_outside_failure_is_tried_again_and_costs_nothing(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    pipeline = hr.Pipeline("retry")
+    pipeline.source(flows.impulse(150)).key_by().apply(FailsTwice(marks)).sink(hr.MemorySink("out"))
+    result = pipeline.run(parallelism=2, epoch_rows=50, restarts=2)
+    assert sorted(result.rows["out"]["counter"].to_pylist()) == list(range(150))
+    assert result.epochs == 3
+
+
+def test_an_outside_failure_that_stays_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    pipeline = hr.Pipeline("retry")
+    pipeline.source(flows.impulse(150)).key_by().apply(FailsTwice(marks)).sink(hr.MemorySink("out"))
+    with pytest.raises(hr.ExternalError, match="the server went away"):
+        pipeline.run(parallelism=2, epoch_rows=50, restarts=0)
+
+
+def test_a_stop_finishes_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    def build() -> hr.Pipeline:
+        pipeline = hr.Pipeline("stop")
+        pipeline.source(flows.impulse(1_000)).sink(hr.MemorySink("out"))
+        return pipeline
+
+    stop = threading.Event()
+    first = build().run(
+        tmp_path, parallelism=2, epoch_rows=100, stop=stop, on_progress=lambda _progress: stop.set()
+    )
+    assert (first.reason, first.epochs) == ("stopped", 1)
+    second = build().run(tmp_path, parallelism=2)
+    assert second.reason == "finished"
+    counters = first.rows["out"]["counter"].to_pylist() + second.rows["out"]["counter"].to_pylist()
+    assert sorted(counters) == list(range(1_000))
+
+
+def test_damaged_state_is_named_and_the_last_good_checkpoint_works(tmp_path: Path) -> None:
+    def build() -> hr.Pipeline:
+        return flows.running(hr.MemorySink)
+
+    state = tmp_path / "state"
+    build().run(state, parallelism=1, epoch_rows=40, max_epochs=3)
+    newest = sorted((state / "checkpoints" / "checkpoint-0000003").rglob("table-*.parquet"))[0]
+    newest.write_bytes(newest.read_bytes()[:-20])
+    with pytest.raises(hr.CorruptStateError) as caught:
+        # At another parallelism, so that no copy of the file in a cache hides the damage.
+        build().run(state, parallelism=2)
+    assert newest.name in str(caught.value)
+    assert "--from-epoch 2" in str(caught.value)
+    resumed = build().run(state, parallelism=2, from_epoch=2)
+    assert (resumed.reason, resumed.first_epoch) == ("finished", 3)
+    assert resumed.rows_in == 120
+
+
+def test_the_users_own_session_is_used_and_left_as_it_was(tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    result = flows.passthrough(hr.MemorySink).run(tmp_path / "state", parallelism=2)
+    assert result.reason == "finished"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before
+    assert spark.range(3).count() == 3
+    with pytest.raises(hr.ConfigurationError, match="is active"):
+        _other_master(spark, tmp_path)
+
+
+def _other_master(spark: object, tmp_path: Path) -> None:
+    from headrace.spark import session
+
+    own, session._own = session._own, None
+    try:
+        flows.passthrough(hr.MemorySink).run(tmp_path / "other", master="local[7]")
+    finally:
+        session._own = own
