@@ -1,0 +1,139 @@
+"""The documentation is true: generated pages are fresh, links lead somewhere, and blocks run.
+
+A page is followed from top to bottom in an empty directory. `python` blocks run in one namespace,
+`python file=NAME` blocks are saved, `console` blocks are typed. `headrace run` runs in this process here,
+without Spark; the tests marked `spark` run the first pipeline and the examples for real.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import headrace as hr
+from docs import generate
+from headrace import errors
+from headrace.cli.main import main
+from headrace.testing.in_process import run_in_process
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+] + sorted((ROOT / "docs").rglob("*.md"))
+LANGUAGES = {"python", "console", "text", "toml", "mermaid"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, what else stands behind the fence, its text and its line."""
+
+    language: str
+    info: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+        language, _, info = match[1].partition(" ")
+        yield Block(language, info, match[2], text.count("\n", 0, match.start()) + 2)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def headings(page: Path) -> list[str]:
+    without_blocks = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^#+ (.*)$", without_blocks, flags=re.MULTILINE)
+
+
+def test_the_generated_pages_are_what_the_code_says() -> None:
+    assert generate.stale() == [], "run: .venv/bin/python -m docs.generate"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_leads_to_a_file_or_a_heading(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{name_of(page)} links to {target}"
+        if anchor:
+            anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings(found)}
+            assert anchor in anchors, f"{name_of(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_fenced_block_says_what_it_is(page: Path) -> None:
+    odd = [
+        f"line {block.line}: {block.language!r}" for block in blocks(page) if block.language not in LANGUAGES
+    ]
+    assert odd == []
+
+
+def test_every_error_code_has_its_heading() -> None:
+    def codes(kind: type[errors.HeadraceError]) -> Iterator[str]:
+        yield kind.code
+        for child in kind.__subclasses__():
+            yield from codes(child)
+
+    assert set(codes(errors.HeadraceError)) <= set(headings(ROOT / "docs/reference/errors.md"))
+
+
+def test_the_plan_in_the_readme_is_the_plan_of_the_demo() -> None:
+    plan = hr.load_pipeline(str(ROOT / "examples/demo.py")).explain("mermaid")
+    assert plan in [block.text.rstrip() for block in blocks(ROOT / "README.md")]
+
+
+RUNNABLE = [page for page in PAGES if any(block.language in {"python", "console"} for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_what_a_page_shows_can_be_done(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hr.Pipeline, "run", _run_here)
+    namespace: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page):
+        if block.language == "python" and block.info.startswith("file="):
+            Path(block.info.removeprefix("file=")).write_text(block.text)
+        elif block.language == "python":
+            # Blank lines in front, so that a failure names the line of the page.
+            source = "\n" * (block.line - 1) + block.text
+            exec(compile(source, str(page), "exec", dont_inherit=True), namespace)
+        elif block.language == "console":
+            _type(block)
+
+
+def _run_here(pipeline: hr.Pipeline, state_dir: str | None = None, **options: Any) -> hr.RunResult:
+    """`Pipeline.run` over the exchange of the test kit."""
+    known = ("parallelism", "max_epochs", "epoch_rows", "from_epoch", "allow_drop")
+    chosen = {name: options[name] for name in known if options.get(name) is not None}
+    return run_in_process(pipeline, state_dir or "state-of-a-run", **chosen)
+
+
+def _type(block: Block) -> None:
+    """Type the commands of a block; JSON lines it shows must come out, and errors it shows must be errors."""
+    for session in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, shown = session.partition("\n")
+        program, *arguments = shlex.split(command)
+        assert program == "headrace", f"line {block.line}: {command}"
+        result = CliRunner().invoke(main, arguments)
+        fails = shown.startswith("error[")
+        assert (result.exit_code != 0) is fails, f"line {block.line}: {command}\n{result.output}"
+        if fails:
+            assert shown.splitlines()[0] in result.output
+        for line in shown.splitlines():
+            if line.startswith("{"):
+                assert json.loads(line) in [json.loads(o) for o in result.stdout.splitlines() if o[:1] == "{"]
