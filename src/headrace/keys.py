@@ -163,7 +163,7 @@ def _hash_lists(array: pa.Array) -> Hashes:
     hashes: Hashes = _mix(lengths.astype(np.uint64) + _SEED)
     for position in range(int(lengths.max()) if len(lengths) else 0):
         active = np.flatnonzero(lengths > position)
-        hashes[active] = _mix((hashes[active] ^ items[starts[active] + position]) * _COMBINE + _SEED)
+        hashes[active] = _mix(hashes[active] * _COMBINE ^ items[starts[active] + position])
     return hashes
 
 

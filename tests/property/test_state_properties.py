@@ -29,9 +29,7 @@ TIMED = pa.schema([("_timestamp", pa.timestamp("ns")), ("k", pa.string()), ("v",
 # Thousands of small files: in memory where the system offers that, because syncing a disk takes longer.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
-lives = settings(
-    max_examples=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+lives = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 small_keys = st.tuples(st.sampled_from([None, 1, 2, 3, 4, 5]), st.sampled_from([None, "", "x", "yy"]))
 keyed_steps = st.one_of(
@@ -43,7 +41,10 @@ keyed_steps = st.one_of(
     st.tuples(st.just("wipe"), st.none()),
 )
 tiers = st.sampled_from([2, 3, 8])
-histories = lambda step: st.lists(step, min_size=15, max_size=40)  # noqa: E731
+
+
+def histories(step: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(step, min_size=15, max_size=40)
 
 
 @lives
@@ -107,9 +108,7 @@ def check_keyed(life: Life, model: dict[Any, float]) -> None:
     life.by_subtask(keys_batch(everyone), ["a", "b"], look)
 
 
-small_rows = st.tuples(
-    st.integers(0, 5), st.sampled_from([None, "p", "q"]), st.sampled_from([None, 1])
-)
+small_rows = st.tuples(st.integers(0, 5), st.sampled_from([None, "p", "q"]), st.sampled_from([None, 1]))
 few_rows = st.lists(small_rows, max_size=6)
 few_keys = st.lists(st.sampled_from([None, "p", "q", "r"]), max_size=2)
 bounds = st.one_of(st.none(), st.integers(-1, 7))
@@ -190,9 +189,7 @@ def rows_batch(rows: list[Row]) -> pa.RecordBatch:
 
 def to_rows(table: pa.Table) -> list[Row]:
     times = table.column("_timestamp").cast(pa.int64()).to_pylist()
-    return list(
-        zip(times, table.column("k").to_pylist(), table.column("v").to_pylist(), strict=True)
-    )
+    return list(zip(times, table.column("k").to_pylist(), table.column("v").to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("shape", shapes, ids=["by-time", "by-key", "generational", "without-key"])
@@ -262,9 +259,7 @@ def key_batch(keys: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(keys, pa.string())], ["k"])
 
 
-def check_timed(
-    life: Life, model: TimeModel, start: int | None, end: int | None, keys: list[Any]
-) -> None:
+def check_timed(life: Life, model: TimeModel, start: int | None, end: int | None, keys: list[Any]) -> None:
     everything = [row for one in life.managers for row in to_rows(timed(one).all())]
     assert Counter(everything) == Counter(model.rows)
     span = [row for one in life.managers for row in to_rows(timed(one).range(start, end))]
@@ -277,7 +272,9 @@ def check_timed(
     assert min(earliest, default=None) == min((row[0] for row in model.rows), default=None)
 
 
-names = st.one_of(st.sampled_from(["a", "b", "c"]), st.integers(0, 2), st.tuples(st.just("a"), st.integers(0, 1)))
+names = st.one_of(
+    st.sampled_from(["a", "b", "c"]), st.integers(0, 2), st.tuples(st.just("a"), st.integers(0, 1))
+)
 values = st.recursive(
     st.one_of(st.none(), st.integers(), st.text(max_size=3), st.binary(max_size=3)),
     lambda inner: st.one_of(

@@ -126,15 +126,25 @@ class ParquetBackend:
         return metadata
 
     def prepare_checkpoint_load(self, metadata: CheckpointMetadata) -> None:
-        """Check that every operator's metadata is there, and every file they refer to."""
+        """Check that every operator's metadata is there, and every file they refer to, in its full size.
+
+        What is inside the files is checked when they are read: a resume must not cost the whole state.
+        """
         for operator_id, epoch in metadata.operators.items():
             for file in self._referred(metadata.job_id, operator_id, epoch).files():
-                if not self.storage.exists(file.file):
-                    raise CorruptStateError(
-                        f"state file `{file.file}` of checkpoint {metadata.epoch} is missing",
-                        where=self.storage.url,
-                        hint="restore the file, or resume from an older checkpoint",
-                    )
+                try:
+                    size = self.storage.size(file.file)
+                except FileNotFoundError:
+                    problem = "is missing"
+                else:
+                    if size == file.bytes:
+                        continue
+                    problem = f"has {size} bytes, {file.bytes} were written"
+                raise CorruptStateError(
+                    f"state file `{file.file}` of checkpoint {metadata.epoch} {problem}",
+                    where=self.storage.url,
+                    hint="restore the file, or resume from an older checkpoint",
+                )
 
     def _referred(self, job_id: str, operator_id: str, epoch: int) -> OperatorCheckpointMetadata:
         operator = self.load_operator_metadata(job_id, operator_id, epoch)

@@ -456,8 +456,8 @@ def _one_partition(rows: pa.Table) -> list[list[pa.RecordBatch]]:
 
 def _explain(error: BaseException, sql: str, names: Sequence[str]) -> UserError:
     """What is wrong with a query, in a line and with the names that exist."""
-    text = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    text = re.sub(r"^(?:\w+\()?(?:DataFusion error: )?", "", text).rstrip('")')
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = re.sub(r"^(?:\w+\()?(?:DataFusion error: )?", "", lines[0]).rstrip('")')
     missing = re.search(r"[Tt]able '([^']+)' not found", text)
     known = ", ".join(name for name in names if not name.startswith('"')) or "none"
     if missing:
@@ -467,15 +467,14 @@ def _explain(error: BaseException, sql: str, names: Sequence[str]) -> UserError:
             hint=near(name, names) or f"the tables are {known}",
             where=sql,
         )
-    column = re.search(r"No field named ([^.\s]+(?:\.[^.\s]+)*)\.", text)
-    valid = re.search(r"Valid fields are (.+?)\.?$", text)
+    column = re.search(r"No field named ([^\s?]+)\.(?:\s|$)", text)
     if column:
-        name = column.group(1).replace('"', "")
-        fields = re.findall(r"[\w]+(?=[\",\s]|$)", valid.group(1)) if valid else []
-        fields = sorted({one.rpartition(".")[2].strip('"') for one in fields} - {""})
+        name = column.group(1).replace('"', "").rpartition(".")[2]
+        listed = re.findall(r"Valid fields are (.+?)\.?$", "\n".join(lines), re.MULTILINE)
+        fields = [one.replace('"', "").rpartition(".")[2] for one in ", ".join(listed).split(", ")]
         return UserError(
             f"there is no column `{name}` in these tables",
-            hint=near(name.rpartition(".")[2], fields) or (valid and f"there are {valid.group(1)}") or None,
+            hint=near(name, fields) or f"the columns are {', '.join(fields)}",
             where=sql,
         )
     return UserError(f"the query cannot be run: {text}", where=sql)

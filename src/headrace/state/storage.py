@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from headrace.errors import ConfigurationError, ExternalError, MissingExtraError, near
+from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
 
 _T = TypeVar("_T")
 Paths: TypeAlias = list[str]
@@ -102,11 +102,9 @@ def _open(url: str) -> Storage:
         return ArrowStorage(url)
     if scheme in SCHEMES:
         return ObjectStorage(url)
-    hint = f"use a path or one of {', '.join(f'{name}://' for name in SCHEMES)}"
-    suggestion = near(scheme, SCHEMES)
     raise ConfigurationError(
         f"`{url}` has the scheme `{scheme}`, which no storage serves",
-        hint=f"{suggestion} {hint}" if suggestion else hint,
+        hint=f"use a path or one of {', '.join(f'{name}://' for name in SCHEMES)}",
     )
 
 

@@ -1,0 +1,114 @@
+"""State files: damage is found and named, and the cache is only a cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.errors import CorruptStateError
+from headrace.state.config import keyed_table_config
+from headrace.state.files import cache_directory, evict_cache
+from tests.unit.state.harness import Life
+
+KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    life = Life(tmp_path, [keyed_table_config("t", "", KEYED, key=["id"])])
+    put(life, 1, "a")
+    life.commit()
+    return life
+
+
+def put(life: Life, key: int, value: str) -> None:
+    table: Any = life.managers[0].get("t")
+    table.put(pa.RecordBatch.from_pydict({"id": [key], "v": [value]}, schema=KEYED))
+
+
+def look(life: Life, key: int) -> str | None:
+    table: Any = life.managers[0].get("t")
+    found, _ = table.get(pa.RecordBatch.from_pydict({"id": [key]}))
+    value: str | None = found.column("v").to_pylist()[0]
+    return value
+
+
+def only_file(life: Life) -> Path:
+    assert life.restored is not None
+    (file,) = life.restored.files()
+    return Path(life.storage.url, file.file)
+
+
+def cached(life: Life) -> list[str]:
+    directory = Path(cache_directory(life.storage.url, life.cache_dir))
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_state_file_is_plain_parquet_with_hash_and_operation(life: Life) -> None:
+    table = pq.read_table(only_file(life))
+    assert table.schema.names == ["id", "v", "_key_hash", "_operation"]
+    assert only_file(life).name.startswith("table-t-000-")
+    assert only_file(life).parent.name == "operator-op"
+    assert only_file(life).parent.parent.name == "checkpoint-0000001"
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "empty"])
+def test_a_damaged_file_is_named_with_what_was_expected(life: Life, damage: str) -> None:
+    path = only_file(life)
+    data = bytearray(path.read_bytes())
+    if damage == "truncated":
+        path.write_bytes(data[:-7])
+    elif damage == "flipped":
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    elif damage == "empty":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    problems = life.backend.verify(1)
+    assert len(problems) == 1
+    assert path.name in problems[0]
+    assert life.backend.last_good_epoch(2) is None
+    life.wipe_cache()
+    with pytest.raises(CorruptStateError) as caught:
+        look(life, 1)
+    assert path.name in caught.value.message
+    assert str(len(data)) in caught.value.message
+
+
+def test_a_lost_or_broken_cache_is_made_anew(life: Life) -> None:
+    (name,) = cached(life)
+    directory = Path(cache_directory(life.storage.url, life.cache_dir))
+    for content in (b"", b"garbage", (directory / name).read_bytes()[:-20]):
+        (directory / name).write_bytes(content)
+        life.begin()
+        assert look(life, 1) == "a"
+    life.wipe_cache()
+    assert look(life, 1) == "a"
+    assert cached(life) == [name]
+
+
+def test_the_cache_holds_only_files_in_use(life: Life) -> None:
+    life.compact_after = 2
+    for number in range(10):
+        put(life, number, "b")
+        life.commit()
+    assert life.restored is not None
+    assert len(cached(life)) == len(life.restored.files())
+    evict_cache(life.storage.url, [], cache_dir=life.cache_dir)
+    assert cached(life) == []
+    assert look(life, 1) == "b"
+
+
+def test_an_attempt_that_fails_leaves_state_as_it_was(life: Life) -> None:
+    put(life, 1, "lost")
+    life.managers[0].checkpoint(2, 0.0, None)
+    life.begin()
+    assert look(life, 1) == "a"
+    put(life, 2, "b")
+    life.commit()
+    assert (look(life, 1), look(life, 2)) == ("a", "b")
