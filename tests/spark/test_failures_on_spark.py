@@ -102,10 +102,9 @@ def test_damaged_state_is_named_and_the_last_good_checkpoint_works(tmp_path: Pat
 
     state = tmp_path / "state"
     build().run(state, parallelism=1, epoch_rows=40, max_epochs=3)
-    newest = sorted((state / "checkpoints" / "checkpoint-0000003").rglob("table-*.parquet"))[0]
+    newest = min((state / "checkpoints" / "checkpoint-0000003").rglob("table-*.parquet"))
     newest.write_bytes(newest.read_bytes()[:-20])
     with pytest.raises(hr.CorruptStateError) as caught:
-        # At another parallelism, so that no copy of the file in a cache hides the damage.
         build().run(state, parallelism=2)
     assert newest.name in str(caught.value)
     assert "--from-epoch 2" in str(caught.value)
@@ -124,10 +123,10 @@ def test_the_users_own_session_is_used_and_left_as_it_was(tmp_path: Path) -> Non
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
     assert spark.range(3).count() == 3
     with pytest.raises(hr.ConfigurationError, match="is active"):
-        _other_master(spark, tmp_path)
+        _other_master(tmp_path)
 
 
-def _other_master(spark: object, tmp_path: Path) -> None:
+def _other_master(tmp_path: Path) -> None:
     from headrace.spark import session
 
     own, session._own = session._own, None

@@ -117,6 +117,7 @@ class EpochDriver:
             return
         try:
             checkpoint = self.backend.load_checkpoint_metadata(job_id, epoch)
+            self.backend.prepare_checkpoint_load(checkpoint)
             restored = {
                 name: self._load_operator(job_id, name, at) for name, at in checkpoint.operators.items()
             }
