@@ -153,7 +153,7 @@ def test_explain_names_every_operator_and_table(format: str) -> None:  # noqa: A
     ("text", "expected"),
     [
         ("x = 1\n", "defines no pipeline"),
-        ("import headrace\na = headrace.Pipeline('a')\nb = headrace.Pipeline('b')\n", "several pipelines"),
+        (
             "import headrace\na = headrace.Pipeline('a')\nb = headrace.Pipeline('b')\n",
             "several pipelines: a, b",
         ),

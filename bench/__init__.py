@@ -1,0 +1,1 @@
+"""Benchmarks. Run with `make bench`; never by `make test`."""
