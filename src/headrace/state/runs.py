@@ -364,8 +364,6 @@ def _resolve_multiset(rows: Rows, layout: Layout) -> Resolved:
             near &= np.isin(rows.hashes, np.unique(rows.hashes[killers]))
         positions = np.flatnonzero(near)
         names = list(layout.columns.names if operation == DELETE_VALUE else layout.key)
-        if not layout.key:  # equal rows that belong to different subtasks are told apart
-            names.append(KEY_HASH)
         columns = [column.take(pa.array(positions)) for column in rows.columns(names)]
         hashes = rows.hashes[positions]
         if operation == DELETE_TIME_KEY and rows.times is not None:
