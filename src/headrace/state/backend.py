@@ -76,6 +76,8 @@ class ParquetBackend:
         self._cache_dir = cache_dir
         self._settled: set[int] = set()
         """Epochs that are no longer checkpoints and hold nothing but files still in use."""
+        self._needs: dict[int, set[str]] = {}
+        """What each kept checkpoint needs; it does not change, so an epoch reads only the newest."""
 
     def name(self) -> str:
         """What the store is called in settings."""
@@ -277,6 +279,7 @@ class ParquetBackend:
             for path in self.storage.list(checkpoint_directory(one)):
                 self.storage.delete(path)
         self._settled -= set(newer)
+        self._needs = {}
 
     def cleanup_checkpoint(self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int) -> None:
         """Remove the checkpoints from `old_min_epoch` to before `min_epoch` and what only they use."""
@@ -296,7 +299,7 @@ class ParquetBackend:
         for one in reversed(older):
             if len(kept) == max(1, keep):
                 break
-            if self.storage.exists(_metadata_path(one)):
+            if one in self._needs or self.storage.exists(_metadata_path(one)):
                 kept.append(one)
         if not kept:
             return []
@@ -328,13 +331,15 @@ class ParquetBackend:
         return removed
 
     def _paths_in_use(self, kept: list[int]) -> set[str]:
-        paths: set[str] = set()
-        operators: set[tuple[str, int]] = set()
-        for epoch in kept:
-            metadata = self.load_checkpoint_metadata("", epoch)
-            paths |= {_metadata_path(epoch), _committed_path(epoch)}
-            operators |= set(metadata.operators.items())
-        for operator_id, saved in operators:
+        self._needs = {
+            epoch: self._needs[epoch] if epoch in self._needs else self._needed_by(epoch) for epoch in kept
+        }
+        return set().union(*self._needs.values())
+
+    def _needed_by(self, epoch: int) -> set[str]:
+        metadata = self.load_checkpoint_metadata("", epoch)
+        paths = {_metadata_path(epoch), _committed_path(epoch)}
+        for operator_id, saved in metadata.operators.items():
             paths.add(_operator_path(saved, operator_id))
             paths |= {file.file for file in self._referred("", operator_id, saved).files()}
         return paths
