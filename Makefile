@@ -37,7 +37,7 @@ $(STAMP): requirements.lock pyproject.toml | $(UV)
 	@touch $@
 
 demo: $(STAMP) ## Run a real pipeline on local Spark and watch it
-	@$(BIN)/headrace run $(DEMO) $(ARGS)
+	@$(BIN)/headrace run $(DEMO) --epoch-rows 500 $(ARGS)
 
 test: $(STAMP) ## Run every test (ARGS="-k name" to choose)
 	@$(BIN)/python -m pytest $(ARGS)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         TaskInfo,
     )
     from headrace.options import Duration, Options
-    from headrace.registry import Registry, registry
+    from headrace.registry import Registry, register
     from headrace.state.config import (
         TableConfig,
         global_table_config,
@@ -109,7 +109,7 @@ __all__ = [
     "hash_key",
     "keyed_table_config",
     "load_pipeline",
-    "registry",
+    "register",
     "timestamp_table_config",
 ]
 
@@ -164,7 +164,7 @@ _HOMES = {
     "hash_key": "headrace.keys",
     "keyed_table_config": "headrace.state.config",
     "load_pipeline": "headrace.api",
-    "registry": "headrace.registry",
+    "register": "headrace.registry",
     "timestamp_table_config": "headrace.state.config",
 }
 

@@ -97,3 +97,6 @@ class Registry:
 
 registry = Registry()
 """The registry of this process."""
+
+register = registry.register
+"""`headrace.register(name, constructor, role=…)`: name an operator, a source or a sink of your own."""

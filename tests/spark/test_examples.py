@@ -76,10 +76,6 @@ def test_two_inputs_meet_and_what_stays_alone_is_reported(capfd: pytest.CaptureF
     }
 
 
-@pytest.mark.xfail(
-    raises=hr.WorkerError,
-    reason="Spark's planning process looks for shipped modules in a directory that does not exist",
-)
 def test_a_source_of_ones_own_is_read_to_its_end(capfd: pytest.CaptureFixture[str]) -> None:
     result = hr.load_pipeline(str(EXAMPLES / "custom_source.py")).run(parallelism=2, epoch_rows=900)
     rows = printed(capfd)

@@ -25,7 +25,7 @@ LAYERS = (
     "jobs",
     "api | console",
     "cli",
-    "testing",
+    "testing | __main__",
 )
 """From the bottom up. Names with a space between them may see each other, names with `|` may not.
 

@@ -10,6 +10,9 @@ from typing import Literal
 
 import pyarrow as pa
 
+from headrace.connectors.memory import MemorySink, take_collected
+from headrace.plan import Plan
+from headrace.runtime.chain import load_operator
 from headrace.runtime.driver import EpochReport
 
 Reason = Literal["finished", "max_epochs", "stopped", "immediate"]
@@ -62,6 +65,13 @@ class RunResult:
     def rows_per_second(self) -> float:
         """Rows read per second of epochs; the start of Spark is not counted."""
         return self.rows_in / self.busy_seconds if self.busy_seconds > 0 else 0.0
+
+
+def collected_rows(plan: Plan, job_id: str) -> dict[str, pa.Table]:
+    """What the memory sinks of a plan have collected in this process; a table without columns if nothing."""
+    sinks = [load_operator(node) for node in plan.nodes if node.role == "sink"]
+    empty = {sink.options.name: pa.table({}) for sink in sinks if isinstance(sink, MemorySink)}
+    return empty | take_collected(job_id)
 
 
 class Tally:

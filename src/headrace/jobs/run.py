@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.connectors.memory import take_collected
 from headrace.errors import HeadraceError
-from headrace.jobs.progress import Progress, Reason, RunResult, Tally
+from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
 from headrace.plan import Plan
 from headrace.runtime.chain import load_operator
 from headrace.runtime.driver import EpochDriver, EpochReport, Step
@@ -113,7 +113,7 @@ def _run(
         tally = Tally(job_id, first_epoch=driver.epoch + 1, max_epochs=settings.run.max_epochs)
         shown = state_dir if kept else None
         if driver.checkpoint is not None and driver.checkpoint.finished:
-            return tally.result("finished", rows=take_collected(job_id), state_dir=shown)
+            return tally.result("finished", rows=collected_rows(plan, job_id), state_dir=shown)
 
         take_collected(job_id)  # what an earlier run in this process left
         ended: list[Reason] = []
@@ -129,7 +129,7 @@ def _run(
             _log.warning("epoch %d, try %d failed: %s", driver.epoch + 1, attempt, error)
 
         session = open_spark()
-        ship_code(session.spark, plan, py_files)
+        code = ship_code(session.spark, plan, py_files)
         StreamingLoop(
             session.spark,
             driver,
@@ -139,10 +139,11 @@ def _run(
             on_epoch=on_epoch,
             on_retry=on_retry,
             stop=stop,
+            code=code,
         ).run()
         return tally.result(
             ended[0] if ended else "stopped",
-            rows=take_collected(job_id),
+            rows=collected_rows(plan, job_id),
             state_dir=shown,
             log_file=session.log_file,
         )

@@ -119,6 +119,7 @@ class ChainRun:
         subtask: int,
         job: JobContext,
         epoch: int,
+        time: float,
         writer: EnvelopeWriter,
         context: EpochContext | None = None,
         source: str | None = None,
@@ -132,6 +133,7 @@ class ChainRun:
         self.operators = dict(operators or {})
         self._job = job
         self._epoch = epoch
+        self._time = time
         self._context = context
         self._failure: HeadraceError | None = None
         attempt = uuid.uuid4().hex[:12]
@@ -174,7 +176,7 @@ class ChainRun:
             inputs=self.stages.plan.input_count(node.id),
             watermark=None if last is None else Watermark(last),
             last_present_watermark=last,
-            time=0.0 if self._context is None else self._context.time,
+            time=self._time,
             staging=staging_path(self._epoch, node.id, self.subtask, attempt),
             storage=storage,
         )
@@ -221,7 +223,7 @@ class ChainRun:
 
     def flush_source(self) -> None:
         """End a source's share of an epoch: operators behind it may emit what they gathered."""
-        barrier = CheckpointBarrier(self._epoch, 0, 0.0)
+        barrier = CheckpointBarrier(self._epoch, self._epoch, self._time)
         for run in self.nodes.values():
             self.call(run.node.id, run.operator.handle_checkpoint, barrier, run.ctx, run)
             self.call(run.node.id, run.operator.on_close, False, run.ctx, run)
@@ -260,7 +262,7 @@ class ChainRun:
         """
         if self._context is None:
             raise InternalError("a source's task has no epoch to finish")
-        barrier = CheckpointBarrier(self._epoch, self._context.min_epoch, self._context.time)
+        barrier = CheckpointBarrier(self._epoch, self._context.min_epoch, self._time)
         reports: dict[str, Any] = {}
         for node_id, run in self.nodes.items():
             ended = self._handle_watermark(run, received)
@@ -275,7 +277,7 @@ class ChainRun:
             if not isinstance(tables, TableManager):
                 raise InternalError(f"operator `{node_id}` lost its tables")
             metadata = tables.checkpoint(
-                self._epoch, time=self._context.time, watermark=run.ctx.watermark, then_stop=ended
+                self._epoch, time=self._time, watermark=run.ctx.watermark, then_stop=ended
             )
             for crossing in self.stages.crossings_from(node_id):
                 output = None if run.output is None else run.output.to_json()

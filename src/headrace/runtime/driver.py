@@ -83,6 +83,7 @@ class EpochDriver:
         self._compact_after = compact_after
         self._now = now
         self._step = step or (lambda _name, _epoch: None)
+        self._sources = {node.id: load_operator(node) for node in stages.sources}
         self._operators = {
             node.id: load_operator(node) for node in stages.plan.nodes if node.role != "source"
         }
@@ -128,7 +129,7 @@ class EpochDriver:
             self.backend.discard_after(from_epoch)
         self.checkpoint = checkpoint
         self._restored = {n: m for n, m in restored.items() if n in self.stages.plan.by_id}
-        if from_epoch is not None or not self.backend.is_committed(epoch):
+        if from_epoch is not None or not self.backend.is_committed(checkpoint):
             self._commit(epoch)
 
     def _load_operator(self, job_id: str, name: str, epoch: int) -> OperatorCheckpointMetadata:
@@ -218,9 +219,9 @@ class EpochDriver:
         if any(split.get("finish") == "immediate" for split in splits.values()):
             return self._report(context, splits, chains, finished=False, immediate=True, written=0)
         finished = self._finished(signals, splits)
-        operators, written = self._write_operators(context, splits, chains)
+        restored, written = self._write_operators(context, splits, chains)
         self._step("operators_written", epoch)
-        self.checkpoint = CheckpointMetadata(
+        checkpoint = CheckpointMetadata(
             job_id=context.job.job_id,
             pipeline=self.stages.plan.name,
             epoch=epoch,
@@ -229,14 +230,17 @@ class EpochDriver:
             start_time=context.time,
             finish_time=self._now(),
             offsets=signals["end"],
-            operators=operators,
+            operators={name: metadata.epoch for name, metadata in restored.items()},
             watermarks=self._watermarks(context, splits, chains),
             finished=finished,
+            needs_commit=any(_commit_data(metadata, epoch) for metadata in restored.values()),
             rows_in=sum(split.get("rows", 0) for split in splits.values()),
             rows_out=_rows_out(self.stages, splits, chains),
             operator_names={node.id: node.operator for node in self.stages.plan.nodes},
         )
-        self.backend.write_checkpoint_metadata(self.checkpoint)
+        self.backend.write_checkpoint_metadata(checkpoint)
+        # Only now: until the commit point an epoch that fails is tried again from the one before.
+        self.checkpoint, self._restored = checkpoint, restored
         self._step("metadata_written", epoch)
         return self._report(context, splits, chains, finished=finished, immediate=False, written=written)
 
@@ -287,12 +291,12 @@ class EpochDriver:
         context: EpochContext,
         splits: Mapping[int, Mapping[str, Any]],
         chains: Mapping[tuple[int, int], Mapping[str, Any]],
-    ) -> tuple[dict[str, int], int]:
+    ) -> tuple[dict[str, OperatorCheckpointMetadata], int]:
         subtasks: dict[str, list[SubtaskCheckpointMetadata]] = defaultdict(list)
         for _, report in [*sorted(splits.items()), *sorted(chains.items())]:
             for name, node in report.get("nodes", {}).items():
                 subtasks[name].append(SubtaskCheckpointMetadata.from_json(node["metadata"]))
-        operators: dict[str, int] = {}
+        operators: dict[str, OperatorCheckpointMetadata] = {}
         written = 0
         for name, parts in subtasks.items():
             node = self.stages.plan.by_id[name]
@@ -302,7 +306,7 @@ class EpochDriver:
             written += sum(part.bytes_written for part in parts)
             before = self._restored.get(name)
             if before is not None and not committing and _same_files(before.subtasks, parts):
-                operators[name] = before.epoch
+                operators[name] = before
                 continue
             metadata = OperatorCheckpointMetadata(
                 job_id=context.job.job_id,
@@ -316,8 +320,7 @@ class EpochDriver:
                 routing=self.stages.plan.routing(name),
             )
             self.backend.write_operator_checkpoint_metadata(metadata)
-            self._restored[name] = metadata
-            operators[name] = context.epoch
+            operators[name] = metadata
         return operators, written
 
     def _watermarks(
@@ -350,20 +353,22 @@ class EpochDriver:
     def commit(self) -> None:
         """Phase two: let every sink make its part of the sealed epoch visible. May be repeated."""
         self._commit(self.epoch)
+        self._tell_sources()
         self._step("committed", self.epoch)
         self.backend.cleanup(self._keep, self.epoch)
 
+    def _tell_sources(self) -> None:
+        offsets = {} if self.checkpoint is None else self.checkpoint.offsets["sources"]
+        for name, source in self._sources.items():
+            try:
+                source.committed(offsets[name])
+            except Exception as error:
+                raise wrap_failure(error, name, 0, self.epoch) from error
+
     def _commit(self, epoch: int) -> None:
-        committed_any = False
         closed: OutputClosedError | None = None
         for name, operator in self._operators.items():
-            metadata = self._restored.get(name)
-            if metadata is None or metadata.epoch != epoch:
-                continue
-            data: dict[str, dict[int, bytes]] = defaultdict(dict)
-            for part in metadata.subtasks:
-                for table, payload in part.commit_data.items():
-                    data[table][part.subtask] = payload
+            data = _commit_data(self._restored.get(name), epoch)
             if not data:
                 continue
             try:
@@ -374,9 +379,8 @@ class EpochDriver:
                 raise
             except Exception as error:
                 raise wrap_failure(error, name, 0, epoch) from error
-            committed_any = True
             self._step(f"sink_committed:{name}", epoch)
-        if committed_any:
+        if self.checkpoint is not None and self.checkpoint.needs_commit:
             self.backend.mark_committed(epoch)
         if closed is not None:
             raise closed
@@ -448,6 +452,16 @@ class EpochDriver:
             metrics={node: dict(values) for node, values in metrics.items()},
             errors=tuple(errors),
         )
+
+
+def _commit_data(metadata: OperatorCheckpointMetadata | None, epoch: int) -> dict[str, dict[int, bytes]]:
+    """What an operator has prepared in an epoch: table → subtask → data."""
+    data: dict[str, dict[int, bytes]] = defaultdict(dict)
+    if metadata is not None and metadata.epoch == epoch:
+        for part in metadata.subtasks:
+            for table, payload in part.commit_data.items():
+                data[table][part.subtask] = payload
+    return data
 
 
 def _watermarks(values: Mapping[str, int | str]) -> dict[str, Watermark]:

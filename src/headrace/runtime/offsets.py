@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from headrace.errors import ConfigurationError
-from headrace.operator import Limit, SourceOperator
-from headrace.runtime.chain import load_operator
+from headrace.errors import PlanError
+from headrace.operator import Limit, SourceOperator, Split
+from headrace.runtime.chain import load_operator, wrap_failure
 from headrace.runtime.stages import StagePlan
 from headrace.runtime.task import SplitTask
 
@@ -79,11 +80,18 @@ class OffsetPlanner:
         """Where this run starts: the restored offsets, and the beginning for new sources."""
         now = self._now()
         restored = (self._restored or {}).get("sources", {})
-        sources = {
-            name: restored[name] if name in restored else source.initial_offset(time=now)
-            for name, source in self._sources.items()
+        sources = {}
+        for name, source in self._sources.items():
+            with self._asking(name, self._epoch):
+                sources[name] = restored[name] if name in restored else source.initial_offset(time=now)
+        return {
+            "epoch": self._epoch,
+            "sources": sources,
+            "idle": {},
+            "ended": [],
+            "clock": 0,
+            "time": now,
         }
-        return {"epoch": self._epoch, "sources": sources, "idle": {}, "ended": [], "clock": 0}
 
     def latest(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """How far the next epoch reads; `start` itself when there is nothing to do."""
@@ -99,27 +107,39 @@ class OffsetPlanner:
             "idle": {},
             "ended": list(start["ended"]),
             "clock": 0 if self._tick is None else int(now / self._tick),
+            "time": now,
         }
         limit = Limit(rows=max(1, self._size.limit() // max(1, len(active))), time=now)
         rows = 0
         for name in active:
             source, before = self._sources[name], start["sources"][name]
-            after = source.latest_offset(before, limit, parallelism=self._stages.parallelism)
+            with self._asking(name, end["epoch"]):
+                after = source.latest_offset(before, limit, parallelism=self._stages.parallelism)
+                if after != before:
+                    count = source.count(before, after)
+                    rows += limit.rows if count is None else count
+                if source.is_finished(after):
+                    end["ended"].append(name)
             end["sources"][name] = after
-            if after != before:
-                count = source.count(before, after)
-                rows += limit.rows if count is None else count
-            if source.is_finished(after):
-                end["ended"].append(name)
             idle = self._idle_lanes(name, source, before, after, now)
             if idle:
                 end["idle"][name] = idle
-        if {**end, "epoch": 0} == {**start, "epoch": 0}:
+        if all(end[part] == start[part] for part in ("sources", "idle", "ended", "clock")):
             return dict(start)
-        if active or self._tick is not None:
-            self._asked = (now, rows)
-            return end
-        return dict(start)
+        self._asked = (now, rows)
+        return end
+
+    def finished(self, offset: Mapping[str, Any]) -> bool:
+        """Whether every source has ended at this offset."""
+        return set(offset["ended"]) >= set(self._sources)
+
+    @contextmanager
+    def _asking(self, name: str, epoch: int) -> Iterator[None]:
+        """What a source raises while it is asked becomes an error that says which source it was."""
+        try:
+            yield
+        except Exception as error:
+            raise wrap_failure(error, name, 0, epoch) from error
 
     def _idle_lanes(
         self,
@@ -149,32 +169,30 @@ class OffsetPlanner:
             "idle": end["idle"],
             "ended": end["ended"],
         }
-        splits = [
-            (name, split)
-            for name, source in self._sources.items()
-            if end["sources"][name] != start["sources"][name]
-            for split in source.splits(
-                start["sources"][name],
-                end["sources"][name],
-                parallelism=self._stages.parallelism,
-            )
-        ]
-        for name, split in splits:
-            if split.lane not in end["sources"][name]:
-                raise ConfigurationError(
-                    f"source `{name}` made a split of lane `{split.lane}`, which its offset does not have",
-                    hint=f"the lanes of the offset are {', '.join(end['sources'][name])}",
-                )
-        signals["splits"] = max(1, len(splits))
-        if not splits:
-            return [SplitTask(0, end["epoch"], None, None, signals)]
-        return [
-            SplitTask(i, end["epoch"], name, split, signals if i == 0 else None)
-            for i, (name, split) in enumerate(splits)
-        ]
-
-    def committed(self, offsets: Mapping[str, Any]) -> None:
-        """Tell the sources that everything up to these offsets is durable."""
+        splits: list[tuple[str | None, Split | None]] = []
         for name, source in self._sources.items():
-            if name in offsets["sources"]:
-                source.committed(offsets["sources"][name])
+            first, last = start["sources"][name], end["sources"][name]
+            if first == last:
+                continue
+            with self._asking(name, end["epoch"]):
+                shares = source.splits(first, last, parallelism=self._stages.parallelism)
+                for split in shares:
+                    if split.lane not in last:
+                        raise PlanError(
+                            f"source `{name}` made a split of lane `{split.lane}`, which its offset has not",
+                            hint=f"the lanes of the offset are {', '.join(last)}",
+                        )
+            splits += [(name, split) for split in shares]
+        splits = splits or [(None, None)]
+        signals["splits"] = len(splits)
+        return [
+            SplitTask(
+                index=index,
+                epoch=end["epoch"],
+                time=end["time"],
+                source=name,
+                split=split,
+                signals=signals if index == 0 else None,
+            )
+            for index, (name, split) in enumerate(splits)
+        ]

@@ -45,6 +45,7 @@ class StreamingLoop:
         on_epoch: Callable[[EpochReport], bool],
         on_retry: Callable[[HeadraceError, int], None],
         stop: threading.Event,
+        code: tuple[str, ...] = (),
     ) -> None:
         # A session of our own, so that our settings do not change the user's.
         self._spark = spark.newSession()
@@ -55,6 +56,7 @@ class StreamingLoop:
         self._on_epoch = on_epoch
         self._on_retry = on_retry
         self._stop = stop
+        self._code = code
         self._exchange = SparkExchange(driver.stages)
         self._done = threading.Event()
         self._failure: BaseException | None = None
@@ -100,6 +102,7 @@ class StreamingLoop:
             size=self._size,
             epoch=driver.epoch,
             restored=None if driver.checkpoint is None else driver.checkpoint.offsets,
+            code=self._code,
         )
 
     def _wait(self, query: Any) -> None:

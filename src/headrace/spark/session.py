@@ -224,7 +224,10 @@ def _silence(log_file: str | None) -> Iterator[None]:
     except OSError:
         yield
         return
-    target = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        target = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    except FileNotFoundError:  # the run's directory is gone, and nobody will read what is said now
+        target = os.open(os.devnull, os.O_WRONLY)
     try:
         for fd, _ in saved:
             os.dup2(target, fd)

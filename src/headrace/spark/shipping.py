@@ -19,22 +19,28 @@ from headrace.errors import ConfigurationError
 from headrace.plan import Plan
 
 
-def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
+def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> tuple[str, ...]:
     """Give the workers every module that the plan's operators come from, and `py_files`.
+
+    Returns what was shipped, for the planning process next to the driver, which Spark does not give it to.
 
     The modules of a script are the ones loaded from the directories that its operators' modules lie in.
     Installed packages are not shipped: the workers' own Python has to have them.
     """
     context = spark.sparkContext
+    shipped: list[str] = []
     for name in py_files:
         if not Path(name).exists():
             raise ConfigurationError(f"--py-files: there is no file {name}")
-        context.addPyFile(str(Path(name).resolve()))
+        shipped.append(str(Path(name).resolve()))
     files = dict(_user_files(plan))
     if not context.master.startswith("local"):
         files |= dict(_package_files(Path(__file__).parent.parent, "headrace"))
     if files:
-        context.addPyFile(_archive(files))
+        shipped.append(_archive(files))
+    for path in shipped:
+        context.addPyFile(path)
+    return tuple(str(Path(path).parent) if path.endswith(".py") else path for path in shipped)
 
 
 def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:

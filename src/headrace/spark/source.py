@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from headrace.errors import HeadraceError
 from headrace.runtime.context import JobContext
 from headrace.runtime.envelope import SPARK_SCHEMA
 from headrace.runtime.offsets import EpochSize, OffsetPlanner
@@ -23,6 +25,7 @@ from headrace.runtime.stages import StagePlan
 from headrace.runtime.task import SplitTask, run_split
 
 FORMAT = "headrace"
+_FAILURE = "failure"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class SourceJob:
     size: EpochSize
     epoch: int
     restored: Mapping[str, Any] | None
+    code: tuple[str, ...] = ()
+    """Archives and directories with the user's modules, on the driver's machine."""
 
     def to_option(self) -> str:
         return base64.b64encode(zlib.compress(pickle.dumps(self), 1)).decode()
@@ -67,6 +72,7 @@ class HeadraceReader(DataSourceStreamReader):
     @property
     def planner(self) -> OffsetPlanner:
         if self._planner is None:
+            sys.path.extend(path for path in self._job.code if path not in sys.path)
             self._planner = OffsetPlanner(
                 self._job.stages,
                 size=self._job.size,
@@ -76,20 +82,42 @@ class HeadraceReader(DataSourceStreamReader):
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return self.planner.initial()
+        try:
+            return self.planner.initial()
+        except HeadraceError as error:
+            return _failed({"epoch": self._job.epoch}, error)
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: N802
-        return self.planner.latest(start)
+        if _FAILURE in start:
+            return {**start, "epoch": start["epoch"] + 1}
+        try:
+            return self.planner.latest(start)
+        except HeadraceError as error:
+            return _failed(start, error)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             return []
-        return [_Partition(task) for task in self.planner.tasks(start, end)]
+        try:
+            if _FAILURE in end:
+                raise pickle.loads(base64.b64decode(end[_FAILURE]))  # noqa: S301 - this process's own
+            return [_Partition(task) for task in self.planner.tasks(start, end)]
+        except HeadraceError as error:
+            return [_Partition(SplitTask(0, end["epoch"], 0.0, None, None, None, error))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, _Partition):
             raise TypeError(f"not a partition of ours: {type(partition).__name__}")
         return run_split(self._job.stages, self._job.job, partition.task)
+
+
+def _failed(start: Mapping[str, Any], error: HeadraceError) -> dict[str, Any]:
+    """An offset that stands for a failure: its epoch's only task reports it to the driver.
+
+    An exception raised here would end the query as an error of Spark's, without the words of ours.
+    """
+    text = base64.b64encode(pickle.dumps(error)).decode()
+    return {**start, "epoch": start["epoch"] + 1, _FAILURE: text}
 
 
 class HeadraceDataSource(DataSource):

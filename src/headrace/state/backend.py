@@ -221,9 +221,9 @@ class ParquetBackend:
         """Note that the sinks of an epoch have committed; may be repeated."""
         self.storage.write(_committed_path(epoch), _dump({"epoch": epoch, "time": time.time()}))
 
-    def is_committed(self, epoch: int) -> bool:
-        """Whether the sinks of an epoch have committed."""
-        return self.storage.exists(_committed_path(epoch))
+    def is_committed(self, metadata: CheckpointMetadata) -> bool:
+        """Whether the sinks of an epoch have committed, or had nothing to commit."""
+        return not metadata.needs_commit or self.storage.exists(_committed_path(metadata.epoch))
 
     # ------------------------------------------------------------------------------ checking
 

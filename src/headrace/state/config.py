@@ -54,9 +54,7 @@ class TableConfig:
             kind=data["kind"],
             description=data["description"],
             version=data["version"],
-            schema=None
-            if schema is None
-            else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
+            schema=None if schema is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
             key=tuple(data["key"]),
             retention=None if retention is None else timedelta(microseconds=retention // 1000),
             generational=data["generational"],

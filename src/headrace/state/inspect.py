@@ -126,7 +126,7 @@ def list_checkpoints(storage: Storage) -> list[CheckpointSummary]:
                 epoch=epoch,
                 start_time=metadata.start_time,
                 finish_time=metadata.finish_time,
-                committed=backend.is_committed(epoch),
+                committed=backend.is_committed(metadata),
                 finished=metadata.finished,
                 parallelism=metadata.parallelism,
                 operators=len(metadata.operators),
@@ -143,7 +143,7 @@ def show(storage: Storage, epoch: int | None = None) -> CheckpointDescription:
 
     def describe(backend: ParquetBackend, metadata: CheckpointMetadata) -> CheckpointDescription:
         operators = tuple(_describe(one) for one in _operators(backend, metadata))
-        return CheckpointDescription(metadata, backend.is_committed(metadata.epoch), operators)
+        return CheckpointDescription(metadata, backend.is_committed(metadata), operators)
 
     return _read(storage, epoch, describe)
 

@@ -64,12 +64,8 @@ class SubtaskCheckpointMetadata:
             "subtask": self.subtask,
             "epoch": self.epoch,
             "watermark": None if self.watermark is None else self.watermark.to_json(),
-            "tables": {
-                name: [file.to_json() for file in files] for name, files in self.tables.items()
-            },
-            "commit_data": {
-                name: base64.b64encode(data).decode() for name, data in self.commit_data.items()
-            },
+            "tables": {name: [file.to_json() for file in files] for name, files in self.tables.items()},
+            "commit_data": {name: base64.b64encode(data).decode() for name, data in self.commit_data.items()},
             "bytes_written": self.bytes_written,
         }
 
@@ -85,9 +81,7 @@ class SubtaskCheckpointMetadata:
                 name: tuple(StateFile.from_json(file) for file in files)
                 for name, files in data["tables"].items()
             },
-            commit_data={
-                name: base64.b64decode(text) for name, text in data["commit_data"].items()
-            },
+            commit_data={name: base64.b64decode(text) for name, text in data["commit_data"].items()},
             bytes_written=data["bytes_written"],
         )
 
@@ -107,9 +101,7 @@ class OperatorCheckpointMetadata:
     routing: str = ""
 
     def files(self) -> list[StateFile]:
-        return [
-            file for subtask in self.subtasks for files in subtask.tables.values() for file in files
-        ]
+        return [file for subtask in self.subtasks for files in subtask.tables.values() for file in files]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -134,8 +126,7 @@ class OperatorCheckpointMetadata:
             epoch=data["epoch"],
             parallelism=data["parallelism"],
             table_configs={
-                name: TableConfig.from_json(config)
-                for name, config in data["table_configs"].items()
+                name: TableConfig.from_json(config) for name, config in data["table_configs"].items()
             },
             subtasks=tuple(SubtaskCheckpointMetadata.from_json(item) for item in data["subtasks"]),
             routing=data.get("routing", ""),
@@ -163,6 +154,8 @@ class CheckpointMetadata:
     operators: Mapping[str, int]
     watermarks: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
     finished: bool = False
+    needs_commit: bool = True
+    """Whether a sink has prepared something that its commit makes visible."""
     rows_in: int = 0
     rows_out: int = 0
     operator_names: Mapping[str, str] = field(default_factory=dict)

@@ -14,9 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.api import Pipeline
-from headrace.connectors.memory import take_collected
 from headrace.errors import InternalError
-from headrace.jobs.progress import Progress, RunResult, Tally
+from headrace.jobs.progress import Progress, RunResult, Tally, collected_rows
 from headrace.runtime.context import EpochContext
 from headrace.runtime.driver import EpochDriver, Step
 from headrace.runtime.envelope import Envelope, read_envelopes
@@ -84,7 +83,7 @@ def run_in_process(
     job_id = driver.job.job_id
     tally = Tally(job_id, first_epoch=driver.epoch + 1, max_epochs=max_epochs)
     if driver.checkpoint is not None and driver.checkpoint.finished:
-        return tally.result("finished", rows=take_collected(job_id), state_dir=str(state_dir))
+        return tally.result("finished", rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir))
     planner = OffsetPlanner(
         stages,
         size=EpochSize(target=0.5, most=epoch_rows),
@@ -92,7 +91,6 @@ def run_in_process(
         epoch=driver.epoch,
         now=now,
     )
-    shuffle = random.Random(seed)  # noqa: S311 - a test's own order
     start, idle = planner.initial(), 0
     while True:
         end = planner.latest(start)
@@ -101,11 +99,13 @@ def run_in_process(
             if isinstance(now, ManualClock):
                 now.advance(0.01)
             if idle > idle_epochs:
-                return tally.result("stopped", rows=take_collected(job_id), state_dir=str(state_dir))
+                return tally.result(
+                    "stopped", rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir)
+                )
             continue
         idle = 0
         context = driver.begin()
-        control = _run_epoch(stages, context, planner.tasks(start, end), shuffle)
+        control = run_epoch(stages, context, planner.tasks(start, end), seed=seed + context.epoch)
         report = driver.seal(context, control)
         if not report.immediate:
             driver.commit()
@@ -114,13 +114,15 @@ def run_in_process(
             on_progress(progress)
         reason = tally.reason_to_end()
         if reason is not None:
-            return tally.result(reason, rows=take_collected(job_id), state_dir=str(state_dir))
+            return tally.result(reason, rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir))
         start = end
 
 
-def _run_epoch(
-    stages: StagePlan, context: EpochContext, tasks: list[SplitTask], shuffle: random.Random
+def run_epoch(
+    stages: StagePlan, context: EpochContext, tasks: list[SplitTask], *, seed: int
 ) -> list[Envelope]:
+    """Run the tasks of one epoch, in an order that `seed` chooses, and return what they report."""
+    shuffle = random.Random(seed)  # noqa: S311 - a test's own order
     stages = pickle.loads(pickle.dumps(stages))  # noqa: S301 - what a worker would get
     context = pickle.loads(pickle.dumps(context))  # noqa: S301
     shuffle.shuffle(tasks)

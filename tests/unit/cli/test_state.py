@@ -6,12 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from headrace.api import load_pipeline
+from headrace.api import Pipeline, load_pipeline
 from headrace.cli.main import main
 from headrace.cli.state import _ranges
 from headrace.state.lock import StateLock
 from headrace.state.storage import open_storage
-from headrace.testing.in_process import run_in_process
+from headrace.testing.in_process import CrashError, run_in_process
 
 PIPELINE = """
 import pyarrow as pa
@@ -63,9 +63,22 @@ def lines(*args: str | Path) -> list[dict[str, Any]]:
 def test_list_shows_every_checkpoint(state_dir: Path) -> None:
     result = call("list", state_dir)
     assert result.exit_code == 0, result.stderr
-    assert result.stdout.count("committed") == 3
-    assert "saved" in result.stdout.splitlines()[-1]
+    assert result.stdout.count("committed") == 4
     assert [one["epoch"] for one in lines("list", state_dir)] == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_whose_sinks_have_not_committed_is_only_saved(tmp_path: Path) -> None:
+    def crash(step: str, epoch: int) -> None:
+        if (step, epoch) == ("metadata_written", 2):
+            raise CrashError
+
+    pipeline = Pipeline("saved")
+    pipeline.source("impulse", message_count=30).sink("memory")
+    with pytest.raises(CrashError):
+        run_in_process(pipeline, tmp_path, epoch_rows=10, on_step=crash)
+    rows = call("list", tmp_path).stdout.splitlines()
+    assert "committed" in rows[-2]
+    assert "saved" in rows[-1]
 
 
 def test_show_tells_operators_tables_and_offsets(state_dir: Path) -> None:

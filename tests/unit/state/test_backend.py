@@ -44,8 +44,8 @@ def test_a_checkpoint_is_read_back_as_it_was_written(life: Life) -> None:
     run(life, 2)
     assert life.backend.epochs() == [1, 2]
     assert life.backend.load_checkpoint_metadata("job", 2) == checkpoint(2, {"op": 2})
-    assert life.backend.is_committed(2)
-    assert not life.backend.is_committed(3)
+    assert life.backend.is_committed(checkpoint(2, {"op": 2}))
+    assert not life.backend.is_committed(checkpoint(3, {"op": 2}))
     assert life.backend.load_operator_metadata("job", "other", 2) is None
     life.backend.prepare_checkpoint_load(checkpoint(2, {"op": 2}))
     assert metadata_file(life, 2).read_text().startswith('{\n  "format": 1,')
