@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import ConfigurationError, near
-from headrace.operator import OperatorContext
+from headrace.errors import ConfigurationError, PlanError, near
+from headrace.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.options import Options as DeclaredOptions
 from headrace.options import parse_options
 
@@ -57,6 +57,41 @@ class Connector:
         return f"{type(self).__name__}({inner})"
 
 
+class RowsSink(Connector, ArrowOperator):
+    """A sink that keeps the rows of an epoch until its commit on the driver."""
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._batches: list[pa.RecordBatch] = []
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Keep the batch until the epoch ends."""
+        self._batches.append(batch)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage the rows of the epoch."""
+        ctx.metrics.add("rows", sum(batch.num_rows for batch in self._batches))
+        if self._batches:
+            payload = to_ipc(self._batches)
+            ctx.insert_committing_data("rows", stage(ctx, f"rows-{ctx.task_info.subtask}.arrow", payload))
+            self._batches = []
+
+    @staticmethod
+    def staged_rows(
+        data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> tuple[list[pa.RecordBatch], frozenset[str]]:
+        """The rows of an epoch in the order of subtasks, and the ids of the attempts that staged them."""
+        batches: list[pa.RecordBatch] = []
+        attempts: set[str] = set()
+        for _, staged in sorted(data.get("rows", {}).items()):
+            payload, described = unstage(ctx, staged)
+            attempts.add(described["id"])
+            batches.extend(from_ipc(payload))
+        return batches, frozenset(attempts)
+
+
 def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> bytes:
     """Keep `payload` until the commit; the result is the commit data that `unstage` reads.
 
@@ -83,12 +118,25 @@ def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]
 
 
 def to_ipc(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Batches of one schema as an Arrow IPC stream."""
+    """Batches as one Arrow IPC stream; columns that only some have are null in the others."""
+    if any(batch.schema != batches[0].schema for batch in batches):
+        batches = _one_schema(batches)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _one_schema(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive").to_batches()  # type: ignore[no-any-return]
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise PlanError(
+            f"rows of different shapes reach one sink: {error}",
+            hint="bring them to the same column types before the sink, or use a sink for each",
+        ) from error
 
 
 def from_ipc(data: bytes) -> list[pa.RecordBatch]:

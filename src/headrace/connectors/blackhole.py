@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pyarrow as pa
 
 from headrace.connectors.base import Connector
@@ -17,8 +15,6 @@ class BlackholeSink(Connector, ArrowOperator):
     It has no state and nothing to commit, so it runs inside the task of whatever is before it, at any
     parallelism; there is nothing to resume.
     """
-
-    is_sink: ClassVar[bool] = True
 
     class Options(DeclaredOptions):
         """The blackhole takes no options."""

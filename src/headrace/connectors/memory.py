@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import pyarrow as pa
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
@@ -11,20 +11,15 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_
 from headrace.connectors.base import (
     TIMESTAMP_TYPE,
     Connector,
+    RowsSink,
     TimeUnit,
     check_column,
-    from_ipc,
     read_event_time,
-    stage,
-    to_ipc,
-    unstage,
     wall_clock,
 )
 from headrace.errors import ConfigurationError
 from headrace.operator import (
     TIMESTAMP,
-    ArrowOperator,
-    CheckpointBarrier,
     Collector,
     Finish,
     Limit,
@@ -226,15 +221,13 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-class MemorySink(Connector, ArrowOperator):
+class MemorySink(RowsSink):
     """Collects the committed rows in the driver, where `collected(job_id, name)` finds them.
 
     Rows of an epoch appear when the epoch is committed, and once, however often the commit is repeated.
     Subtasks collect at any parallelism; rows are kept in the order of epochs, then of subtasks. After a
     crash only what is committed in the new process is there: the store is memory, not state.
     """
-
-    is_sink: ClassVar[bool] = True
 
     class Options(DeclaredOptions):
         """The options of the memory sink."""
@@ -248,30 +241,12 @@ class MemorySink(Connector, ArrowOperator):
             super().__init__(name=name, **values)
         else:
             super().__init__(name, **values)
-        self._batches: list[pa.RecordBatch] = []
-
-    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Keep the batch until the epoch ends."""
-        self._batches.append(batch)
-
-    def handle_checkpoint(
-        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
-    ) -> None:
-        """Stage the rows of the epoch."""
-        ctx.metrics.add("rows", sum(batch.num_rows for batch in self._batches))
-        if self._batches:
-            staged = stage(ctx, f"rows-{ctx.task_info.subtask}.arrow", to_ipc(self._batches))
-            ctx.insert_committing_data("rows", staged)
-            self._batches = []
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
         """Put the rows of the epoch into the store of this process, in place of an earlier commit of it."""
-        batches = []
-        for _, staged in sorted(data.get("rows", {}).items()):
-            payload, _ = unstage(ctx, staged)
-            batches.extend(from_ipc(payload))
+        batches, _ = self.staged_rows(data, ctx)
         store = _COLLECTED.setdefault(ctx.task_info.job_id, {}).setdefault(self.options.name, {})
         store[epoch, ctx.task_info.operator_id] = batches
 

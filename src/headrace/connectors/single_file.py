@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -216,7 +216,6 @@ class SingleFileSink(Connector, ArrowOperator):
     pipeline has resumed. A pipeline that starts without state starts the file anew.
     """
 
-    is_sink: ClassVar[bool] = True
     max_parallelism = 1
 
     class Options(DeclaredOptions):

@@ -7,18 +7,16 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Literal, TextIO
 
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.connectors.base import Connector, from_ipc, stage, to_ipc, unstage
+from headrace.connectors.base import RowsSink
 from headrace.errors import OutputClosedError
 from headrace.formats.json import encode_json_lines, encode_json_values
 from headrace.operator import (
     TIMESTAMP,
-    ArrowOperator,
-    CheckpointBarrier,
     Collector,
     OperatorContext,
 )
@@ -29,7 +27,7 @@ _WIDEST = 60
 _GAP = "  "
 
 
-class StdoutSink(Connector, ArrowOperator):
+class StdoutSink(RowsSink):
     """Writes committed rows to the standard output of the driver, one write per epoch.
 
     Nothing is written before the epoch is committed. A commit repeated in one process writes once; after
@@ -37,8 +35,6 @@ class StdoutSink(Connector, ArrowOperator):
     a terminal or a pipe cannot be asked what it has. Subtasks prepare at any parallelism and are written in
     their order. When the reader closes the pipe the run is asked to stop (OutputClosedError).
     """
-
-    is_sink: ClassVar[bool] = True
 
     class Options(DeclaredOptions):
         """The options of the stdout sink."""
@@ -52,26 +48,11 @@ class StdoutSink(Connector, ArrowOperator):
 
     options: Options
 
-    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
-        super().__init__(options, **values)
-        self._batches: list[pa.RecordBatch] = []
-
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Keep the batch until the epoch ends."""
+        """Keep the batch, without its event time unless that was asked for."""
         if not self.options.with_timestamp and TIMESTAMP in batch.schema.names:
             batch = batch.drop_columns([TIMESTAMP])
-        if batch.num_rows:
-            self._batches.append(batch)
-
-    def handle_checkpoint(
-        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
-    ) -> None:
-        """Stage the rows of the epoch."""
-        ctx.metrics.add("rows", sum(batch.num_rows for batch in self._batches))
-        if self._batches:
-            staged = stage(ctx, f"stdout-{ctx.task_info.subtask}.arrow", to_ipc(self._batches))
-            ctx.insert_committing_data("rows", staged)
-            self._batches = []
+        super().process_batch(batch, ctx, collector)
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
@@ -79,11 +60,7 @@ class StdoutSink(Connector, ArrowOperator):
         """Write the rows of the epoch at once."""
         key = (ctx.task_info.job_id, ctx.task_info.operator_id)
         printer = _PRINTERS.setdefault(key, _Printer())
-        batches, attempts = [], set()
-        for _, staged in sorted(data.get("rows", {}).items()):
-            payload, described = unstage(ctx, staged)
-            attempts.add(described["id"])
-            batches.extend(from_ipc(payload))
+        batches, attempts = self.staged_rows(data, ctx)
         if not batches or attempts == printer.written:
             return
         out = sys.stdout
@@ -115,7 +92,7 @@ class _Printer:
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
         self.widths: list[int] = []
-        self.written: set[str] = set()
+        self.written: frozenset[str] = frozenset()
 
     def table(self, batches: Sequence[pa.RecordBatch]) -> str:
         """The rows as aligned lines, after a header if the columns are new."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.connectors.memory import MemorySink, take_collected
 from headrace.plan import Plan
 from headrace.runtime.chain import load_operator
-from headrace.runtime.driver import EpochReport
+from headrace.runtime.reports import EpochReport
 
 Reason = Literal["finished", "max_epochs", "stopped", "immediate"]
 """Why a run ended: the sources ended, the limit was reached, it was asked to, a source said so."""

@@ -14,8 +14,9 @@ from headrace.errors import HeadraceError
 from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
 from headrace.plan import Plan
 from headrace.runtime.chain import load_operator
-from headrace.runtime.driver import EpochDriver, EpochReport, Step
+from headrace.runtime.driver import EpochDriver, Step
 from headrace.runtime.offsets import EpochSize
+from headrace.runtime.reports import EpochReport
 from headrace.runtime.stages import cut_stages
 from headrace.settings import Settings
 from headrace.spark.query import StreamingLoop

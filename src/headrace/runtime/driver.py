@@ -12,7 +12,6 @@ import time as clock
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import (
@@ -27,9 +26,9 @@ from headrace.operator import OperatorContext, TaskInfo
 from headrace.runtime.chain import NoTables, load_operator, staging_path, wrap_failure
 from headrace.runtime.compatibility import check_compatible
 from headrace.runtime.context import EpochContext, JobContext
-from headrace.runtime.envelope import Envelope, Kind
+from headrace.runtime.envelope import Envelope
+from headrace.runtime.reports import EpochReport, TaskReports
 from headrace.runtime.stages import StagePlan
-from headrace.runtime.task import failure_of
 from headrace.state.backend import ParquetBackend
 from headrace.state.metadata import (
     CheckpointMetadata,
@@ -37,30 +36,12 @@ from headrace.state.metadata import (
     SubtaskCheckpointMetadata,
 )
 from headrace.state.storage import Storage
-from headrace.watermarks import Watermark, advance
+from headrace.watermarks import Watermark
 
 IDENTITY = "pipeline.json"
 
 Step = Callable[[str, int], None]
 """Called as (step, epoch) when the driver has come past a step of an epoch; tests crash here."""
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """What one epoch did."""
-
-    epoch: int
-    rows_in: int
-    rows_out: int
-    watermark: int | None
-    state_bytes: int
-    state_rows: int
-    bytes_written: int
-    seconds: float
-    finished: bool
-    immediate: bool
-    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    errors: tuple[str, ...] = ()
 
 
 class EpochDriver:
@@ -210,16 +191,17 @@ class EpochDriver:
 
     def seal(self, context: EpochContext, control: Iterable[Envelope]) -> EpochReport:
         """Turn the reports of an epoch's tasks into its checkpoint: the commit point of the epoch."""
-        splits, chains = self._read_control(control)
+        try:
+            reports = TaskReports.read(self.stages, control)
+        except CorruptStateError as error:
+            raise self.offer_last_good(error, self.epoch) from error
         epoch = context.epoch
         self._step("tasks_done", epoch)
-        signals = splits[0]["signals"]
-        if signals["end"]["epoch"] != epoch:
-            raise InternalError(f"the sources read for epoch {signals['end']['epoch']}, this is {epoch}")
-        if any(split.get("finish") == "immediate" for split in splits.values()):
-            return self._report(context, splits, chains, finished=False, immediate=True, written=0)
-        finished = self._finished(signals, splits)
-        restored, written = self._write_operators(context, splits, chains)
+        if reports.offsets["epoch"] != epoch:
+            raise InternalError(f"the sources read for epoch {reports.offsets['epoch']}, this is {epoch}")
+        if reports.immediate:
+            return self._report(context, reports, written=0)
+        restored, written = self._write_operators(context, reports.subtasks())
         self._step("operators_written", epoch)
         checkpoint = CheckpointMetadata(
             job_id=context.job.job_id,
@@ -229,73 +211,26 @@ class EpochDriver:
             parallelism=self.stages.parallelism,
             start_time=context.time,
             finish_time=self._now(),
-            offsets=signals["end"],
+            offsets=reports.offsets,
             operators={name: metadata.epoch for name, metadata in restored.items()},
-            watermarks=self._watermarks(context, splits, chains),
-            finished=finished,
+            watermarks=reports.watermarks(context),
+            finished=reports.finished,
             needs_commit=any(_commit_data(metadata, epoch) for metadata in restored.values()),
-            rows_in=sum(split.get("rows", 0) for split in splits.values()),
-            rows_out=_rows_out(self.stages, splits, chains),
+            rows_in=reports.rows_in,
+            rows_out=reports.rows_out,
             operator_names={node.id: node.operator for node in self.stages.plan.nodes},
         )
         self.backend.write_checkpoint_metadata(checkpoint)
         # Only now: until the commit point an epoch that fails is tried again from the one before.
         self.checkpoint, self._restored = checkpoint, restored
         self._step("metadata_written", epoch)
-        return self._report(context, splits, chains, finished=finished, immediate=False, written=written)
-
-    def _read_control(
-        self, control: Iterable[Envelope]
-    ) -> tuple[dict[int, dict[str, Any]], dict[tuple[int, int], dict[str, Any]]]:
-        splits: dict[int, dict[str, Any]] = {}
-        chains: dict[tuple[int, int], dict[str, Any]] = {}
-        failures: list[HeadraceError] = []
-        for envelope in control:
-            message = envelope.message()
-            if envelope.kind is Kind.ERROR:
-                failures.append(failure_of(message))
-            elif "chain" in message:
-                chains[message["chain"], message["subtask"]] = message
-            else:
-                splits[message["split"]] = message
-        if failures:
-            # A user's own failure says more than what followed from it elsewhere.
-            failure = min(failures, key=lambda error: (error.domain != "user", str(error)))
-            if isinstance(failure, CorruptStateError):
-                raise self.offer_last_good(failure, self.epoch)
-            raise failure
-        expected = {
-            (chain.index, subtask)
-            for chain in self.stages.chains
-            if chain.stage > 0
-            for subtask in range(chain.parallelism)
-        }
-        if 0 not in splits or len(splits) != splits[0]["signals"]["splits"] or set(chains) != expected:
-            raise InternalError(
-                f"an epoch came back incomplete: {len(splits)} splits and {len(chains)} of "
-                f"{len(expected)} subtasks reported"
-            )
-        return splits, chains
-
-    def _finished(self, signals: Mapping[str, Any], splits: Mapping[int, Mapping[str, Any]]) -> bool:
-        final: dict[str, bool] = {}
-        for split in splits.values():
-            if "source" in split:
-                name = split["source"]
-                final[name] = final.get(name, True) and split["finish"] == "final"
-        ended = set(signals["ended"]) | {name for name, all_final in final.items() if all_final}
-        return ended >= {node.id for node in self.stages.sources}
+        return self._report(context, reports, written=written)
 
     def _write_operators(
         self,
         context: EpochContext,
-        splits: Mapping[int, Mapping[str, Any]],
-        chains: Mapping[tuple[int, int], Mapping[str, Any]],
+        subtasks: Mapping[str, list[SubtaskCheckpointMetadata]],
     ) -> tuple[dict[str, OperatorCheckpointMetadata], int]:
-        subtasks: dict[str, list[SubtaskCheckpointMetadata]] = defaultdict(list)
-        for _, report in [*sorted(splits.items()), *sorted(chains.items())]:
-            for name, node in report.get("nodes", {}).items():
-                subtasks[name].append(SubtaskCheckpointMetadata.from_json(node["metadata"]))
         operators: dict[str, OperatorCheckpointMetadata] = {}
         written = 0
         for name, parts in subtasks.items():
@@ -322,33 +257,6 @@ class EpochDriver:
             self.backend.write_operator_checkpoint_metadata(metadata)
             operators[name] = metadata
         return operators, written
-
-    def _watermarks(
-        self,
-        context: EpochContext,
-        splits: Mapping[int, Mapping[str, Any]],
-        chains: Mapping[tuple[int, int], Mapping[str, Any]],
-    ) -> dict[str, dict[str, int | str]]:
-        marks: dict[str, dict[str, int | str]] = {}
-        lanes = {node: dict(values) for node, values in context.lanes.items() if values}
-        for split in splits.values():
-            for node, value in split.get("watermarks", {}).items():
-                moved = advance(lanes.get(node, {}).get(split["lane"]), Watermark.from_json(value))
-                if moved is not None:
-                    lanes.setdefault(node, {})[split["lane"]] = moved
-        for node, values in lanes.items():
-            marks[f"lanes/{node}"] = {lane: mark.to_json() for lane, mark in values.items()}
-        inputs: dict[str, list[int | None]] = defaultdict(list)
-        for (_, subtask), report in chains.items():
-            for node, values in report["nodes"].items():
-                inputs[node].append(values["input"])
-                if values["output"] is not None:
-                    marks.setdefault(f"outputs/{node}", {})[str(subtask)] = values["output"]
-        for node, merged in inputs.items():
-            known = [value for value in merged if value is not None]
-            if known and len(known) == len(merged):
-                marks[f"inputs/{node}"] = {"merged": min(known)}
-        return marks
 
     def commit(self) -> None:
         """Phase two: let every sink make its part of the sealed epoch visible. May be repeated."""
@@ -404,31 +312,7 @@ class EpochDriver:
             storage=self.storage,
         )
 
-    def _report(
-        self,
-        context: EpochContext,
-        splits: Mapping[int, Mapping[str, Any]],
-        chains: Mapping[tuple[int, int], Mapping[str, Any]],
-        *,
-        finished: bool,
-        immediate: bool,
-        written: int,
-    ) -> EpochReport:
-        metrics: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        errors: list[str] = []
-        reports = [*splits.values(), *chains.values()]
-        for report in reports:
-            if "source" in report:
-                metrics[report["source"]]["rows_out"] += report["rows"]
-                for name, value in report["metrics"].items():
-                    metrics[report["source"]][name] += value
-                errors.extend(report["errors"])
-            for node, values in report.get("nodes", {}).items():
-                metrics[node]["rows_in"] += values["rows_in"]
-                metrics[node]["rows_out"] += values["rows_out"]
-                for name, value in values["metrics"].items():
-                    metrics[node][name] += value
-                errors.extend(values["errors"])
+    def _report(self, context: EpochContext, reports: TaskReports, *, written: int) -> EpochReport:
         files = {file.file: file for metadata in self._restored.values() for file in metadata.files()}
         marks = {} if self.checkpoint is None else self.checkpoint.watermarks
         times = [
@@ -440,17 +324,17 @@ class EpochDriver:
         ]
         return EpochReport(
             epoch=context.epoch,
-            rows_in=sum(split.get("rows", 0) for split in splits.values()),
-            rows_out=_rows_out(self.stages, splits, chains),
-            watermark=min(times) if times else None,
+            rows_in=reports.rows_in,
+            rows_out=reports.rows_out,
+            watermark=min(times, default=None),
             state_bytes=sum(file.bytes for file in files.values()),
             state_rows=sum(file.rows for file in files.values()),
             bytes_written=written,
             seconds=self._now() - context.time,
-            finished=finished,
-            immediate=immediate,
-            metrics={node: dict(values) for node, values in metrics.items()},
-            errors=tuple(errors),
+            finished=reports.finished and not reports.immediate,
+            immediate=reports.immediate,
+            metrics=reports.metrics(),
+            errors=reports.errors(),
         )
 
 
@@ -475,20 +359,6 @@ def _outputs(values: Mapping[str, int | str], parallelism: int) -> dict[int, Wat
         return marks
     times = [mark.time for mark in marks.values() if mark.time is not None]
     return {-1: Watermark(min(times))} if times else {}
-
-
-def _rows_out(
-    stages: StagePlan,
-    splits: Mapping[int, Mapping[str, Any]],
-    chains: Mapping[tuple[int, int], Mapping[str, Any]],
-) -> int:
-    sinks = {node.id for node in stages.plan.nodes if node.role == "sink"}
-    return sum(
-        values["rows_in"]
-        for report in [*splits.values(), *chains.values()]
-        for node, values in report.get("nodes", {}).items()
-        if node in sinks
-    )
 
 
 def _same_files(

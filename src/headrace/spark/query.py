@@ -19,8 +19,9 @@ from headrace.errors import (
     OutputClosedError,
     WorkerError,
 )
-from headrace.runtime.driver import EpochDriver, EpochReport
+from headrace.runtime.driver import EpochDriver
 from headrace.runtime.offsets import EpochSize
+from headrace.runtime.reports import EpochReport
 from headrace.spark.exchange import SparkExchange
 from headrace.spark.session import SETTINGS
 from headrace.spark.source import FORMAT, HeadraceDataSource, SourceJob
