@@ -32,7 +32,7 @@ SCHEMA = pa.schema([("_timestamp", pa.timestamp("ns")), ("order", pa.int64()), (
 def outcome(rows: pa.Table, state: str) -> list[pa.RecordBatch]:
     """Rows of orders with what became of them."""
     states = pa.repeat(pa.scalar(state), rows.num_rows)
-    return rows.select(SCHEMA.names).append_column("state", states).combine_chunks().to_batches()
+    return list(rows.select(SCHEMA.names).append_column("state", states).combine_chunks().to_batches())
 
 
 class MatchPayments(hr.ArrowOperator):

@@ -161,7 +161,9 @@ class SubtaskTotals(hr.ArrowOperator):
             entries = ctx.global_table("totals").get_all()
             total = sum(v for k, v in entries.items() if k == f"epoch-{ctx.task_info.epoch}{own}")
             if ctx.task_info.subtask == 0:
-                old = [v for k, v in entries.items() if not k.startswith(f"epoch-{ctx.task_info.epoch}-")]
+                old = [
+                    v for k, v in entries.items() if not str(k).startswith(f"epoch-{ctx.task_info.epoch}-")
+                ]
                 total += sum(old)
             collector.collect(pa.record_batch({"total": [total]}))
 

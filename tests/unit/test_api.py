@@ -83,8 +83,8 @@ def bad_pipelines() -> dict[str, tuple[Callable[[hr.Pipeline], object], str]]:
             lambda p: p.source(flows.impulse(1), event_rate=3),
             "were given with an object",
         ),
-        "class": (lambda p: p.source(flows.impulse(1)).apply(Keep), r"write `Keep\(...\)`"),  # type: ignore[arg-type]
-        "not an operator": (lambda p: p.source(flows.impulse(1)).apply(3), "got int"),  # type: ignore[arg-type]
+        "class": (lambda p: p.source(flows.impulse(1)).apply(Keep), r"write `Keep\(...\)`"),
+        "not an operator": (lambda p: p.source(flows.impulse(1)).apply(3), "got int"),
         "two of one id": (two_of_one_id, "already an operator with the id `a`"),
         "another pipeline's stream": (other_pipeline, "cannot be used in"),
         "unpicklable": (unpicklable, r"its attribute `lock` \(lock\) cannot be pickled"),

@@ -93,7 +93,7 @@ def test_an_error_in_an_operator_shows_the_users_own_traceback() -> None:
 
 def test_an_error_names_the_log_file_it_knows_of() -> None:
     error = ExternalError("Spark is gone")
-    error.log_file = "/runs/1/spark.log"  # type: ignore[attr-defined]
+    error.log_file = "/runs/1/spark.log"
     assert "  log: /runs/1/spark.log\n" in fail_with(error).stderr
 
 
