@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.state.config import TableConfig
@@ -79,6 +80,8 @@ class Metrics:
 
     def add(self, name: str, amount: float = 1) -> None:
         """Add to the counter `name`."""
+        if isinstance(amount, np.generic):
+            amount = amount.item()
         self.values[name] = self.values.get(name, 0) + amount
 
 
@@ -90,7 +93,7 @@ class TableAccess(Protocol):
     def insert_committing_data(self, table: str, data: bytes) -> None: ...
 
 
-_RESOURCES: dict[tuple[str, str], Any] = {}
+_RESOURCES: dict[tuple[str, str, str], Any] = {}
 
 
 @dataclass
@@ -106,6 +109,8 @@ class OperatorContext:
     """The wall clock of the epoch in seconds: the same for every subtask and every replay."""
     staging: str = ""
     """A path below the state directory, unique to this attempt, for what a sink prepares."""
+    version: str = ""
+    """Changes when the operator's code or options do: what `resource` made for another is not reused."""
     storage: Any = None
     """The storage that the state directory is on (`headrace.state.storage.Storage`)."""
     metrics: Metrics = field(default_factory=Metrics)
@@ -133,8 +138,10 @@ class OperatorContext:
 
     def resource(self, name: str, make: Callable[[], T]) -> T:
         """A connection, a model, a compiled plan: made once per Python worker and operator."""
-        key = (f"{self.task_info.job_id}/{self.task_info.operator_id}", name)
+        key = (self.task_info.job_id, f"{self.task_info.operator_id}/{self.version}", name)
         if key not in _RESOURCES:
+            for other in [other for other in _RESOURCES if other[0] != key[0]]:
+                del _RESOURCES[other]  # of a job that has ended
             _RESOURCES[key] = make()
         value: T = _RESOURCES[key]
         return value

@@ -138,11 +138,14 @@ class Plan:
         return self._outputs[node_id]
 
     def routing(self, node_id: str) -> str:
-        """By which keys rows reach a node, input by input, as text."""
-        return " | ".join(
-            f"{edge.kind}({', '.join(edge.keys)})" if edge.kind == "shuffle" else edge.kind
-            for edge in self.inputs(node_id)
-        )
+        """By which keys rows reach a node, input by input, as text; a union counts as one input."""
+        ways: dict[int, list[str]] = {}
+        for edge in self.inputs(node_id):
+            way = f"shuffle({', '.join(edge.keys)})" if edge.kind == "shuffle" else edge.kind
+            known = ways.setdefault(edge.input, [])
+            if way not in known:
+                known.append(way)
+        return " | ".join(" + ".join(sorted(known)) for _, known in sorted(ways.items()))
 
     def fingerprint(self, node_id: str) -> str:
         """What a node's saved state depends on: its kind, its tables and how rows are routed to it."""

@@ -19,6 +19,10 @@ class Watermark:
 
     time: int | None
 
+    def __post_init__(self) -> None:
+        if self.time is not None:  # numpy's integers are not JSON
+            object.__setattr__(self, "time", int(self.time))
+
     @property
     def is_idle(self) -> bool:
         return self.time is None
@@ -63,19 +67,27 @@ def format_instant(time: int) -> str:
 def merge(inputs: Iterable[Watermark | None]) -> Watermark | None:
     """The watermark of several inputs: their minimum, idle ones ignored.
 
-    None while an input has said nothing yet; idle only when every input is.
+    None while an input has said nothing yet; idle when every input is, or all others have ended: an idle
+    input may go on, so it is not the end of data.
     """
     lowest: Watermark | None = None
+    idle = False
     for watermark in inputs:
         if watermark is None:
             return None
+        idle = idle or watermark.is_idle
         if watermark.time is not None and (
             lowest is None or lowest.time is None or watermark.time < lowest.time
         ):
             lowest = watermark
         elif lowest is None:
             lowest = IDLE
-    return lowest
+    return IDLE if idle and lowest is not None and lowest.is_end else lowest
+
+
+def before_end(watermark: Watermark) -> Watermark:
+    """The watermark, or the last instant before the end of data, which only the engine may announce."""
+    return Watermark(_END - 1) if watermark.is_end else watermark
 
 
 def advance(previous: Watermark | None, new: Watermark | None) -> Watermark | None:

@@ -94,13 +94,13 @@ def test_a_raise_in_the_users_function_is_shown_as_the_users_and_exits_1(tmp_pat
 
 def test_a_reader_that_has_enough_ends_the_run_quietly(tmp_path: Path) -> None:
     file = write(tmp_path / "numbers_head.py", "event_rate=100000")
-    run = headrace("run", file, "-p", 2)
-    assert run.stdout is not None
-    assert json.loads(run.stdout.readline())["counter"] == 0
-    run.stdout.close()
-    assert run.stderr is not None
-    err = run.stderr.read()
-    assert run.wait(timeout=100) == 0, err
+    with headrace("run", file, "-p", 2) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert json.loads(run.stdout.readline())["counter"] == 0
+        run.stdout.close()
+        err = run.stderr.read()
+        assert run.wait(timeout=100) == 0, err
     assert "Traceback" not in err
 
 

@@ -68,7 +68,7 @@ class RunResult:
 
 
 def collected_rows(plan: Plan, job_id: str) -> dict[str, pa.Table]:
-    """What the memory sinks of a plan have collected in this process; a table without columns if nothing."""
+    """What the memory sinks of a plan have committed in this process and nobody has been given yet."""
     sinks = [load_operator(node) for node in plan.nodes if node.role == "sink"]
     empty = {sink.options.name: pa.table({}) for sink in sinks if isinstance(sink, MemorySink)}
     return empty | take_collected(job_id)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.connectors.memory import take_collected
 from headrace.errors import HeadraceError
 from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
 from headrace.plan import Plan
@@ -22,6 +21,7 @@ from headrace.settings import Settings
 from headrace.spark.query import StreamingLoop
 from headrace.spark.session import Session, cores_of, open_session
 from headrace.spark.shipping import ship_code
+from headrace.state.files import cache_directory
 from headrace.state.lock import StateLock
 from headrace.state.storage import open_storage
 
@@ -65,6 +65,7 @@ def run_job(
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(cache_directory(temporary), ignore_errors=True)
 
 
 def _run(
@@ -113,10 +114,9 @@ def _run(
         job_id = "" if driver.job is None else driver.job.job_id
         tally = Tally(job_id, first_epoch=driver.epoch + 1, max_epochs=settings.run.max_epochs)
         shown = state_dir if kept else None
-        if driver.checkpoint is not None and driver.checkpoint.finished:
+        if driver.finished:
             return tally.result("finished", rows=collected_rows(plan, job_id), state_dir=shown)
 
-        take_collected(job_id)  # what an earlier run in this process left
         ended: list[Reason] = []
 
         def on_epoch(report: EpochReport) -> bool:

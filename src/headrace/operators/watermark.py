@@ -12,14 +12,15 @@ from headrace.durations import format_duration, nanoseconds
 from headrace.errors import PlanError, near
 from headrace.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
 from headrace.options import Duration, Options
-from headrace.watermarks import Watermark
+from headrace.watermarks import Watermark, before_end
 
 
 class WatermarkGenerator(ArrowOperator):
     """Forwards batches and says how far event time has come: the latest time seen, less the lateness.
 
-    In a source's chain the watermark is kept per lane; elsewhere per subtask. It never goes back. Rows of
-    one epoch are always processed before the watermark they cause.
+    It never goes back, and rows of one epoch are processed before the watermark they cause. Put it right
+    behind a source: there it is kept per lane. Behind a shuffle it is kept per subtask, and a subtask that
+    has had no rows holds it back.
     """
 
     class Options(Options):
@@ -66,7 +67,7 @@ class WatermarkGenerator(ArrowOperator):
         collector.collect(batch)
         latest = pc.max(times.cast(pa.timestamp("ns")).cast(pa.int64())).as_py()
         if latest is not None:
-            collector.broadcast_watermark(Watermark(latest - self._lateness))
+            collector.broadcast_watermark(before_end(Watermark(latest - self._lateness)))
 
     def handle_watermark(
         self, watermark: Watermark, ctx: OperatorContext, collector: Collector

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import pickle
 import sys
 import traceback
@@ -27,7 +29,7 @@ from headrace.state.manager import TableManager
 from headrace.state.metadata import SubtaskCheckpointMetadata
 from headrace.state.storage import open_storage
 from headrace.state.tables import Table
-from headrace.watermarks import END_OF_TIME, Watermark, WatermarkHolder, advance, merge
+from headrace.watermarks import END_OF_TIME, Watermark, WatermarkHolder, advance, before_end, merge
 
 
 def load_operator(node: Node) -> Any:
@@ -94,7 +96,7 @@ class _NodeRun:
             self._chain.process(target, index, total, batch)
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
-        self.output = advance(self.output, watermark)
+        self.output = advance(self.output, before_end(watermark))
 
     def report(self, metadata: SubtaskCheckpointMetadata) -> dict[str, Any]:
         return {
@@ -178,6 +180,7 @@ class ChainRun:
             last_present_watermark=last,
             time=self._time,
             staging=staging_path(self._epoch, node.id, self.subtask, attempt),
+            version=hashlib.sha256(node.payload).hexdigest()[:12],
             storage=storage,
         )
 
@@ -243,16 +246,15 @@ class ChainRun:
             for node_id, run in self.nodes.items()
         }
 
-    def settle_source_watermarks(self) -> None:
-        """Let the watermarks made behind a source reach the operators behind their makers."""
+    def settle_source_watermarks(self, source: str, output: Watermark | None) -> dict[str, Watermark | None]:
+        """Let the watermarks of a source and of operators behind it reach the operators further on."""
+        outputs = {source: output}
         for node_id, run in self.nodes.items():
             upstream = [
-                self.nodes[edge.source].output
-                for edge in self.stages.plan.inputs(node_id)
-                if edge.source in self.members
+                outputs[edge.source] for edge in self.stages.plan.inputs(node_id) if edge.source in outputs
             ]
-            if run.output is None and upstream:
-                run.output = merge(upstream)
+            outputs[node_id] = run.output = run.output or merge(upstream)
+        return outputs
 
     def finish(self, received: Mapping[int, Watermark | None]) -> dict[str, Any]:
         """End the epoch, operator by operator: watermark, tick, end of data, checkpoint.
@@ -265,6 +267,11 @@ class ChainRun:
         barrier = CheckpointBarrier(self._epoch, self._context.min_epoch, self._time)
         reports: dict[str, Any] = {}
         for node_id, run in self.nodes.items():
+            if run.ctx.last_present_watermark == END_OF_TIME.time:
+                # Its inputs ended in an earlier epoch, while other branches of the plan go on.
+                run.output = END_OF_TIME
+                reports[node_id] = self._checkpoint(run, then_stop=True)
+                continue
             ended = self._handle_watermark(run, received)
             self._handle_tick(run)
             if ended:
@@ -273,17 +280,21 @@ class ChainRun:
             self.call(node_id, run.operator.handle_checkpoint, barrier, run.ctx, run)
             if not ended:
                 self.call(node_id, run.operator.on_close, False, run.ctx, run)
-            tables = run.ctx.tables
-            if not isinstance(tables, TableManager):
-                raise InternalError(f"operator `{node_id}` lost its tables")
-            metadata = tables.checkpoint(
-                self._epoch, time=self._time, watermark=run.ctx.watermark, then_stop=ended
-            )
-            for crossing in self.stages.crossings_from(node_id):
-                output = None if run.output is None else run.output.to_json()
-                self.writer.signal(crossing, Kind.WATERMARK, output)
-            reports[node_id] = run.report(metadata)
+            reports[node_id] = self._checkpoint(run, then_stop=ended)
         return reports
+
+    def _checkpoint(self, run: _NodeRun, *, then_stop: bool) -> dict[str, Any]:
+        """Save an operator's tables, send its watermark on and say what it did."""
+        tables = run.ctx.tables
+        if not isinstance(tables, TableManager):
+            raise InternalError(f"operator `{run.node.id}` lost its tables")
+        metadata = self.call(
+            run.node.id, tables.checkpoint, self._epoch, self._time, run.ctx.watermark, then_stop
+        )
+        for crossing in self.stages.crossings_from(run.node.id):
+            output = None if run.output is None else run.output.to_json()
+            self.writer.signal(crossing, Kind.WATERMARK, output)
+        return run.report(metadata)
 
     def _handle_watermark(self, run: _NodeRun, received: Mapping[int, Watermark | None]) -> bool:
         node_id = run.node.id
@@ -314,7 +325,7 @@ class ChainRun:
                 self._epoch,
             )
         if forwarded is not None:
-            run.output = advance(run.output, forwarded)
+            run.output = advance(run.output, forwarded if merged.is_end else before_end(forwarded))
         return merged.is_end
 
     def _handle_tick(self, run: _NodeRun) -> None:
@@ -334,12 +345,18 @@ def staging_path(epoch: int, operator_id: str, subtask: int, attempt: str) -> st
     return f"checkpoints/checkpoint-{epoch:07}/operator-{operator_id}/staged-{subtask:03}-{attempt}"
 
 
+_OUTSIDE = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ENETUNREACH, errno.EHOSTUNREACH}
+"""What the system says when a disk or a network fails: not the doing of the code that met it."""
+
+
 def wrap_failure(error: BaseException, node_id: str, subtask: int, epoch: int) -> HeadraceError:
     """The failure of a user's operator, with the user's part of the traceback."""
     if isinstance(error, HeadraceError):
         return error
     text = "".join(traceback.format_exception(type(error), error, _user_frames(error.__traceback__)))
-    if isinstance(error, ConnectionError | TimeoutError):
+    if isinstance(error, ConnectionError | TimeoutError) or (
+        isinstance(error, OSError) and error.errno in _OUTSIDE
+    ):
         return ExternalError(
             f"{type(error).__name__}: {error}",
             where=f"operator {node_id}, subtask {subtask}, epoch {epoch}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import IncompatibleStateError
@@ -26,10 +26,19 @@ def check_compatible(
     checkpoint: CheckpointMetadata,
     operators: Mapping[str, OperatorCheckpointMetadata],
     *,
+    pending: Sequence[str] = (),
     allow_drop: bool,
 ) -> None:
-    """Refuse a plan whose operators do not fit the checkpoint, naming each one and the choices."""
-    changes = [*_changed_sources(plan, checkpoint), *_changed_operators(plan, operators)]
+    """Refuse a plan whose operators do not fit the checkpoint, naming each one and the choices.
+
+    `pending` are the sinks that had prepared rows and not committed them when the last run ended.
+    """
+    lost = [
+        Change(f"sink `{name}` is gone, and its rows of epoch {checkpoint.epoch} are not committed yet", True)
+        for name in pending
+        if name not in plan.by_id
+    ]
+    changes = [*_changed_sources(plan, checkpoint), *_changed_operators(plan, operators), *lost]
     if allow_drop:
         changes = [change for change in changes if not change.droppable]
     if not changes:

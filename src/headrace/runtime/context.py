@@ -37,3 +37,5 @@ class EpochContext:
     lanes: Mapping[str, Mapping[str, Watermark]] = field(default_factory=dict)
     outputs: Mapping[str, Mapping[int, Watermark]] = field(default_factory=dict)
     inputs: Mapping[str, int] = field(default_factory=dict)
+    ended: frozenset[str] = frozenset()
+    """The sources that had ended before this epoch."""

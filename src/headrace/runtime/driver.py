@@ -21,6 +21,7 @@ from headrace.errors import (
     IncompatibleStateError,
     InternalError,
     OutputClosedError,
+    StateInUseError,
 )
 from headrace.operator import OperatorContext, TaskInfo
 from headrace.runtime.chain import NoTables, load_operator, staging_path, wrap_failure
@@ -36,7 +37,7 @@ from headrace.state.metadata import (
     SubtaskCheckpointMetadata,
 )
 from headrace.state.storage import Storage
-from headrace.watermarks import Watermark
+from headrace.watermarks import END_OF_TIME, Watermark
 
 IDENTITY = "pipeline.json"
 
@@ -68,6 +69,7 @@ class EpochDriver:
         self._operators = {
             node.id: load_operator(node) for node in stages.plan.nodes if node.role != "source"
         }
+        self._run_id = uuid.uuid4().hex
         self.job: JobContext | None = None
         self.checkpoint: CheckpointMetadata | None = None
         self._restored: dict[str, OperatorCheckpointMetadata] = {}
@@ -76,6 +78,15 @@ class EpochDriver:
     def epoch(self) -> int:
         """The last epoch that is past its commit point; 0 before the first."""
         return 0 if self.checkpoint is None else self.checkpoint.epoch
+
+    @property
+    def finished(self) -> bool:
+        """Whether every source of the plan has been read to its end."""
+        return (
+            self.checkpoint is not None
+            and self.checkpoint.finished
+            and {node.id for node in self.stages.sources} <= set(self.checkpoint.offsets["sources"])
+        )
 
     def open(self, *, from_epoch: int | None = None, allow_drop: bool = False) -> None:
         """Take up the job where its state directory says it is."""
@@ -105,12 +116,14 @@ class EpochDriver:
             }
         except CorruptStateError as error:
             raise self.offer_last_good(error, epoch) from error
-        check_compatible(self.stages.plan, checkpoint, restored, allow_drop=allow_drop)
+        committed = self.backend.is_committed(checkpoint)
+        pending = [] if committed else [n for n, m in restored.items() if _commit_data(m, epoch)]
+        check_compatible(self.stages.plan, checkpoint, restored, pending=pending, allow_drop=allow_drop)
         if from_epoch is not None and latest is not None and latest > from_epoch:
             self.backend.discard_after(from_epoch)
         self.checkpoint = checkpoint
         self._restored = {n: m for n, m in restored.items() if n in self.stages.plan.by_id}
-        if from_epoch is not None or not self.backend.is_committed(checkpoint):
+        if from_epoch is not None or not committed:
             self._commit(epoch)
 
     def _load_operator(self, job_id: str, name: str, epoch: int) -> OperatorCheckpointMetadata:
@@ -163,13 +176,14 @@ class EpochDriver:
             raise InternalError("the driver was not opened")
         before = self.checkpoint
         epoch = self.epoch + 1
-        marks = {} if before is None else before.watermarks
+        marks = {} if before is None else self._marks(before)
         self._step("begin", epoch)
         return EpochContext(
             job=self.job,
             epoch=epoch,
             min_epoch=epoch if before is None else before.min_epoch,
-            time=self._now(),
+            # A clock that was set back must not repeat ticks.
+            time=self._now() if before is None else max(self._now(), before.start_time),
             previous_time=None if before is None else before.start_time,
             restored=self._restored,
             lanes={
@@ -187,7 +201,24 @@ class EpochDriver:
                 for name, values in marks.items()
                 if name.startswith("inputs/")
             },
+            ended=self._ended(),
         )
+
+    def _ended(self) -> frozenset[str]:
+        ended = [] if self.checkpoint is None else self.checkpoint.offsets["ended"]
+        return frozenset(ended) & {node.id for node in self.stages.sources}
+
+    def _marks(self, before: CheckpointMetadata) -> Mapping[str, Mapping[str, int | str]]:
+        """Where event time stood; what has ended goes on where a new source leads to it."""
+        reached = {node.id for node in self.stages.sources} - set(before.offsets["sources"])
+        for node in self.stages.plan.nodes:
+            if any(edge.source in reached for edge in self.stages.plan.inputs(node.id)):
+                reached.add(node.id)
+        return {
+            name: values
+            for name, values in before.watermarks.items()
+            if name.partition("/")[2] not in reached or END_OF_TIME.to_json() not in values.values()
+        }
 
     def seal(self, context: EpochContext, control: Iterable[Envelope]) -> EpochReport:
         """Turn the reports of an epoch's tasks into its checkpoint: the commit point of the epoch."""
@@ -201,7 +232,13 @@ class EpochDriver:
             raise InternalError(f"the sources read for epoch {reports.offsets['epoch']}, this is {epoch}")
         if reports.immediate:
             return self._report(context, reports, written=0)
-        restored, written = self._write_operators(context, reports.subtasks())
+        ended = reports.ended(self._ended())
+        try:
+            restored, written = self._write_operators(context, reports.subtasks())
+        except StateInUseError:
+            if self._adopt(context):
+                return self._report(context, reports, written=0)
+            raise
         self._step("operators_written", epoch)
         checkpoint = CheckpointMetadata(
             job_id=context.job.job_id,
@@ -211,20 +248,38 @@ class EpochDriver:
             parallelism=self.stages.parallelism,
             start_time=context.time,
             finish_time=self._now(),
-            offsets=reports.offsets,
+            offsets={**reports.offsets, "ended": sorted(ended)},
             operators={name: metadata.epoch for name, metadata in restored.items()},
             watermarks=reports.watermarks(context),
-            finished=reports.finished,
+            finished=ended >= {node.id for node in self.stages.sources},
             needs_commit=any(_commit_data(metadata, epoch) for metadata in restored.values()),
             rows_in=reports.rows_in,
             rows_out=reports.rows_out,
             operator_names={node.id: node.operator for node in self.stages.plan.nodes},
+            run_id=self._run_id,
         )
-        self.backend.write_checkpoint_metadata(checkpoint)
+        try:
+            self.backend.write_checkpoint_metadata(checkpoint)
+        except StateInUseError:
+            if self._adopt(context):
+                return self._report(context, reports, written=written)
+            raise
         # Only now: until the commit point an epoch that fails is tried again from the one before.
         self.checkpoint, self._restored = checkpoint, restored
         self._step("metadata_written", epoch)
         return self._report(context, reports, written=written)
+
+    def _adopt(self, context: EpochContext) -> bool:
+        """Take over this epoch's checkpoint if this run wrote it and only never heard that it did."""
+        checkpoint = self.backend.load_checkpoint_metadata(context.job.job_id, context.epoch)
+        if checkpoint.run_id != self._run_id:
+            return False
+        self._restored = {
+            name: self._load_operator(context.job.job_id, name, at)
+            for name, at in checkpoint.operators.items()
+        }
+        self.checkpoint = checkpoint
+        return True
 
     def _write_operators(
         self,
@@ -331,7 +386,7 @@ class EpochDriver:
             state_rows=sum(file.rows for file in files.values()),
             bytes_written=written,
             seconds=self._now() - context.time,
-            finished=reports.finished and not reports.immediate,
+            finished=self.checkpoint is not None and self.checkpoint.finished and not reports.immediate,
             immediate=reports.immediate,
             metrics=reports.metrics(),
             errors=reports.errors(),
@@ -354,11 +409,11 @@ def _watermarks(values: Mapping[str, int | str]) -> dict[str, Watermark]:
 
 def _outputs(values: Mapping[str, int | str], parallelism: int) -> dict[int, Watermark]:
     """Where each subtask's output stood; after a rescale every new subtask starts at the minimum."""
-    marks = {int(subtask): Watermark.from_json(value) for subtask, value in values.items()}
-    if set(marks) == set(range(parallelism)):
+    marks = {int(s): Watermark.from_json(value) for s, value in values.items() if s != "parallelism"}
+    if values.get("parallelism") == parallelism:
         return marks
     times = [mark.time for mark in marks.values() if mark.time is not None]
-    return {-1: Watermark(min(times))} if times else {}
+    return {-1: Watermark(min(times))} if times and len(marks) == values.get("parallelism") else {}
 
 
 def _same_files(

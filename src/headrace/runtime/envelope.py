@@ -30,6 +30,7 @@ CONTROL = -1
 
 _SEAL_BYTES = 4 * 1024 * 1024
 _FLUSH_BYTES = 16 * 1024 * 1024
+_LARGEST_BATCH = 64 * 1024 * 1024
 
 
 class Kind(enum.IntEnum):
@@ -98,6 +99,11 @@ class EnvelopeWriter:
 
     def send(self, crossing: Crossing, batch: pa.RecordBatch) -> None:
         """Route a batch over a crossing: by key hash, to everyone, or to the like subtask."""
+        if batch.num_rows > 1 and batch.nbytes > _LARGEST_BATCH:
+            half = batch.num_rows // 2
+            self.send(crossing, batch.slice(0, half))
+            self.send(crossing, batch.slice(half))
+            return
         if batch.num_rows == 0:
             return
         if crossing.edge.kind == "broadcast":

@@ -88,7 +88,7 @@ class OffsetPlanner:
             "epoch": self._epoch,
             "sources": sources,
             "idle": {},
-            "ended": [],
+            "ended": [name for name in (self._restored or {}).get("ended", []) if name in sources],
             "clock": 0,
             "time": now,
         }

@@ -83,16 +83,15 @@ class TaskReports:
         """Whether a source asked to stop at once."""
         return any(split.get("finish") == "immediate" for split in self.splits.values())
 
-    @property
-    def finished(self) -> bool:
-        """Whether every source has ended, by its offset or because all its splits said so."""
+    def ended(self, before: frozenset[str]) -> frozenset[str]:
+        """The sources that have ended: `before`, by their offset, or because all their splits said so."""
         final: dict[str, bool] = {}
         for split in self.splits.values():
             if "source" in split:
                 name = split["source"]
                 final[name] = final.get(name, True) and split["finish"] == "final"
-        ended = set(self.offsets["ended"]) | {name for name, all_final in final.items() if all_final}
-        return ended >= {node.id for node in self.stages.sources}
+        finals = {name for name, all_final in final.items() if all_final}
+        return before | finals | set(self.offsets["ended"])
 
     @property
     def rows_in(self) -> int:
@@ -129,8 +128,10 @@ class TaskReports:
         for (_, subtask), report in self.chains.items():
             for node, values in report["nodes"].items():
                 inputs[node].append(values["input"])
+                outputs = marks.setdefault(f"outputs/{node}", {})
+                outputs["parallelism"] = len(inputs[node])
                 if values["output"] is not None:
-                    marks.setdefault(f"outputs/{node}", {})[str(subtask)] = values["output"]
+                    outputs[str(subtask)] = values["output"]
         for node, merged in inputs.items():
             known = [value for value in merged if value is not None]
             if known and len(known) == len(merged):

@@ -28,7 +28,7 @@ from headrace.runtime.envelope import (
     unseal,
 )
 from headrace.runtime.stages import Chain, StagePlan
-from headrace.watermarks import END_OF_TIME, IDLE, Watermark, advance, merge
+from headrace.watermarks import END_OF_TIME, IDLE, Watermark, advance, before_end, merge
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _SourceCollector:
             self._run.process(target, index, total, batch)
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
-        self.output = advance(self.output, watermark)
+        self.output = advance(self.output, before_end(watermark))
 
 
 def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[pa.RecordBatch]:
@@ -130,8 +130,7 @@ def _read_split(
     finish = run.call(source_id, source.run, ctx, collector)
     run.call(source_id, source.on_close, ctx, collector)
     run.flush_source()
-    run.settle_source_watermarks()
-    outputs = {source_id: collector.output} | {n: r.output for n, r in run.nodes.items()}
+    outputs = run.settle_source_watermarks(source_id, collector.output)
     lane = f"{source_id}/{split.lane}"
     for node_id, output in outputs.items():
         for crossing in stages.crossings_from(node_id):
@@ -244,6 +243,7 @@ def _merge_signals(
             context.lanes.get(origin, {}),
             [signal.message() for signal in signals],
             sources=stages.origins(origin),
+            ended=context.ended,
         )
     return merge(
         None if message is None else Watermark.from_json(message)
@@ -256,15 +256,16 @@ def merge_lanes(
     messages: Iterable[Mapping[str, Any]],
     *,
     sources: frozenset[str],
+    ended: frozenset[str] = frozenset(),
 ) -> Watermark | None:
     """The watermark behind stage 0: the minimum over the lanes of the sources that come through.
 
     A lane stands where its last rows left it, in this epoch or an earlier one; idle lanes are ignored
-    and lanes of ended sources are past every row.
+    and lanes of ended sources are past every row. `ended` are the sources that ended in earlier epochs.
     """
     lanes: dict[str, Watermark | None] = {}
     idle: set[str] = set()
-    ended: set[str] = set()
+    over = set(ended & sources)
     finals: dict[str, bool] = {}
     moved: dict[str, Watermark | None] = {}
     for message in messages:
@@ -274,22 +275,24 @@ def merge_lanes(
                     lanes |= {f"{source}/{name}": None for name in names}
             for source, names in message["signals"]["idle"].items():
                 idle |= {f"{source}/{name}" for name in names}
-            ended |= set(message["signals"]["ended"]) & sources
+            over |= set(message["signals"]["ended"]) & sources
         else:
             lane = message["lane"]
             source = lane.partition("/")[0]
             finals[source] = finals.get(source, True) and message["final"]
             if message["watermark"] is not None:
                 moved[lane] = advance(moved.get(lane), Watermark.from_json(message["watermark"]))
-    ended |= {source for source, final in finals.items() if final}
+    over |= {source for source, final in finals.items() if final}
     for lane in lanes:
-        if lane.partition("/")[0] in ended:
+        if lane.partition("/")[0] in over:
             lanes[lane] = END_OF_TIME
         elif lane in idle and lane not in moved:
             lanes[lane] = IDLE
         else:
             lanes[lane] = advance(before.get(lane), moved.get(lane))
-    return merge(lanes.values()) if lanes else None
+    if not lanes:
+        return END_OF_TIME if sources <= over else None
+    return merge(lanes.values())
 
 
 def failed(error: BaseException, sender: int, operator_id: str, epoch: int, width: int) -> EnvelopeWriter:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import pickle
 import sys
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from headrace.runtime.task import SplitTask, run_split
 
 FORMAT = "headrace"
 _FAILURE = "failure"
+_PAUSES = (0.2, 1.0, 5.0)
+"""Seconds between attempts to ask a source whose server does not answer."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,14 @@ class HeadraceReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: N802
         if _FAILURE in start:
             return {**start, "epoch": start["epoch"] + 1}
-        try:
-            return self.planner.latest(start)
-        except HeadraceError as error:
-            return _failed(start, error)
+        for pause in (*_PAUSES, None):
+            try:
+                return self.planner.latest(start)
+            except HeadraceError as error:
+                if pause is None or not error.retry:
+                    return _failed(start, error)
+                time.sleep(pause)
+        raise AssertionError
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:

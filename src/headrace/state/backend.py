@@ -274,6 +274,8 @@ class ParquetBackend:
         newer = [one for one in self._directories() if one > epoch]
         # The newest first: whatever a crash leaves is again an unbroken row of checkpoints.
         for one in reversed(newer):
+            # Its commit first: a mark left behind would speak for the next checkpoint of that number.
+            self.storage.delete(_committed_path(one))
             self.storage.delete(_metadata_path(one))
         for one in reversed(newer):
             for path in self.storage.list(checkpoint_directory(one)):

@@ -277,7 +277,10 @@ class RunFiles:
             os.replace(temporary, path)
         finally:
             _remove(temporary)
-        return _map(path, file, layout)
+        try:
+            return _map(path, file, layout)
+        except FileNotFoundError:  # dropped by another subtask that has just merged the file away
+            return [Segment(batch, layout) for batch in _large_batches(table)]
 
     def _sorted_rows(self, file: StateFile, layout: Layout) -> pa.Table:
         table = read_rows(self.storage, file)

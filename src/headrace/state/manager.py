@@ -125,6 +125,9 @@ class TableManager:
                     compact_after=self._compact_after,
                     changed=sum(_rows(change) for change in changes),
                 )
+            elif table.layout.is_global and len(table.files()) >= self._compact_after:
+                # The first subtask carries what the others write, and merges it without a change of its own.
+                merges[name] = (Merge(0, len(table.files()), 1),)
         self._writer.send(Compaction(merges))
         metadata = self._writer.send(Checkpoint(barrier_epoch, time, watermark, then_stop))
         if metadata is None:

@@ -159,6 +159,8 @@ class CheckpointMetadata:
     rows_in: int = 0
     rows_out: int = 0
     operator_names: Mapping[str, str] = field(default_factory=dict)
+    run_id: str = ""
+    """Which run wrote it, so that a run knows its own writing again when the answer to it was lost."""
     format: int = 1
 
     def to_json(self) -> dict[str, Any]:

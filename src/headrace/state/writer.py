@@ -92,10 +92,12 @@ class SubtaskWriter:
             batches = [_entries_batch(self._entries[name], table.layout)]
         runs: list[Run] = list(table.saved)
         carried = table.files()
-        if not batches:
+        merges = self._merges.get(name, ())
+        if batches:
+            runs.append(in_memory(batches, table.layout, low=table.low, high=table.high))
+            merges = merges or (Merge(len(runs) - 1, len(runs), 0),)
+        if not merges:
             return tuple(carried)
-        runs.append(in_memory(batches, table.layout, low=table.low, high=table.high))
-        merges = self._merges.get(name) or (Merge(len(runs) - 1, len(runs), 0),)
         files: list[StateFile] = []
         position = 0
         for group in sorted(merges, key=lambda one: one.start):

@@ -14,12 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.api import Pipeline
-from headrace.errors import InternalError
+from headrace.errors import HeadraceError, InternalError
 from headrace.jobs.progress import Progress, RunResult, Tally, collected_rows
 from headrace.runtime.context import EpochContext
 from headrace.runtime.driver import EpochDriver, Step
 from headrace.runtime.envelope import Envelope, read_envelopes
 from headrace.runtime.offsets import EpochSize, OffsetPlanner
+from headrace.runtime.reports import EpochReport
 from headrace.runtime.stages import StagePlan, cut_stages
 from headrace.runtime.task import SplitTask, run_split, run_stage
 from headrace.state.storage import open_storage
@@ -58,6 +59,7 @@ def run_in_process(
     seed: int = 0,
     on_step: Step | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    restarts: int = 0,
     idle_epochs: int = 1000,
 ) -> RunResult:
     """Run a pipeline until its sources end or `max_epochs` is reached.
@@ -82,7 +84,7 @@ def run_in_process(
         raise InternalError("the driver was not opened")
     job_id = driver.job.job_id
     tally = Tally(job_id, first_epoch=driver.epoch + 1, max_epochs=max_epochs)
-    if driver.checkpoint is not None and driver.checkpoint.finished:
+    if driver.finished:
         return tally.result("finished", rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir))
     planner = OffsetPlanner(
         stages,
@@ -104,9 +106,7 @@ def run_in_process(
                 )
             continue
         idle = 0
-        context = driver.begin()
-        control = run_epoch(stages, context, planner.tasks(start, end), seed=seed + context.epoch)
-        report = driver.seal(context, control)
+        report = _sealed(driver, planner.tasks(start, end), seed=seed, restarts=restarts)
         if not report.immediate:
             driver.commit()
         progress = tally.add(report)
@@ -116,6 +116,18 @@ def run_in_process(
         if reason is not None:
             return tally.result(reason, rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir))
         start = end
+
+
+def _sealed(driver: EpochDriver, tasks: list[SplitTask], *, seed: int, restarts: int) -> EpochReport:
+    for attempt in range(restarts + 1):
+        context = driver.begin()
+        try:
+            control = run_epoch(driver.stages, context, tasks, seed=seed + context.epoch + attempt)
+            return driver.seal(context, control)
+        except HeadraceError as error:
+            if not error.retry or attempt == restarts:
+                raise
+    raise InternalError("unreachable")
 
 
 def run_epoch(
@@ -147,7 +159,7 @@ def _exchange(
     for batch in batches:
         targets = batch.column(0).to_pylist()
         for row in range(batch.num_rows):
-            partitions[targets[row]].append(batch.slice(row, 1))
+            partitions[targets[row] % width].append(batch.slice(row, 1))
     for partition in partitions:
         shuffle.shuffle(partition)
     return partitions
