@@ -131,7 +131,9 @@ def cli_page() -> str:
     """The help of every command."""
     lines = ["# Command line", "", NOTE, "", CLI]
     for path, command in _commands(main, ("headrace",)):
-        context = click.Context(command, info_name=" ".join(path), max_content_width=100, terminal_width=100)
+        # The settings of the group, which a command inherits when it is called through it.
+        settings = {**main.context_settings, "terminal_width": 100}
+        context = click.Context(command, info_name=" ".join(path), **settings)
         for parameter in command.get_params(context):
             if isinstance(parameter, click.Option) and parameter.name == "help":
                 parameter.help = "Show this message and exit."

@@ -26,8 +26,9 @@ from headrace.plan import Edge, EdgeKind, Node, Plan
 from headrace.registry import Role, registry
 from headrace.runtime.driver import Step
 from headrace.runtime.explain import explain_json, explain_mermaid, explain_text
-from headrace.runtime.stages import cut_stages
-from headrace.settings import load_settings
+from headrace.runtime.stages import StagePlan, cut_stages
+from headrace.settings import Settings, load_settings
+from headrace.state.config import TableConfig
 
 ExplainFormat = Literal["text", "mermaid", "json"]
 
@@ -44,7 +45,14 @@ class MapBatches(ArrowOperator):
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Collect what the function makes of the batch."""
-        collector.collect(self.function(batch))
+        made = self.function(batch)
+        if isinstance(made, pa.Table):
+            for part in made.combine_chunks().to_batches():
+                collector.collect(part)
+        elif isinstance(made, pa.RecordBatch):
+            collector.collect(made)
+        else:
+            raise TypeError(f"{self.name}() must return a pyarrow.RecordBatch, got {type(made).__name__}")
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,7 @@ class Pipeline:
         self.name = name
         self._nodes: list[Node] = []
         self._edges: list[Edge] = []
+        self._claims: dict[str, str] = {}
 
     def source(
         self,
@@ -178,6 +187,13 @@ class Pipeline:
             self.check_own(stream)
         operator, kind = _build(role, what, options)
         node = _node(role, operator, kind, self._new_id(kind, id))
+        for claim in operator.claims() if isinstance(operator, ArrowOperator) else ():
+            if claim in self._claims:
+                raise PlanError(
+                    f"`{self._claims[claim]}` and `{node.id}` both write {claim}",
+                    hint="give each sink its own, or bring the rows together with `union` before one sink",
+                )
+            self._claims[claim] = node.id
         edges = [
             Edge(
                 source=port.node,
@@ -233,15 +249,13 @@ class Pipeline:
         """The plan with its chains, stages and state tables; `spark` adds Spark's own plan."""
         settings = load_settings(flags={"run": {"parallelism": parallelism}})
         stages = cut_stages(self.plan(), parallelism=parallelism_of(settings) or 1)
-        text = {"text": explain_text, "mermaid": explain_mermaid, "json": explain_json}[format](stages)
-        if not spark:
-            return text
-        from headrace.spark.explain import explain_spark
-
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            explain_spark(stages, settings)
-        return f"{text}\n\n{out.getvalue().rstrip()}"
+        shown = _spark_plan(stages, settings) if spark else None
+        if format == "json":
+            return explain_json(stages, spark=shown)
+        if format == "mermaid":
+            comment = "".join(f"\n%% {line}" for line in (shown or "").splitlines())
+            return explain_mermaid(stages) + comment
+        return explain_text(stages) + (f"\n\n{shown}" if shown else "")
 
     def run(
         self,
@@ -307,6 +321,15 @@ class Pipeline:
         )
 
 
+def _spark_plan(stages: StagePlan, settings: Settings) -> str:
+    from headrace.spark.explain import explain_spark
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        explain_spark(stages, settings)
+    return out.getvalue().rstrip()
+
+
 def _build(
     role: Role, what: str | ArrowOperator | SourceOperator, options: Mapping[str, Any]
 ) -> tuple[ArrowOperator | SourceOperator, str]:
@@ -334,7 +357,7 @@ def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_
         if tick <= 0:
             raise PlanError(f"the tick_interval of `{node_id}` must be longer than nothing")
     arrow = operator if isinstance(operator, ArrowOperator) else None
-    tables = () if arrow is None else tuple(arrow.tables())
+    tables = () if arrow is None else _tables(arrow, node_id)
     names = [table.name for table in tables]
     if len(set(names)) != len(names):
         raise PlanError(f"operator `{node_id}` declares two tables of the same name: {names}")
@@ -348,6 +371,16 @@ def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_
         max_parallelism=None if arrow is None else arrow.max_parallelism,
         tick=tick,
         payload=_pickle(operator, node_id),
+    )
+
+
+def _tables(operator: ArrowOperator, node_id: str) -> tuple[TableConfig, ...]:
+    declared = operator.tables()
+    if isinstance(declared, list | tuple) and all(isinstance(table, TableConfig) for table in declared):
+        return tuple(declared)
+    raise PlanError(
+        f"tables() of `{node_id}` must return a list of tables, got {declared!r}",
+        hint="return [hr.keyed_table_config(...), ...], or leave tables() out",
     )
 
 
@@ -380,7 +413,7 @@ def load_pipeline(path: str) -> Pipeline:
         if name not in found:
             raise UserError(
                 f"there is no pipeline called `{name}` in {file}",
-                hint=near(name, found) or f"there are {', '.join(found) or 'none'}",
+                hint=near(name, found) or f"it defines {', '.join(found) or 'none'}",
             )
         return _called(found[name], name, file)
     pipelines = {n: value for n, value in found.items() if isinstance(value, Pipeline)}
@@ -431,12 +464,15 @@ def _is_local(value: Any, namespace: Mapping[str, Any]) -> bool:
 
 
 def _load_module(file: Path) -> Mapping[str, Any]:
+    if file.is_dir():
+        raise UserError(f"{file} is a directory", hint="name the Python file in it that defines the pipeline")
     if not file.is_file():
         siblings = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise UserError(f"there is no file {file}", hint=near(file.name, siblings))
     if file.suffix != ".py":
         raise UserError(f"{file} is not a Python file", hint="`headrace run` takes a .py file")
-    directory, name = str(file.resolve().parent), file.stem
+    file = file.resolve()
+    directory, name = str(file.parent), file.stem
     if directory not in sys.path:
         sys.path.insert(0, directory)
     spec = importlib.util.spec_from_file_location(name, file)

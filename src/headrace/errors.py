@@ -42,6 +42,8 @@ class HeadraceError(Exception):
         self.hint = hint
         self.where = where
         self.log_file: str | None = None
+        self.traceback_text = ""
+        """The user's part of the traceback, when the error came out of the user's code."""
 
     def __str__(self) -> str:
         lines = [self.message]
@@ -49,6 +51,8 @@ class HeadraceError(Exception):
             lines.append(f"  at {self.where}")
         if self.hint:
             lines.append(f"  hint: {self.hint}")
+        if self.traceback_text:
+            lines.append(self.traceback_text.rstrip())
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -117,9 +121,6 @@ class OperatorError(UserError):
         self.subtask = subtask
         self.epoch = epoch
         self.traceback_text = traceback_text
-
-    def __str__(self) -> str:
-        return f"{super().__str__()}\n{self.traceback_text}".rstrip()
 
 
 class ExternalError(HeadraceError):

@@ -193,6 +193,10 @@ class ArrowOperator(ABC):
         """The state tables this operator uses."""
         return ()
 
+    def claims(self) -> Sequence[str]:
+        """What only one sink of a pipeline may write, such as a file; two with one claim are refused."""
+        return ()
+
     def on_start(self, ctx: OperatorContext) -> None:
         """Called before the first batch of an epoch; state is readable."""
 

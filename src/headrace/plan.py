@@ -101,6 +101,7 @@ class Plan:
                 hint="end it with `.sink('stdout')`, `.sink('blackhole')` or another sink",
             )
         self._check_order()
+        self._check_keys()
 
     def _check_order(self) -> None:
         placed: set[str] = set()
@@ -109,6 +110,21 @@ class Plan:
                 if edge.source not in placed:
                     raise PlanError(f"operator `{node.id}` reads `{edge.source}` before it exists")
             placed.add(node.id)
+
+    def _check_keys(self) -> None:
+        """State by key needs rows by key: at more than one subtask they would end up apart."""
+        keyed: set[str] = set()
+        for node in self.nodes:
+            if any(edge.kind == "shuffle" or edge.source in keyed for edge in self.inputs(node.id)):
+                keyed.add(node.id)
+                continue
+            for table in node.tables:
+                if table.key:
+                    columns = ", ".join(f'"{column}"' for column in table.key)
+                    raise PlanError(
+                        f"`{node.id}` keeps table `{table.name}` by key, but its rows do not come by key",
+                        hint=f"write `.key_by({columns})` before it",
+                    )
 
     @cached_property
     def by_id(self) -> Mapping[str, Node]:

@@ -44,6 +44,10 @@ class Registry:
 
     def register(self, name: str, constructor: Any, *, role: Role = "operator") -> None:
         """Make `constructor` (a class with an inner `Options`) known under `name`."""
+        if role not in BUILT_IN:
+            raise ConfigurationError(
+                f"`{role}` is not a role", hint=near(role, BUILT_IN) or f"the roles are {', '.join(BUILT_IN)}"
+            )
         if not isinstance(getattr(constructor, "Options", None), type):
             raise ConfigurationError(
                 f"`{getattr(constructor, '__name__', constructor)}` cannot be registered as `{name}`",

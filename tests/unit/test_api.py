@@ -180,3 +180,37 @@ def test_a_file_is_loaded_by_name(tmp_path: Path) -> None:
     with pytest.raises(hr.UserError, match="there is no file") as caught:
         hr.load_pipeline(str(tmp_path / "flow_name.py"))
     assert "`flow_named.py`" in str(caught.value)
+
+
+def test_two_sinks_of_one_file_are_refused(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline()
+    rows = pipeline.source(flows.impulse(1)).sink("single_file", path=str(tmp_path / "out.jsonl"), id="a")
+    with pytest.raises(hr.PlanError, match="`a` and `b` both write the file"):
+        rows.sink("single_file", path=f"{tmp_path}/../{tmp_path.name}/out.jsonl", id="b")
+
+
+def test_state_by_key_without_rows_by_key_is_refused() -> None:
+    pipeline = hr.Pipeline()
+    pipeline.source(flows.impulse(1)).map(flows.keyed(2)).apply(flows.RunningCount(), id="n").sink(
+        "blackhole"
+    )
+    with pytest.raises(hr.PlanError, match="keeps table `counts` by key") as caught:
+        pipeline.plan()
+    assert '.key_by("k")' in str(caught.value)
+
+
+def test_keys_last_along_forward_edges() -> None:
+    pipeline = hr.Pipeline()
+    keyed = pipeline.source(flows.impulse(1)).map(flows.keyed(2)).key_by("k").apply(Keep())
+    keyed.apply(flows.RunningCount()).sink("blackhole")
+    assert cut_stages(pipeline.plan(), parallelism=2).depth == 1
+
+
+@pytest.mark.parametrize("declared", [None, ["t"], hr.global_table_config("t")])
+def test_tables_that_are_no_list_of_tables_are_refused(declared: object) -> None:
+    class Odd(Keep):
+        def tables(self) -> list[hr.TableConfig]:
+            return declared  # type: ignore[return-value]
+
+    with pytest.raises(hr.PlanError, match="must return a list of tables"):
+        hr.Pipeline().source(flows.impulse(1)).apply(Odd())

@@ -94,6 +94,9 @@ def summary(result: RunResult, *, pipeline: str, state_dir: str | None) -> str:
         epochs = f"1 epoch ({result.last_epoch})"
     elif result.epochs:
         epochs = f"{result.epochs} epochs ({result.first_epoch}–{result.last_epoch})"
+    if result.reason == "finished" and not result.epochs:
+        size = format_bytes(result.state_bytes)
+        return f"finished before: there is nothing left to read\n  state kept in {state_dir} · {size}"
     took = format_duration(timedelta(seconds=result.seconds))
     lines = [
         REASONS.get(result.reason, result.reason),
@@ -101,6 +104,8 @@ def summary(result: RunResult, *, pipeline: str, state_dir: str | None) -> str:
         f"  {result.rows_in:,} rows in · {result.rows_out:,} rows out · {format_count(rate)} rows/s",
         f"  watermark {format_watermark(result.watermark)} · state {format_bytes(result.state_bytes)}",
     ]
+    if result.late_rows:
+        lines.append(f"  {result.late_rows:,} rows came too late")
     if result.errors:
         lines += _reported(result)
     if state_dir is not None:

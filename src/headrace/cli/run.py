@@ -117,7 +117,7 @@ def run(
     loaded = load_pipeline(pipeline)
     stop = threading.Event()
     with display(progress=progress and not quiet, verbose=verbose) as shown, stop_on_signals(stop, shown):
-        shown.say("starting Spark …")
+        shown.say("starting Spark and the first epoch …")
         result = in_background(
             lambda: loaded.run(
                 **flags["run"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.errors import HeadraceError, InternalError, OperatorError
+from headrace.errors import HeadraceError, InternalError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,7 +77,7 @@ def print_error(error: Exception, *, verbose: bool) -> None:
         )
     else:
         print_text(f"error[{error.code}]", error.message, where=error.where, hint=error.hint)
-        if isinstance(error, OperatorError):
+        if error.traceback_text:
             stderr().print(error.traceback_text.rstrip(), markup=False)
     if log_file := getattr(error, "log_file", None):
         stderr().print(f"  log: {log_file}", markup=False)

@@ -244,6 +244,10 @@ class SingleFileSink(Connector, ArrowOperator):
         """Refuse a path that cannot be written."""
         _check_writable(self._path)
 
+    def claims(self) -> Sequence[str]:
+        """The file: two sinks would overwrite each other's rows."""
+        return [f"the file {Path(self.options.path).resolve()}"]
+
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Encode the rows."""
         if not self.options.with_timestamp and TIMESTAMP in batch.schema.names:

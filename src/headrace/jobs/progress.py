@@ -54,6 +54,7 @@ class RunResult:
     busy_seconds: float = 0.0
     """How long its epochs took."""
     watermark: int | None = None
+    late_rows: int = 0
     state_bytes: int = 0
     state_dir: str | None = None
     log_file: str | None = None
@@ -141,6 +142,7 @@ class Tally:
         reason: Reason,
         *,
         rows: Mapping[str, pa.Table],
+        state_bytes: int = 0,
         state_dir: str | None = None,
         log_file: str | None = None,
     ) -> RunResult:
@@ -158,7 +160,8 @@ class Tally:
             seconds=clock.monotonic() - self._began,
             busy_seconds=self._busy,
             watermark=None if last is None else last.watermark,
-            state_bytes=0 if last is None else last.state_bytes,
+            late_rows=self._late,
+            state_bytes=state_bytes if last is None else last.state_bytes,
             state_dir=state_dir,
             log_file=log_file,
             rows=rows,

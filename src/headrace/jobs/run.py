@@ -115,7 +115,9 @@ def _run(
         tally = Tally(job_id, first_epoch=driver.epoch + 1, max_epochs=settings.run.max_epochs)
         shown = state_dir if kept else None
         if driver.finished:
-            return tally.result("finished", rows=collected_rows(plan, job_id), state_dir=shown)
+            size = sum(file.bytes for file in driver.live_files())
+            rows = collected_rows(plan, job_id)
+            return tally.result("finished", rows=rows, state_bytes=size, state_dir=shown)
 
         ended: list[Reason] = []
 

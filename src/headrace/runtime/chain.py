@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import pickle
-import sys
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -214,9 +212,10 @@ class ChainRun:
             if isinstance(error, OperatorError) or self._failure is error:
                 raise
             error.where = error.where or f"operator {node_id}, subtask {self.subtask}, epoch {self._epoch}"
+            error.traceback_text = error.traceback_text or user_traceback(error)
             self._failure = error
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._failure = wrap_failure(error, node_id, self.subtask, self._epoch)
             raise self._failure from error
         if self._failure is not None:
@@ -291,6 +290,8 @@ class ChainRun:
         metadata = self.call(
             run.node.id, tables.checkpoint, self._epoch, self._time, run.ctx.watermark, then_stop
         )
+        if tables.late_rows:
+            run.ctx.metrics.add("late_rows", tables.late_rows)
         for crossing in self.stages.crossings_from(run.node.id):
             output = None if run.output is None else run.output.to_json()
             self.writer.signal(crossing, Kind.WATERMARK, output)
@@ -353,14 +354,16 @@ def wrap_failure(error: BaseException, node_id: str, subtask: int, epoch: int) -
     """The failure of a user's operator, with the user's part of the traceback."""
     if isinstance(error, HeadraceError):
         return error
-    text = "".join(traceback.format_exception(type(error), error, _user_frames(error.__traceback__)))
+    text = user_traceback(error)
     if isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(error, OSError) and error.errno in _OUTSIDE
     ):
-        return ExternalError(
+        outside = ExternalError(
             f"{type(error).__name__}: {error}",
             where=f"operator {node_id}, subtask {subtask}, epoch {epoch}",
         )
+        outside.traceback_text = text
+        return outside
     return OperatorError(
         f"{type(error).__name__}: {error}",
         operator_id=node_id,
@@ -370,11 +373,11 @@ def wrap_failure(error: BaseException, node_id: str, subtask: int, epoch: int) -
     )
 
 
-def _user_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the engine's own frames at its top."""
-    while trace is not None:
-        module = trace.tb_frame.f_globals.get("__name__", "")
-        if not module.startswith("headrace.runtime"):
-            return trace
+def user_traceback(error: BaseException) -> str:
+    """The traceback from the first frame of the user's code on; empty if there is none."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
         trace = trace.tb_next
-    return sys.exc_info()[2]
+    if trace is None:
+        return ""
+    return "".join(traceback.format_exception(type(error), error, trace))

@@ -17,7 +17,6 @@ from typing import Any
 from headrace.errors import (
     ConfigurationError,
     CorruptStateError,
-    HeadraceError,
     IncompatibleStateError,
     InternalError,
     OutputClosedError,
@@ -34,6 +33,7 @@ from headrace.state.backend import ParquetBackend
 from headrace.state.metadata import (
     CheckpointMetadata,
     OperatorCheckpointMetadata,
+    StateFile,
     SubtaskCheckpointMetadata,
 )
 from headrace.state.storage import Storage
@@ -338,10 +338,11 @@ class EpochDriver:
                 operator.handle_commit(epoch, data, self._commit_context(name, epoch))
             except OutputClosedError as error:
                 closed = error  # the other sinks get their rows before the run ends
-            except HeadraceError:
-                raise
             except Exception as error:
-                raise wrap_failure(error, name, 0, epoch) from error
+                failure = wrap_failure(error, name, 0, epoch)
+                failure.where = f"operator {name}, commit of epoch {epoch} on the driver"
+                failure.hint = failure.hint or "the epoch is saved: the next run commits it first"
+                raise failure from error
             self._step(f"sink_committed:{name}", epoch)
         if self.checkpoint is not None and self.checkpoint.needs_commit:
             self.backend.mark_committed(epoch)
@@ -367,8 +368,13 @@ class EpochDriver:
             storage=self.storage,
         )
 
+    def live_files(self) -> list[StateFile]:
+        """The files of the state, each once, whatever number of subtasks share it."""
+        files = [file for metadata in self._restored.values() for file in metadata.files()]
+        return list({file.file: file for file in files}.values())
+
     def _report(self, context: EpochContext, reports: TaskReports, *, written: int) -> EpochReport:
-        files = {file.file: file for metadata in self._restored.values() for file in metadata.files()}
+        files = self.live_files()
         marks = {} if self.checkpoint is None else self.checkpoint.watermarks
         times = [
             int(value)
@@ -382,8 +388,8 @@ class EpochDriver:
             rows_in=reports.rows_in,
             rows_out=reports.rows_out,
             watermark=min(times, default=None),
-            state_bytes=sum(file.bytes for file in files.values()),
-            state_rows=sum(file.rows for file in files.values()),
+            state_bytes=sum(file.bytes for file in files),
+            state_rows=sum(file.rows for file in files),
             bytes_written=written,
             seconds=self._now() - context.time,
             finished=self.checkpoint is not None and self.checkpoint.finished and not reports.immediate,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import PlanError, near
 from headrace.keys import hash_key, subtask_of
 from headrace.runtime.stages import Crossing
 
@@ -112,8 +113,10 @@ class EnvelopeWriter:
         elif crossing.edge.kind == "forward":
             self._add(crossing.index, self._sender % crossing.parallelism, batch)
         elif crossing.parallelism == 1:
+            _check_keys(crossing, batch)
             self._add(crossing.index, 0, batch)
         else:
+            _check_keys(crossing, batch)
             targets = subtask_of(hash_key(batch, crossing.edge.keys), crossing.parallelism)
             counts = np.bincount(targets, minlength=crossing.parallelism)
             if counts.max() == batch.num_rows:
@@ -178,6 +181,16 @@ class EnvelopeWriter:
                     start, size = i, 0
                 size += len(row.payload)
             yield _to_batch(rows[start:])
+
+
+def _check_keys(crossing: Crossing, batch: pa.RecordBatch) -> None:
+    edge = crossing.edge
+    for key in edge.keys:
+        if key not in batch.schema.names:
+            raise PlanError(
+                f"key_by: the rows from `{edge.source}` to `{edge.target}` have no column `{key}`",
+                hint=near(key, batch.schema.names) or f"the columns are {', '.join(batch.schema.names)}",
+            )
 
 
 def _to_batch(rows: list[Envelope]) -> pa.RecordBatch:

@@ -12,7 +12,8 @@ from headrace.runtime.stages import Chain, StagePlan
 def explain_text(stages: StagePlan) -> str:
     """Stage by stage, chain by chain: operators, what they read and the state they keep."""
     plan = stages.plan
-    lines = [f"pipeline {plan.name} · parallelism {stages.parallelism} · {stages.depth + 1} stages"]
+    count = "1 stage" if stages.depth == 0 else f"{stages.depth + 1} stages"
+    lines = [f"pipeline {plan.name} · parallelism {stages.parallelism} · {count}"]
     for stage in range(stages.depth + 1):
         tasks = "one task per split" if stage == 0 else f"{stages.width(stage)} subtasks"
         lines.append(f"stage {stage} ({tasks})")
@@ -82,6 +83,7 @@ def _escape(text: str) -> str:
     return text.replace('"', "#quot;").replace("|", "#124;")
 
 
-def explain_json(stages: StagePlan) -> str:
-    """The plan and its stages as JSON."""
-    return json.dumps(stages.to_json(), indent=2)
+def explain_json(stages: StagePlan, *, spark: str | None = None) -> str:
+    """The plan and its stages as JSON, with Spark's own plan as a text if there is one."""
+    shown = {} if spark is None else {"spark": spark}
+    return json.dumps(stages.to_json() | shown, indent=2)

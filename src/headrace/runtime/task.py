@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, InternalError
-from headrace.operator import Finish, Metrics, SourceContext, Split
+from headrace.errors import HeadraceError, InternalError, PlanError
+from headrace.operator import TIMESTAMP, Finish, Metrics, SourceContext, Split
 from headrace.runtime.chain import ChainRun, load_operator, wrap_failure
 from headrace.runtime.context import EpochContext, JobContext
 from headrace.runtime.envelope import (
@@ -56,6 +56,7 @@ class _SourceCollector:
         self.rows = 0
         self.output: Watermark | None = None
         self._run = run
+        self._source = source
         self._crossings = run.stages.crossings_from(source)
         self._next = [
             (edge.target, edge.input, run.stages.plan.input_count(edge.target))
@@ -64,6 +65,7 @@ class _SourceCollector:
         ]
 
     def collect(self, batch: pa.RecordBatch) -> None:
+        _check_timed(batch, self._source)
         if batch.num_rows == 0:
             return
         self.rows += batch.num_rows
@@ -74,6 +76,18 @@ class _SourceCollector:
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
         self.output = advance(self.output, before_end(watermark))
+
+
+def _check_timed(batch: pa.RecordBatch, source: str) -> None:
+    if not isinstance(batch, pa.RecordBatch):
+        raise TypeError(f"collect() takes a pyarrow.RecordBatch, got {type(batch).__name__}")
+    index = batch.schema.get_field_index(TIMESTAMP)
+    if index < 0 or batch.schema.field(index).type != pa.timestamp("ns"):
+        found = "none" if index < 0 else str(batch.schema.field(index).type)
+        raise PlanError(
+            f"every batch of source `{source}` needs a column `{TIMESTAMP}`, timestamp[ns]; it has {found}",
+            hint="set it to the event time of each row, in UTC, with pa.timestamp('ns')",
+        )
 
 
 def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[pa.RecordBatch]:
@@ -90,7 +104,7 @@ def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[p
                 if crossing.edge.source in stages.stage0:
                     writer.signal(crossing, Kind.SOURCE_SIGNAL, {"signals": _lanes(task.signals)})
         writer.control(Kind.MANIFEST, report)
-    except Exception as error:  # noqa: BLE001 - the driver decides what a failure means
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver decides what a failure means
         writer = failed(error, task.index, task.source or "source", task.epoch, stages.width_after(0))
     yield from writer.drain(everything=True)
 
@@ -189,7 +203,7 @@ def run_stage(
                 yield from _run_chain(
                     stages, chain, context, subtask=partition, envelopes=mine, writer=writer
                 )
-    except Exception as error:  # noqa: BLE001 - the driver decides what a failure means
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver decides what a failure means
         writer = failed(error, partition, operator_id, context.epoch, stages.width_after(stage))
     yield from writer.drain(everything=True)
 

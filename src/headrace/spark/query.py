@@ -23,7 +23,7 @@ from headrace.runtime.driver import EpochDriver
 from headrace.runtime.offsets import EpochSize
 from headrace.runtime.reports import EpochReport
 from headrace.spark.exchange import SparkExchange
-from headrace.spark.session import SETTINGS
+from headrace.spark.session import SETTINGS, keep_log
 from headrace.spark.source import FORMAT, HeadraceDataSource, SourceJob
 
 T = TypeVar("T")
@@ -91,6 +91,7 @@ class StreamingLoop:
         if self._failure is not None:
             if isinstance(self._failure, HeadraceError):
                 self._failure.log_file = self._log_file
+                keep_log(self._log_file)
             raise self._failure
 
     def _job(self) -> SourceJob:

@@ -6,8 +6,10 @@ import atexit
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +36,7 @@ _LAUNCH: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
 }
 
+_OLDEST_JAVA = 17
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _LOG4J = """\
@@ -100,6 +103,7 @@ def open_session(
                 hint="leave `master` out to use the active session, or stop it first",
             )
         return Session(active, None)
+    _check_master(master or "local[*]")
     _check_java()
     log_file = None if verbose else _log_file(log_dir)
     spark = _start(master or "local[*]", memory, conf, log_file)
@@ -122,11 +126,24 @@ def stop_session() -> None:
     global _own
     if _own is not None:
         session, _own = _own, None
-        with _silence(session.log_file):
+        with _undisturbed(), _silence(session.log_file):
             session.spark.stop()
 
 
 atexit.register(stop_session)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A Ctrl-C while everything is being put away changes nothing any more."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | None) -> Any:
@@ -159,11 +176,6 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         ) from error
     except Exception as error:
         text = _first_line(error)
-        if "Could not parse Master URL" in str(error):
-            raise ConfigurationError(
-                f"`{master}` is not a Spark master",
-                hint="use local[*], local[4], spark://host:7077, yarn or k8s://…",
-            ) from error
         raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
 
 
@@ -173,11 +185,14 @@ def _first_line(error: BaseException) -> str:
 
 
 def _see(log_file: str | None) -> str | None:
+    keep_log(log_file)
     return None if log_file is None else f"see {log_file}; `headrace doctor` checks the installation"
 
 
 def _log_file(log_dir: str | None) -> str:
     directory = Path(log_dir) if log_dir else Path(tempfile.mkdtemp(prefix="headrace-log-"))
+    if not log_dir:
+        atexit.register(_remove_unless_needed, directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"spark-{os.getpid()}.log"
@@ -190,10 +205,39 @@ def _log_file(log_dir: str | None) -> str:
     return str(path.resolve())
 
 
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|yarn|(spark|k8s|mesos)://.+"
+)
+
+
+def _check_master(master: str) -> None:
+    if _MASTER.fullmatch(master) is None:
+        raise ConfigurationError(
+            f"`{master}` is not a Spark master",
+            hint="use local[*], local[4], spark://host:7077, yarn or k8s://…",
+        )
+
+
+_needed: set[Path] = set()
+
+
+def keep_log(log_file: str | None) -> None:
+    """An error has named this log: it must still be there when the process has ended."""
+    if log_file is not None:
+        _needed.add(Path(log_file).parent)
+
+
+def _remove_unless_needed(directory: Path) -> None:
+    if directory.resolve() not in _needed:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def _check_java() -> None:
-    """Spark without Java fails with a message about a gateway: say it before."""
+    """Spark without a fitting Java fails with a message about a gateway: say it before."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
+        _check_version(Path(home))
         return
     if home:
         raise ConfigurationError(
@@ -205,6 +249,22 @@ def _check_java() -> None:
             "Java was not found: Spark needs Java 17 or newer",
             hint="install it (Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install "
             "openjdk@17), or set JAVA_HOME; `headrace doctor` says more",
+        )
+
+    _check_version(Path(str(shutil.which("java"))).resolve().parent.parent)
+
+
+def _check_version(home: Path) -> None:
+    """Read the version from the file that a Java installation has about itself, if it has it."""
+    try:
+        release = (home / "release").read_text(encoding="utf-8")
+    except OSError:
+        return
+    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
+    if found and int(found[1]) < _OLDEST_JAVA:
+        raise ConfigurationError(
+            f"the Java in {home} is version {found[1]}: Spark needs {_OLDEST_JAVA} or newer",
+            hint="install a newer one and point JAVA_HOME at it; `headrace doctor` says more",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
 import os
@@ -54,7 +55,7 @@ def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
     for module in list(sys.modules.values()):
         root = _root_of(module)
         if root is not None and root in roots and module.__name__ != "__main__":
-            file = Path(str(module.__file__))
+            file = Path(str(module.__file__)).resolve()
             if file.name == "__init__.py":
                 yield from _package_files(file.parent, str(file.parent.relative_to(root)))
             else:
@@ -105,6 +106,7 @@ def _archive(files: dict[str, Path]) -> str:
         digest.update(name.encode() + b"\0" + content)
     path = Path(tempfile.gettempdir()) / f"headrace-code-{os.getpid()}-{digest.hexdigest()[:12]}.zip"
     if not path.exists():
+        atexit.register(path.unlink, missing_ok=True)
         with zipfile.ZipFile(path, "w") as archive:
             # Without an entry of its own a directory is no namespace package to Python.
             for folder in sorted({f"{p}/" for name in contents for p in Path(name).parents if p.name}):

@@ -95,6 +95,11 @@ class TableManager:
             )
         return self._tables[name]
 
+    @property
+    def late_rows(self) -> int:
+        """Rows that came too late for the retention of a table in this epoch."""
+        return sum(table.late_rows for table in self._tables.values())
+
     def insert_committing_data(self, table: str, data: bytes) -> None:
         """Hand `data` to the commit of this epoch, under a name that need not be a declared table."""
         self._writer.send(TableData(table, CommitData(data)))

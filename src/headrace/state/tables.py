@@ -68,6 +68,8 @@ class Table(ABC):
         self.saved = [restored_run(file, self.layout, run_files) for file in files]
         """The runs of earlier epochs, oldest first; nothing of them is read before it is needed."""
         self.low, self.high = low, high
+        self.late_rows = 0
+        """Rows of this epoch that came too late to be kept."""
         self._watermark = watermark
 
     @property
@@ -413,8 +415,11 @@ class TimeTable(_BatchTable):
     """
 
     def insert(self, batch: Batch) -> None:
-        """Add rows."""
+        """Add rows; those that the retention no longer covers are counted as late and not kept."""
         columns = self._timed(batch)
+        if self.cutoff > MIN_TIME:
+            times = columns[TIMESTAMP].cast(pa.int64()).to_numpy(zero_copy_only=False)
+            self.late_rows += int((times < self.cutoff).sum())
         self._change(columns, self._hashes(columns, batch.num_rows), INSERT)
 
     def _timed(self, batch: Batch) -> dict[str, pa.Array]:

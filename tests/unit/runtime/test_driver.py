@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from headrace.state.backend import ParquetBackend
 from headrace.state.storage import open_storage
 from headrace.testing.in_process import ManualClock, run_epoch, run_in_process
 from tests import flows
+from tests.unit.runtime.test_signals import rows
 
 TOLD: list[hr.Offset] = []
 
@@ -56,7 +58,6 @@ def test_an_epoch_whose_checkpoint_could_not_be_written_is_run_again_from_the_on
 
     monkeypatch.setattr(ParquetBackend, "write_checkpoint_metadata", flaky)
     start = planner.initial()
-    rows: list[dict[str, int]] = []
     while not planner.finished(start):
         end = planner.latest(start)
         for _attempt in range(2):
@@ -71,8 +72,8 @@ def test_an_epoch_whose_checkpoint_could_not_be_written_is_run_again_from_the_on
     assert driver.checkpoint is not None
     assert driver.checkpoint.epoch == 3
     assert driver.job is not None
-    rows = take_collected(driver.job.job_id)["out"].to_pylist()
-    assert sorted((row["counter"], row["n"]) for row in rows) == [(i, i // 13 + 1) for i in range(90)]
+    out = take_collected(driver.job.job_id)["out"].to_pylist()
+    assert sorted((row["counter"], row["n"]) for row in out) == [(i, i // 13 + 1) for i in range(90)]
 
 
 class Picky(hr.SourceOperator):
@@ -99,7 +100,7 @@ class Picky(hr.SourceOperator):
 
     def run(self, ctx: hr.SourceContext, collector: hr.Collector) -> hr.Finish:
         self._check("run")
-        collector.collect(pa.record_batch({"a": [1]}))
+        collector.collect(rows(0).to_batches()[0])
         return hr.Finish.FINAL
 
 
@@ -165,3 +166,99 @@ def test_a_live_stream_does_not_change_the_size() -> None:
     before = size.limit()
     size.measured(10, 3.0)
     assert size.limit() == before
+
+
+class Careless(hr.ArrowOperator):
+    """Does what it is told in the worst way."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        if self.how == "exit":
+            sys.exit("a library gave up")
+        if self.how == "connection":
+            raise ConnectionError("db down")
+        if self.how == "table":
+            ctx.keyed_table("nothing")
+        collector.collect(pa.table({"a": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        ("exit", hr.OperatorError, "SystemExit: a library gave up"),
+        ("connection", hr.ExternalError, "ConnectionError: db down"),
+        ("table", hr.PlanError, "declares no table `nothing`"),
+        ("collect", hr.OperatorError, "collect.. takes a pyarrow.RecordBatch, got Table"),
+    ],
+)
+def test_a_failure_shows_the_users_own_lines(
+    tmp_path: Path, how: str, kind: type[hr.HeadraceError], message: str
+) -> None:
+    pipeline = hr.Pipeline()
+    pipeline.source(flows.impulse(5)).key_by().apply(Careless(how), id="careless").sink("blackhole")
+    with pytest.raises(kind, match=message) as caught:
+        run_in_process(pipeline, tmp_path)
+    assert "operator careless" in str(caught.value.where)
+    first = caught.value.traceback_text.splitlines()[1]
+    assert "test_driver.py" in first, caught.value.traceback_text
+
+
+def test_a_key_that_no_row_has_is_named_with_the_near_ones(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline()
+    pipeline.source(flows.impulse(5), id="s").key_by("countr").apply(Swallowing(), id="t").sink("blackhole")
+    with pytest.raises(hr.PlanError, match="from `s` to `t` have no column `countr`") as caught:
+        run_in_process(pipeline, tmp_path)
+    assert "did you mean `counter`" in str(caught.value)
+
+
+class Untimed(Picky):
+    """Emits rows without event time."""
+
+    def run(self, ctx: hr.SourceContext, collector: hr.Collector) -> hr.Finish:
+        collector.collect(pa.record_batch({"a": [1]}))
+        return hr.Finish.FINAL
+
+
+def test_rows_of_a_source_without_event_time_are_refused(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline()
+    pipeline.source(Untimed(""), id="untimed").sink("blackhole")
+    with pytest.raises(hr.PlanError, match="source `untimed` needs a column `_timestamp`"):
+        run_in_process(pipeline, tmp_path)
+
+
+class Keeping(hr.ArrowOperator):
+    """Puts every row into a table that forgets after two seconds."""
+
+    def tables(self) -> list[hr.TableConfig]:
+        schema = pa.schema([("_timestamp", pa.timestamp("ns"))])
+        return [hr.timestamp_table_config("t", "rows", "2s", schema=schema)]
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        ctx.time_table("t").insert(batch)
+
+
+def test_rows_too_late_for_a_table_are_counted(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline()
+    source = hr.MemorySource(rows(20, 30, 2, 31))
+    pipeline.source(source).watermark().key_by().apply(Keeping(), id="keep").sink("blackhole")
+    result = run_in_process(pipeline, tmp_path, epoch_rows=1)
+    assert result.late_rows == 1
+    assert result.metrics["keep"]["late_rows"] == 1
+
+
+class BadCommit(hr.MemorySink):
+    """A sink whose commit fails."""
+
+    def handle_commit(self, epoch: int, data: object, ctx: hr.OperatorContext) -> None:
+        raise ValueError("no room")
+
+
+def test_a_failed_commit_says_that_the_epoch_is_saved(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline()
+    pipeline.source(flows.impulse(5)).sink(BadCommit("out"), id="bad")
+    with pytest.raises(hr.OperatorError, match="no room") as caught:
+        run_in_process(pipeline, tmp_path)
+    assert caught.value.where == "operator bad, commit of epoch 1 on the driver"
+    assert "the next run commits it first" in str(caught.value)
