@@ -49,7 +49,7 @@ def _explain(error: ValidationError, model: type[Options], what: str) -> str:
     known = [field.alias or name for name, field in model.model_fields.items()]
     problems = []
     for item in error.errors():
-        name = ".".join(str(part) for part in item["loc"]) or "options"
+        name = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             suggestion = near(name, known) or (
                 f"the options are {', '.join(known)}" if known else "it takes no options"
@@ -57,6 +57,8 @@ def _explain(error: ValidationError, model: type[Options], what: str) -> str:
             problems.append(f"unknown option `{name}`: {suggestion}")
         elif item["type"] == "missing":
             problems.append(f"option `{name}` is required")
+        elif not item["loc"]:
+            problems.append(item["msg"].removeprefix("Value error, "))
         else:
             message = item["msg"].removeprefix("Value error, ")
             problems.append(f"option `{name}`: {message}, got {item['input']!r}")

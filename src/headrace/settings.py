@@ -232,7 +232,10 @@ def _unknown(given: _Given) -> _Problem | None:
 
 
 def _unknown_section(section: str, where: str, shown: str) -> _Problem:
+    homes = [name for name, model in SECTIONS.items() if section in model.model_fields]
     hint = near(section, SECTIONS) or f"the sections are {', '.join(SECTIONS)}"
+    if homes:
+        hint = f"`{section}` is a key of [{homes[0]}]"
     return _Problem(f"unknown section `{shown}`", where, hint)
 
 

@@ -154,3 +154,10 @@ def test_bad_toml_shows_its_line(tmp_path: Path) -> None:
 def test_toml_that_ends_too_soon_shows_its_last_line(tmp_path: Path) -> None:
     error = failure(tmp_path, "[run]\nepoch_target = '1s")
     assert error.where == f"{tmp_path / 'headrace.toml'}:2"
+
+
+def test_a_key_outside_its_section_is_sent_there(tmp_path: Path) -> None:
+    (tmp_path / "headrace.toml").write_text("parallelism = 2\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(environ={}, directory=tmp_path)
+    assert "`parallelism` is a key of [run]" in str(caught.value)

@@ -19,6 +19,7 @@ class Change:
 
     what: str
     droppable: bool
+    migratable: bool = False
 
 
 def check_compatible(
@@ -47,6 +48,8 @@ def check_compatible(
     choices = ["undo the change", "use a new state directory"]
     if all(change.droppable for change in changes):
         choices.insert(1, "pass --allow-drop (allow_drop=True) to go on without that state")
+    if any(change.migratable for change in changes):
+        choices.insert(1, "raise the table's `version` and give the operator a `migrate_table`")
     raise IncompatibleStateError(
         f"pipeline `{plan.name}` does not fit its state of epoch {checkpoint.epoch} any more:\n{listed}",
         hint="; or ".join(choices),
@@ -119,7 +122,7 @@ def _changed_tables(node: Node, saved: OperatorCheckpointMetadata) -> list[Chang
                     )
                 )
         elif (difference := _difference(before, after)) is not None:
-            changes.append(Change(f"{where}: {difference}", False))
+            changes.append(Change(f"{where}: {difference}", False, migratable=True))
     return changes
 
 
