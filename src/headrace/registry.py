@@ -1,7 +1,10 @@
 """Names for operators: a string and a validated configuration build a source, an operator or a sink.
 
-Built-in names are import paths, resolved when they are used. User modules register by an entry point in
-the group `headrace.operators` (name = "module:Class") or by an explicit `registry.register(...)`.
+Built-in names are import paths, resolved when they are used. User modules register by an explicit
+`headrace.register(...)`, or by an entry point in the group `headrace.operators`, named by role and name:
+
+    [project.entry-points."headrace.operators"]
+    "source.tides" = "my_package.tides:TideSource"
 """
 
 from __future__ import annotations

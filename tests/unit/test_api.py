@@ -62,6 +62,21 @@ def test_an_operator_is_built_by_name_with_checked_options() -> None:
         registry.register("keep", Keep)
 
 
+def test_an_installed_package_registers_by_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "tides-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: tides\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[headrace.operators]\noperator.tides = {__name__}:Scale\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = hr.Registry()
+    assert "tides" in registry.names("operator")
+    assert isinstance(registry.build("operator", "tides", {"factor": 2}), Scale)
+    with pytest.raises(hr.ConfigurationError, match="did you mean `tides`"):
+        registry.build("operator", "tide", {})
+
+
 def bad_pipelines() -> dict[str, tuple[Callable[[hr.Pipeline], object], str]]:
     def two_of_one_id(p: hr.Pipeline) -> None:
         p.source(flows.impulse(1), id="a").apply(Keep(), id="a")
