@@ -262,3 +262,26 @@ def test_a_failed_commit_says_that_the_epoch_is_saved(tmp_path: Path) -> None:
         run_in_process(pipeline, tmp_path)
     assert caught.value.where == "operator bad, commit of epoch 1 on the driver"
     assert "the next run commits it first" in str(caught.value)
+
+
+class Heard(hr.ArrowOperator):
+    """Says at the end how many rows its subtask has seen."""
+
+    def tables(self) -> list[hr.TableConfig]:
+        return [hr.global_table_config("heard")]
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        table, key = ctx.global_table("heard"), ctx.task_info.subtask
+        table.insert(key, int(table.get(key, 0)) + batch.num_rows)
+
+    def on_close(self, final: bool, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        if final:
+            seen = ctx.global_table("heard").get(ctx.task_info.subtask, 0)
+            collector.collect(pa.record_batch({"subtask": [ctx.task_info.subtask], "seen": [seen]}))
+
+
+def test_broadcast_rows_reach_every_subtask(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline()
+    pipeline.source(flows.impulse(50)).broadcast().apply(Heard()).sink(hr.MemorySink("out"))
+    result = run_in_process(pipeline, tmp_path, parallelism=3, epoch_rows=20)
+    assert {row["subtask"]: row["seen"] for row in result.rows["out"].to_pylist()} == {0: 50, 1: 50, 2: 50}
