@@ -23,6 +23,7 @@ SETTINGS: Mapping[str, str] = {
     # Envelopes are few and large: adaptive planning and large row batches only cost time and memory.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
     # Spark's own offset and commit logs are scratch files of one run here; the checkpoint is ours.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
