@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.api import Pipeline, Stream, load_pipeline
+    from headrace.api import Pipeline, Stream
     from headrace.connectors.blackhole import BlackholeSink
     from headrace.connectors.impulse import ImpulseSource
     from headrace.connectors.memory import MemorySink, MemorySource
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from headrace.jobs.progress import Progress, RunResult
     from headrace.keys import hash_key
+    from headrace.loading import load_pipeline
     from headrace.operator import (
         ArrowOperator,
         CheckpointBarrier,
@@ -163,7 +164,7 @@ _HOMES = {
     "global_table_config": "headrace.state.config",
     "hash_key": "headrace.keys",
     "keyed_table_config": "headrace.state.config",
-    "load_pipeline": "headrace.api",
+    "load_pipeline": "headrace.loading",
     "register": "headrace.registry",
     "timestamp_table_config": "headrace.state.config",
 }

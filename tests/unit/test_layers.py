@@ -24,6 +24,7 @@ LAYERS = (
     "spark",
     "jobs",
     "api | console",
+    "loading",
     "cli",
     "testing | __main__",
 )
@@ -181,7 +182,7 @@ def test_packages_keep_their_init_free_of_code() -> None:
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import headrace.jobs",
             "above",
         ),
-        ("cli/run.py", "from headrace.api import load_pipeline", None),
+        ("cli/run.py", "from headrace.loading import load_pipeline", None),
         ("api/pipeline.py", "from headrace.cli import main", "stands above it"),
         ("__init__.py", "from headrace.jobs import progress", None),
         ("__init__.py", "from headrace.cli.main import main", "imports cli"),

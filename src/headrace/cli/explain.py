@@ -32,7 +32,7 @@ def explain(
 
     Operators, chains, stages and state tables.
     """
-    from headrace.api import load_pipeline
+    from headrace.loading import load_pipeline
 
     loaded = load_pipeline(pipeline)
     click.echo(loaded.explain(format=format, spark=spark, parallelism=parallelism))

@@ -97,9 +97,9 @@ def run(
 
     Ctrl-C and SIGTERM finish the epoch, commit it and stop; a second Ctrl-C ends at once.
     """
-    from headrace.api import load_pipeline
     from headrace.cli.progress import display, summary
     from headrace.cli.terminal import stderr
+    from headrace.loading import load_pipeline
     from headrace.settings import load_settings
 
     flags: dict[str, dict[str, Any]] = {
