@@ -5,6 +5,7 @@
     │   ├── ConfigurationError   settings, options, command line
     │   ├── PlanError            a pipeline that cannot be planned
     │   ├── OperatorError        a raise in the user's own operator (exit 1: it happened while running)
+    │   ├── ExpressionError      a SQL expression that cannot be computed (exit 1 while running)
     │   └── MissingExtraError    an optional library that is not installed
     ├── ExternalError        something outside failed; a retry may help
     │   ├── WorkerError          Spark lost a task, a worker or an executor
@@ -121,6 +122,13 @@ class OperatorError(UserError):
         self.subtask = subtask
         self.epoch = epoch
         self.traceback_text = traceback_text
+
+
+class ExpressionError(UserError):
+    """A SQL expression that cannot be computed for some row, such as a cast of a text that is no number."""
+
+    code = "expression"
+    exit_code = 1
 
 
 class ExternalError(HeadraceError):

@@ -1,0 +1,161 @@
+"""Pieces of SQL over Arrow batches, computed by DataFusion inside an operator.
+
+A fragment is a SELECT over named inputs. It is planned where the pipeline is planned, which gives the types
+of its result, travels to the workers as text, and runs there on one thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+from datafusion import SessionConfig, SessionContext
+
+from headrace.errors import ExpressionError
+from headrace.functions.install import install_functions
+
+Rows: TypeAlias = "pa.RecordBatch | pa.Table | Sequence[pa.RecordBatch]"
+
+BATCH_ROWS = 65_536
+
+
+class Function(Protocol):
+    """A function of the user: it knows how to make itself known to DataFusion; hashable, pickles."""
+
+    @property
+    def name(self) -> str: ...
+
+    def install(self, ctx: SessionContext) -> None: ...
+
+
+def quote(name: str) -> str:
+    """A name as a quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def new_context(functions: Sequence[Function] = ()) -> SessionContext:
+    """A DataFusion session with Headrace's functions and the user's, one thread, no string views."""
+    config = (
+        SessionConfig()
+        .with_target_partitions(1)
+        .with_batch_size(BATCH_ROWS)
+        .with_information_schema(enabled=True)
+        .set("datafusion.sql_parser.map_string_types_to_utf8view", "false")
+        .set("datafusion.execution.time_zone", "UTC")
+    )
+    ctx = SessionContext(config)
+    install_functions(ctx)
+    for function in functions:
+        function.install(ctx)
+    return ctx
+
+
+@functools.lru_cache(maxsize=16)
+def shared_context(functions: tuple[Function, ...] = ()) -> SessionContext:
+    """The session of this process for these functions."""
+    return new_context(functions)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type as batches between operators have it: no views, dictionaries or large offsets."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if kind in (pa.string_view(), pa.large_string()):
+        return pa.string()
+    if kind in (pa.binary_view(), pa.large_binary()):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(kind.field(i)) for i in range(kind.num_fields)])
+    if isinstance(kind, pa.ListType | pa.LargeListType | pa.ListViewType | pa.LargeListViewType):
+        return pa.list_(pa.field("item", plain_type(kind.value_type)))
+    return kind
+
+
+def _plain_field(one: pa.Field) -> pa.Field:
+    return pa.field(one.name, plain_type(one.type))
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema as batches between operators have it: plain types, all nullable, no metadata."""
+    return pa.schema([_plain_field(one) for one in schema])
+
+
+def as_batches(rows: Rows, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Rows as record batches of exactly this schema; an empty batch if there are none."""
+    if isinstance(rows, pa.RecordBatch):
+        rows = [rows]
+    elif isinstance(rows, pa.Table):
+        rows = rows.to_batches()
+    batches = [one if one.schema == schema else conform(one, schema) for one in rows if one.num_rows]
+    return batches or [pa.RecordBatch.from_pylist([], schema=schema)]
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema`, by name, in its order and of its types."""
+    return batch.select(schema.names).cast(schema)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A SELECT over named inputs: `Fragment("SELECT a + 1 AS b FROM input", {"input": schema})`."""
+
+    sql: str
+    inputs: Mapping[str, pa.Schema]
+    functions: tuple[Function, ...] = ()
+    output: pa.Schema = field(init=False)
+    """The schema of the result: plain types, all nullable."""
+
+    def __post_init__(self) -> None:
+        inputs = {name: plain_schema(schema) for name, schema in self.inputs.items()}
+        object.__setattr__(self, "inputs", inputs)
+        empty = {name: [] for name in inputs}
+        object.__setattr__(self, "output", plain_schema(self._plan(empty).schema()))
+
+    def _plan(self, tables: Mapping[str, Rows]) -> Any:
+        ctx = shared_context(self.functions)
+        for name, schema in self.inputs.items():
+            if ctx.table_exist(name):
+                ctx.deregister_table(name)
+            ctx.register_record_batches(name, [as_batches(tables[name], schema)])
+        try:
+            return ctx.sql(self.sql)
+        except Exception as error:
+            raise expression_error(error, self.sql) from error
+
+    def run(self, **tables: Rows) -> pa.Table:
+        """The result over these rows, one keyword for each input."""
+        plan = self._plan(tables)
+        try:
+            batches = plan.collect()
+        except Exception as error:
+            raise expression_error(error, self.sql) from error
+        finally:
+            ctx = shared_context(self.functions)
+            for name in self.inputs:
+                ctx.deregister_table(name)
+        if not batches:
+            return self.output.empty_table()
+        return pa.Table.from_batches(batches).cast(self.output)
+
+
+_NOISE = re.compile(
+    r"^(DataFusion error: |Exception: |External error: |Execution error: |Arrow error: |Optimizer rule '\w+' failed\s*"
+    r"|caused by\s*|Error during planning: |Schema error: |SQL error: |Invalid argument error: |Compute error: )+"
+)
+
+
+def tidy(message: str) -> str:
+    """What DataFusion said, without the chain of where it came from."""
+    message = _NOISE.sub("", message.strip())
+    return _NOISE.sub("", message).strip()
+
+
+def expression_error(error: BaseException, sql: str) -> ExpressionError:
+    """A failure of DataFusion as an error for the user."""
+    made = ExpressionError(tidy(str(error)), hint=f"in: {sql}" if len(sql) < 300 else None)
+    made.__cause__ = error
+    return made

@@ -1,0 +1,36 @@
+"""What an aggregate computes, as SQL: whole, or in parts that can be merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.fragments import Function
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The aggregates of one GROUP BY, over rows with the columns `schema`.
+
+    `schema` holds `_timestamp`, the key columns, what the aggregates take, and, where the rows are an updating
+    stream, `_retract`. Each text in the tuples is one item of a SELECT list with its alias.
+
+    `whole` computes the results from all rows of a group (`median("a0") AS "r0"`). Where every aggregate can
+    be computed in parts, `partial` computes the parts from rows (`sum("a0") AS "p0"`, with signs where rows
+    may be retracted), `merge` the parts of a group from parts (`sum("p0") AS "p0"`) and `final` the results
+    from merged parts (`"p0" / "p1" AS "r0"`). Otherwise these three are empty.
+    """
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    whole: tuple[str, ...]
+    partial: tuple[str, ...] = ()
+    merge: tuple[str, ...] = ()
+    final: tuple[str, ...] = ()
+    functions: tuple[Function, ...] = ()
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the results can be computed from parts."""
+        return bool(self.partial)
