@@ -112,7 +112,7 @@ class Fragment:
     def __post_init__(self) -> None:
         inputs = {name: plain_schema(schema) for name, schema in self.inputs.items()}
         object.__setattr__(self, "inputs", inputs)
-        empty = {name: [] for name in inputs}
+        empty: dict[str, Rows] = {name: [] for name in inputs}
         object.__setattr__(self, "output", plain_schema(self._plan(empty).schema()))
 
     def _plan(self, tables: Mapping[str, Rows]) -> Any:
