@@ -23,7 +23,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 Domain = Literal["user", "external", "internal"]
@@ -79,6 +79,8 @@ class ConfigurationError(UserError):
     """A setting, an option or a command line that is not valid."""
 
     code = "configuration"
+    problems: Sequence[tuple[str | None, str]] = ()
+    """Each option that is wrong, by name if the problem is of one option, and what is wrong with it."""
 
 
 class PlanError(UserError):
