@@ -25,6 +25,7 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "source": {
         "impulse": "headrace.connectors.impulse:ImpulseSource",
         "memory": "headrace.connectors.memory:MemorySource",
+        "nexmark": "headrace.connectors.nexmark:NexmarkSource",
         "single_file": "headrace.connectors.single_file:SingleFileSource",
     },
     "operator": {

@@ -55,6 +55,16 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     ),
     "memory": ("memory", _memory, {"rows": 5}),
     "memory with lanes": ("memory", _lanes, {"timestamp_unit": "weeks"}),
+    "nexmark": (
+        "nexmark",
+        lambda _: {"event_rate": 7.3, "message_count": ROWS, "seed": 4},
+        {"event_rate": "often"},
+    ),
+    "nexmark without a pace": (
+        "nexmark",
+        lambda _: {"event_rate": ROWS, "runtime": 1, "paced": "false", "base_time": "2026-01-01"},
+        {"runtime": "soon"},
+    ),
     "single_file": ("single_file", _file, {"path": ""}),
 }
 
@@ -80,7 +90,8 @@ def later(source: SourceOperator, sizes: list[int]) -> list[Offset]:
 
 def multiset(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(
-        json.dumps({k: v for k, v in row.items() if k != "subtask_index"}, sort_keys=True) for row in rows
+        json.dumps({k: v for k, v in row.items() if k != "subtask_index"}, sort_keys=True, default=str)
+        for row in rows
     )
 
 
