@@ -5,6 +5,7 @@
     │   ├── ConfigurationError   settings, options, command line
     │   ├── PlanError            a pipeline that cannot be planned
     │   ├── OperatorError        a raise in the user's own operator (exit 1: it happened while running)
+    │   ├── SqlError             SQL that cannot be run, with its place in the text
     │   ├── ExpressionError      a SQL expression that cannot be computed (exit 1 while running)
     │   └── MissingExtraError    an optional library that is not installed
     ├── ExternalError        something outside failed; a retry may help
@@ -124,6 +125,32 @@ class OperatorError(UserError):
         self.subtask = subtask
         self.epoch = epoch
         self.traceback_text = traceback_text
+
+
+class SqlError(UserError):
+    """SQL that cannot be parsed, bound or run: the place, a caret below it, and what is possible instead.
+
+    `more` holds the other errors of the same text: all of them are found in one go.
+    """
+
+    code = "sql"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, where: str | None = None, excerpt: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, where=where)
+        self.excerpt = excerpt
+        self.more: tuple[SqlError, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.where:
+            lines.append(f"  at {self.where}")
+        if self.excerpt:
+            lines.append(self.excerpt)
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join([*lines, *(str(error) for error in self.more)])
 
 
 class ExpressionError(UserError):

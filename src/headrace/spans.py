@@ -1,0 +1,57 @@
+"""A place in a text that a user wrote, and its caret."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text with the name of where it came from: a file, `-`, `-e` or `<sql>`."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(index + 1 for index, char in enumerate(self.text) if char == "\n")]
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of a character, both from 1."""
+        line = bisect.bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of a line, without its end."""
+        return self.text.splitlines()[number - 1] if self.text.splitlines()[number - 1 :] else ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The characters from `start` to before `end` of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def where(self) -> str:
+        """`file.sql:3:14`."""
+        line, column = self.source.position(self.start)
+        return f"{self.source.name}:{line}:{column}"
+
+    def excerpt(self) -> str:
+        """The line, and carets below the place.
+
+        >>> print(Span(Source("a.sql", "select x"), 7, 8).excerpt())
+          1 | select x
+            |        ^
+        """
+        number, column = self.source.position(self.start)
+        line = self.source.line(number)
+        width = max(1, min(self.end - self.start, len(line) - column + 1))
+        indent = "".join("\t" if char == "\t" else " " for char in line[: column - 1])
+        margin = str(number)
+        return f"  {margin} | {line}\n  {' ' * len(margin)} | {indent}{'^' * width}"

@@ -1,0 +1,1 @@
+"""Streaming SQL: text becomes a plan."""

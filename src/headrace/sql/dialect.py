@@ -1,0 +1,107 @@
+"""The SQL dialect: what users of Arroyo write, in sqlglot's terms.
+
+Expressions are parsed only to find names in them and are written back for DataFusion as they were: no function is
+translated into another, so each means what DataFusion says it means.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlglot import exp, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.tokens import TokenType
+
+
+def _call(name: str) -> Any:
+    def build(_: Any, this: exp.Expression, argument: exp.Expression) -> exp.Expression:
+        made = exp.Anonymous(this=name, expressions=[this, argument])
+        for key in ("line", "col", "start", "end"):
+            for part in (argument, this):
+                if key in part.meta:
+                    made.meta[key] = part.meta[key]
+        return made
+
+    return build
+
+
+class Headrace(Dialect):
+    """Postgres' grammar, DataFusion's names."""
+
+    NULL_ORDERING = "nulls_are_large"
+    TYPED_DIVISION = True
+    SAFE_DIVISION = False
+    INDEX_OFFSET = 0
+    STRICT_STRING_CONCAT = True
+
+    class Tokenizer(Postgres.Tokenizer):
+        """`session` is a function here, not a keyword."""
+
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            **{key: kind for key, kind in Postgres.Tokenizer.KEYWORDS.items() if key != "SESSION"},
+            "==": TokenType.EQ,
+        }
+        HEX_STRINGS: ClassVar[list[Any]] = [("x'", "'"), ("X'", "'")]
+
+    class Parser(Postgres.Parser):
+        """Functions keep their names; JSON operators become calls."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
+            **Postgres.Parser.COLUMN_OPERATORS,
+            TokenType.ARROW: _call("json_get"),
+            TokenType.DARROW: _call("json_as_text"),
+            TokenType.PLACEHOLDER: _call("json_contains"),
+        }
+        EXPONENT: ClassVar[dict[TokenType, Any]] = {}
+        BITWISE: ClassVar[dict[TokenType, Any]] = {
+            **Postgres.Parser.BITWISE,
+            TokenType.CARET: exp.BitwiseXor,
+        }
+
+    class Generator(Postgres.Generator):
+        """Writes for DataFusion's parser."""
+
+        TRANSFORMS: ClassVar[dict[Any, Any]] = {
+            **Postgres.Generator.TRANSFORMS,
+            exp.BitwiseXor: lambda self, e: self.binary(e, "^"),
+        }
+
+        TYPE_MAPPING: ClassVar[dict[Any, str]] = {
+            **Postgres.Generator.TYPE_MAPPING,
+            exp.DataType.Type.UTINYINT: "TINYINT UNSIGNED",
+            exp.DataType.Type.USMALLINT: "SMALLINT UNSIGNED",
+            exp.DataType.Type.UINT: "INT UNSIGNED",
+            exp.DataType.Type.UBIGINT: "BIGINT UNSIGNED",
+            exp.DataType.Type.TINYINT: "TINYINT",
+            exp.DataType.Type.DOUBLE: "DOUBLE",
+            exp.DataType.Type.FLOAT: "FLOAT",
+            exp.DataType.Type.VARBINARY: "BYTEA",
+            exp.DataType.Type.BINARY: "BYTEA",
+            exp.DataType.Type.JSON: "TEXT",
+            exp.DataType.Type.JSONB: "TEXT",
+        }
+
+        def trycast_sql(self, expression: exp.TryCast) -> str:
+            return self.cast_sql(expression, safe_prefix="TRY_")
+
+        def array_sql(self, expression: exp.Array) -> str:
+            return f"[{self.expressions(expression, flat=True)}]"
+
+        def bracket_sql(self, expression: exp.Bracket) -> str:
+            this = self.sql(expression, "this")
+            if isinstance(expression.this, exp.Anonymous | exp.Array):
+                this = f"({this})"
+            return f"{this}[{self.expressions(expression, flat=True)}]"
+
+
+def to_sql(expression: exp.Expression) -> str:
+    """The expression as text for DataFusion, functions in the case they were written in."""
+    return expression.sql(dialect=Headrace, normalize_functions=False, comments=False)
+
+
+def tokenize(text: str) -> list[tokens.Token]:
+    """The tokens of a text, with their positions."""
+    return list(Headrace().tokenize(text))

@@ -1,0 +1,174 @@
+"""What a query means, as data: relations made of relations, before operators are chosen.
+
+Columns of a relation have names that are unique in it; expressions over them are DataFusion SQL with every name
+quoted. Event time (`_timestamp`) and retractions (`_retract`) ride along and are not among the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+from headrace.sql.catalog import Table
+from headrace.windows import Hop, Session, Tumble
+
+WindowKind = Tumble | Hop | Session
+JoinKind = Literal["inner", "left", "right", "full"]
+Part = Literal["window", "start", "end"]
+
+
+@dataclass(frozen=True)
+class Expression:
+    """DataFusion SQL over the columns of a relation."""
+
+    text: str
+    columns: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Item:
+    """A named expression."""
+
+    name: str
+    value: Expression
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Rows belong to windows: which, and the columns that hold the window or one of its ends."""
+
+    kind: WindowKind
+    columns: Mapping[str, Part] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """Rows with columns. `updating` rows may be taken back; `key` identifies a row of an updating relation."""
+
+    columns: pa.Schema
+    updating: bool = False
+    windowing: Windowing | None = None
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Relation):
+    """The rows of a table with a connector."""
+
+    table: Table = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Constants(Relation):
+    """Rows that are known while planning."""
+
+    rows: pa.Table = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Map(Relation):
+    """Expressions over each row, of the rows that `where` lets through."""
+
+    input: Relation = field(kw_only=True)
+    items: tuple[Item, ...] = field(kw_only=True)
+    where: Expression | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """One aggregate: `name` of its result, and the call in its pieces."""
+
+    name: str
+    function: str
+    call: Expression
+    """The whole call, such as `sum("x") FILTER (WHERE "y" > 1)`."""
+    arguments: tuple[str, ...] = ()
+    filter: str | None = None
+    plain: bool = True
+    """Whether it is `function(arguments) [FILTER …]` alone: no DISTINCT, ORDER BY, WITHIN GROUP."""
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate(Relation):
+    """Groups of rows: by keys, and by a window of event time if there is one."""
+
+    input: Relation = field(kw_only=True)
+    keys: tuple[Item, ...] = field(kw_only=True)
+    calls: tuple[AggregateCall, ...] = field(kw_only=True)
+    window: WindowKind | None = field(default=None, kw_only=True)
+    window_column: str | None = field(default=None, kw_only=True)
+    by_instant: bool = field(default=False, kw_only=True)
+    """The rows come out of windows, and the window is one of the keys."""
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Relation):
+    """Pairs of rows; the columns of both sides have different names."""
+
+    left: Relation = field(kw_only=True)
+    right: Relation = field(kw_only=True)
+    kind: JoinKind = field(kw_only=True)
+    keys: tuple[tuple[Expression, Expression], ...] = field(kw_only=True)
+    condition: Expression | None = field(default=None, kw_only=True)
+    windowed: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class LookupJoin(Relation):
+    """Rows with what a lookup table has for their key."""
+
+    left: Relation = field(kw_only=True)
+    table: Table = field(kw_only=True)
+    prefix: Mapping[str, str] = field(kw_only=True)
+    """Column of the table → its name in this relation."""
+    kind: JoinKind = field(kw_only=True)
+    on: Expression = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowCalls(Relation):
+    """Rows with window functions (`… OVER (…)`) computed over partitions."""
+
+    input: Relation = field(kw_only=True)
+    calls: tuple[Item, ...] = field(kw_only=True)
+    partition: tuple[Item, ...] = field(kw_only=True)
+    """What all calls partition by, the window of event time left out."""
+    by_instant: bool = field(kw_only=True)
+    limit: Expression | None = field(default=None, kw_only=True)
+    """Only rows that pass are kept: the filter of a Top-N."""
+    rank: tuple[str, int] | None = field(default=None, kw_only=True)
+    """(call, n): a row_number that is at most n, so that only n rows of a partition matter."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ordered(Relation):
+    """ORDER BY and LIMIT, in each window or over all rows."""
+
+    input: Relation = field(kw_only=True)
+    order: tuple[str, ...] = field(kw_only=True)
+    limit: int | None = field(kw_only=True)
+    offset: int = field(default=0, kw_only=True)
+    by_instant: bool = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Union(Relation):
+    """The rows of several relations with the same columns."""
+
+    inputs: Sequence[Relation] = field(kw_only=True)
+
+
+def inputs_of(relation: Relation) -> Sequence[Relation]:
+    """The relations that a relation is made of."""
+    if isinstance(relation, Map | Aggregate | WindowCalls | Ordered):
+        return (relation.input,)
+    if isinstance(relation, Join):
+        return (relation.left, relation.right)
+    if isinstance(relation, LookupJoin):
+        return (relation.left,)
+    if isinstance(relation, Union):
+        return relation.inputs
+    return ()

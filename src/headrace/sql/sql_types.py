@@ -1,0 +1,65 @@
+"""The types of SQL and their Arrow types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+
+_NAMES: Final[Mapping[str, pa.DataType]] = {
+    "BOOLEAN": pa.bool_(), "BOOL": pa.bool_(),
+    "TINYINT": pa.int8(), "INT1": pa.int8(),
+    "SMALLINT": pa.int16(), "INT2": pa.int16(),
+    "INT": pa.int32(), "INTEGER": pa.int32(), "INT4": pa.int32(),
+    "BIGINT": pa.int64(), "INT8": pa.int64(), "LONG": pa.int64(),
+    "TINYINT UNSIGNED": pa.uint8(), "SMALLINT UNSIGNED": pa.uint16(), "INT UNSIGNED": pa.uint32(),
+    "INTEGER UNSIGNED": pa.uint32(), "BIGINT UNSIGNED": pa.uint64(),
+    "FLOAT": pa.float32(), "REAL": pa.float32(), "FLOAT4": pa.float32(),
+    "DOUBLE": pa.float64(), "FLOAT8": pa.float64(),
+    "TEXT": pa.string(), "VARCHAR": pa.string(), "CHAR": pa.string(), "STRING": pa.string(),
+    "CHARACTER": pa.string(), "JSON": pa.string(), "JSONB": pa.string(), "UUID": pa.string(),
+    "BYTEA": pa.binary(), "BYTES": pa.binary(), "BINARY": pa.binary(), "VARBINARY": pa.binary(), "BLOB": pa.binary(),
+    "DATE": pa.date32(), "TIME": pa.time64("ns"),
+    "TIMESTAMP": pa.timestamp("ns"), "DATETIME": pa.timestamp("ns"), "TIMESTAMPTZ": pa.timestamp("ns"),
+    "INTERVAL": pa.month_day_nano_interval(),
+    "DECIMAL": pa.decimal128(38, 10), "NUMERIC": pa.decimal128(38, 10),
+}  # fmt: skip
+
+TYPE_NAMES: Final = [*_NAMES, "STRUCT", "ARRAY"]
+
+_UNITS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_LARGEST_PRECISION: Final = 38
+
+
+def named_type(name: str, arguments: tuple[int, ...]) -> pa.DataType | None:
+    """The Arrow type of a SQL type, or None if there is no such type."""
+    if name in ("DECIMAL", "NUMERIC") and arguments:
+        precision, scale = (*arguments, 0)[:2]
+        if not 1 <= precision <= _LARGEST_PRECISION or not 0 <= scale <= precision:
+            return None
+        return pa.decimal128(precision, scale)
+    if name in ("TIMESTAMP", "DATETIME", "TIMESTAMPTZ") and arguments:
+        return pa.timestamp(_UNITS[arguments[0]]) if arguments[0] in _UNITS else None
+    return _NAMES.get(name)
+
+
+def type_name(kind: pa.DataType) -> str:
+    """A type as SQL writes it, for messages.
+
+    >>> type_name(pa.list_(pa.int64()))
+    'BIGINT[]'
+    """
+    if pa.types.is_struct(kind):
+        inner = ", ".join(f"{kind.field(i).name} {type_name(kind.field(i).type)}" for i in range(kind.num_fields))
+        return f"STRUCT<{inner}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"{type_name(kind.value_type)}[]"
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return f"TIMESTAMP({ {'s': 0, 'ms': 3, 'us': 6}[kind.unit] })"
+    for name, known in _NAMES.items():
+        if kind == known:
+            return name
+    return str(kind)
