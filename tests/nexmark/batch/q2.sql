@@ -1,0 +1,5 @@
+-- Selection: the bids on certain auctions.
+
+SELECT auction, price
+FROM bid
+WHERE auction % 123 = 0;
