@@ -1,0 +1,150 @@
+"""JSON texts as values, each text of a batch parsed once.
+
+Objects, arrays, texts, booleans and whole numbers are Python's own. A number with a fraction or an exponent
+is a `Number`, which keeps it as it was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Codes = npt.NDArray[np.int64]
+
+
+class Missing:
+    """What is not there: NULL, a text that is not JSON, an element that the document does not have."""
+
+
+MISSING: Final = Missing()
+
+
+@dataclass(slots=True)
+class Number:
+    """A number with a fraction or an exponent, as it was written.
+
+    Not frozen, which would make it slow to make, and one is made for every number of every document.
+    """
+
+    text: str
+
+    def __float__(self) -> float:
+        return float(self.text)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_float=Number, parse_constant=_refuse)
+_quote: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def parse(text: str) -> Any:
+    """The value of a JSON text; MISSING if it is not JSON."""
+    try:
+        value = _decoder.decode(text)
+        if "\\ud" in text or "\\uD" in text:
+            # Half of a surrogate pair can be escaped in JSON, and cannot be in any text.
+            to_text(value).encode()
+    except (ValueError, RecursionError):
+        return MISSING
+    return value
+
+
+def to_text(value: Any) -> str:
+    """A value as compact JSON, its numbers as they were written."""
+    if isinstance(value, str):
+        return _quote(value)
+    if isinstance(value, Number):
+        return value.text
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{_quote(key)}:{to_text(item)}" for key, item in value.items()]) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join([to_text(item) for item in value]) + "]"
+    return json.dumps(value)
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """A column of JSON texts, its distinct documents, and which of them each row has."""
+
+    texts: pa.Array
+    documents: list[Any]
+    codes: Codes
+
+
+_latest = _Parsed(pa.array([], pa.string()), [], np.empty(0, np.int64))
+
+
+def _parsed(texts: pa.Array) -> _Parsed:
+    """Parse a column; the one parsed last is remembered, since queries read many fields of one column."""
+    global _latest  # noqa: PLW0603 - replaced whole, so that threads at worst parse twice
+    latest = _latest
+    if not _same_memory(latest.texts, texts):
+        distinct, codes = _encode(texts)
+        documents = [MISSING if text is None else parse(text) for text in distinct]
+        _latest = latest = _Parsed(texts, documents, codes)
+    return latest
+
+
+def _same_memory(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays are views of the same memory, which lives and cannot change as long as they do."""
+    return (
+        len(one) == len(other)
+        and one.offset == other.offset
+        and one.type == other.type
+        and [buffer and buffer.address for buffer in one.buffers()]
+        == [buffer and buffer.address for buffer in other.buffers()]
+    )
+
+
+def _encode(column: pa.Array) -> tuple[list[Any], Codes]:
+    """The distinct values of a column, NULL among them, and which of them each row has."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return encoded.dictionary.to_pylist(), codes
+
+
+def compute(
+    texts: pa.Array,
+    others: Sequence[pa.Array],
+    returns: pa.DataType,
+    call: Callable[..., Any],
+) -> pa.Array:
+    """`call(document, *others)` for every row, computed once for each distinct combination.
+
+    The document is MISSING where the text is NULL or not JSON, or nested too deeply to go through; others that
+    are NULL are None.
+    """
+    parsed = _parsed(texts)
+    values, codes = [parsed.documents], [parsed.codes]
+    for column in others:
+        distinct, its_codes = _encode(column)
+        values.append(distinct)
+        codes.append(its_codes)
+    combinations, rows = _combine([len(distinct) for distinct in values], codes)
+    results = []
+    for place in combinations:
+        document, *rest = [distinct[at] for distinct, at in zip(values, place, strict=True)]
+        try:
+            results.append(call(document, *rest))
+        except RecursionError:
+            results.append(call(MISSING, *rest))
+    return pa.array(results, returns).take(pa.array(rows))
+
+
+def _combine(sizes: Sequence[int], codes: Sequence[Codes]) -> tuple[Iterable[tuple[int, ...]], Codes]:
+    """The distinct combinations of several columns' codes, and which of them each row has."""
+    if all(size <= 1 for size in sizes[1:]):
+        rest = (0,) * (len(sizes) - 1)
+        return [(at, *rest) for at in range(sizes[0])], codes[0]
+    flat = np.ravel_multi_index(tuple(codes), tuple(sizes))
+    distinct, rows = np.unique(flat, return_inverse=True)
+    return zip(*(part.tolist() for part in np.unravel_index(distinct, tuple(sizes))), strict=True), rows

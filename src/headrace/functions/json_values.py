@@ -1,0 +1,101 @@
+"""`json_get` and its kin: an element of a JSON text, found by keys and indexes, as a value of SQL.
+
+A text step is a key of an object, a whole number is an index of an array. What is not there, is of another
+type, or stands in a text that is not JSON is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.functions.documents import MISSING, Number, compute, to_text
+
+_TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
+
+
+def element(document: Any, *steps: str | int | None) -> Any:
+    """The element that keys and indexes lead to; MISSING if there is none."""
+    for step in steps:
+        if isinstance(step, str):
+            document = document.get(step, MISSING) if isinstance(document, dict) else MISSING
+        elif isinstance(document, list) and step is not None and 0 <= step < len(document):
+            document = document[step]
+        else:
+            return MISSING
+    return document
+
+
+def _json(value: Any) -> str | None:
+    return None if value is MISSING else to_text(value)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    return None if value is None else _json(value)
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _int(value: Any) -> int | None:
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def _float(value: Any) -> float | None:
+    try:
+        return float(value) if type(value) is int or isinstance(value, Number) else None
+    except OverflowError:
+        return None
+
+
+def _bool(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _array(value: Any) -> list[str] | None:
+    return [to_text(item) for item in value] if isinstance(value, list) else None
+
+
+def _length(value: Any) -> int | None:
+    return len(value) if isinstance(value, list | dict) else None
+
+
+def _keys(value: Any) -> list[str] | None:
+    return list(value) if isinstance(value, dict) else None
+
+
+def _is_there(value: Any) -> bool:
+    return value is not MISSING
+
+
+@dataclass(frozen=True)
+class JsonFunction:
+    """A function over an element of a JSON text."""
+
+    returns: pa.DataType
+    convert: Callable[[Any], Any]
+
+    def __call__(self, texts: pa.Array, *steps: pa.Array) -> pa.Array:
+        return compute(texts, steps, self.returns, lambda *row: self.convert(element(*row)))
+
+
+JSON_FUNCTIONS = {
+    "json_as_text": JsonFunction(_TEXT, _text),
+    "json_contains": JsonFunction(pa.bool_(), _is_there),
+    "json_get": JsonFunction(_TEXT, _json),
+    "json_get_array": JsonFunction(_TEXTS, _array),
+    "json_get_bool": JsonFunction(pa.bool_(), _bool),
+    "json_get_float": JsonFunction(pa.float64(), _float),
+    "json_get_int": JsonFunction(pa.int64(), _int),
+    "json_get_json": JsonFunction(_TEXT, _json),
+    "json_get_str": JsonFunction(_TEXT, _string),
+    "json_length": JsonFunction(pa.uint64(), _length),
+    "json_object_keys": JsonFunction(_TEXTS, _keys),
+}
+"""By name; `json_contains` alone is never NULL: what cannot be found is not there."""

@@ -1,0 +1,108 @@
+"""Which function a call means.
+
+A Python function has one signature for DataFusion, and `json_get(text, 'a', 0)` takes steps of two types and
+in any number. So each combination is registered under a name of its own, which `resolve` knows:
+`json_get__ti` is `json_get` with a text and an integer step, `multi_hash__3` is `multi_hash` of three values.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.functions.hashes import multi_hash
+from headrace.functions.json_matches import extract_json, extract_json_string, get_first_json_object
+from headrace.functions.json_values import JSON_FUNCTIONS
+
+MOST_STEPS = 5
+"""How many keys and indexes a call of `json_get` and its kin takes."""
+MOST_HASHED = 32
+"""How many values a call of `multi_hash` takes."""
+
+_STEPS = {"t": pa.string(), "i": pa.int64()}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function as DataFusion knows it."""
+
+    name: str
+    arguments: tuple[pa.DataType, ...]
+    returns: pa.DataType
+    call: Callable[..., pa.Array]
+
+
+_PATH_FUNCTIONS = (
+    Signature("extract_json", (pa.string(), pa.string()), pa.list_(pa.string()), extract_json),
+    Signature("extract_json_string", (pa.string(), pa.string()), pa.string(), extract_json_string),
+    Signature("get_first_json_object", (pa.string(), pa.string()), pa.string(), get_first_json_object),
+)
+
+FUNCTION_NAMES = frozenset({"multi_hash", *JSON_FUNCTIONS, *(one.name for one in _PATH_FUNCTIONS)})
+"""The names that users write."""
+
+
+@functools.cache
+def all_signatures() -> tuple[Signature, ...]:
+    """Every signature to register."""
+    patterns = [
+        pattern for count in range(MOST_STEPS + 1) for pattern in itertools.product(_STEPS, repeat=count)
+    ]
+    elements = [
+        Signature(
+            f"{name}__{''.join(pattern)}",
+            (pa.string(), *(_STEPS[letter] for letter in pattern)),
+            function.returns,
+            function,
+        )
+        for name, function in JSON_FUNCTIONS.items()
+        for pattern in patterns
+    ]
+    hashes = [
+        Signature(f"multi_hash__{count}", (pa.string(),) * count, pa.string(), multi_hash)
+        for count in range(1, MOST_HASHED + 1)
+    ]
+    return (*_PATH_FUNCTIONS, *elements, *hashes)
+
+
+def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:
+    """The registered name for a call of a public function, in lower case, with arguments of these types.
+
+    A name that is not one of ours comes back as it is. None means that ours takes no such arguments;
+    `usage(name)` says which it takes.
+    """
+    if name == "multi_hash":
+        fits = 1 <= len(argument_types) <= MOST_HASHED and not any(map(_is_bytes, argument_types))
+        return f"multi_hash__{len(argument_types)}" if fits else None
+    letters = "".join([_letter(kind) for kind in argument_types])
+    if name in JSON_FUNCTIONS:
+        fits = letters.startswith("t") and "?" not in letters and len(letters) <= MOST_STEPS + 1
+        return f"{name}__{letters[1:]}" if fits else None
+    if name in FUNCTION_NAMES:
+        return name if letters == "tt" else None
+    return name
+
+
+def usage(name: str) -> str:
+    """How a public function is called, for an error message."""
+    if name == "multi_hash":
+        return f"multi_hash(value, …) takes 1 to {MOST_HASHED} values that can be texts"
+    if name in JSON_FUNCTIONS:
+        return f"{name}(json, step, …) takes a text and up to {MOST_STEPS} keys (TEXT) and indexes (BIGINT)"
+    return f"{name}(json, path) takes two texts, such as {name}(value, '$.items[0].id')"
+
+
+def _letter(kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
+        return "t"
+    return "i" if pa.types.is_integer(kind) else "?"
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return kind in (pa.binary(), pa.large_binary(), pa.binary_view()) or pa.types.is_fixed_size_binary(kind)
