@@ -9,9 +9,14 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from headrace.api import Pipeline
 from headrace.connectors.nexmark import LANE, NexmarkSource
+from headrace.operator import TIMESTAMP
+from headrace.operators.changes import RETRACT
+from headrace.testing.in_process import run_in_process
 from tests.support import read_split
 
 HERE = Path(__file__).parent
@@ -48,7 +53,32 @@ def batch_rows(query: str) -> pa.Table:
         return database.sql(read_sql("batch", query)).to_arrow_table()
 
 
-def multiset(table: pa.Table) -> Counter[tuple[tuple[str, Any], ...]]:
+Rows = Counter[tuple[tuple[str, Any], ...]]
+
+
+def streaming_rows(sql_text: str, tmp_path: Path) -> pa.Table:
+    """All rows that a pipeline in SQL emits, in several epochs, as its last SELECT collects them."""
+    pipeline = Pipeline.from_sql(sql_text)  # type: ignore[attr-defined]
+    result = run_in_process(pipeline, tmp_path, parallelism=3, epoch_rows=1700)
+    assert result.reason == "finished"
+    assert result.late_rows == 0
+    (rows,) = result.rows.values()
+    return rows
+
+
+def remaining(table: pa.Table) -> Rows:
+    """The rows of a stream that were not taken back."""
+    columns = [name for name in table.column_names if name not in (TIMESTAMP, RETRACT)]
+    if RETRACT not in table.column_names:
+        return multiset(table.select(columns))
+    taken_back = pc.fill_null(table[RETRACT], False)
+    rows = multiset(table.filter(pc.invert(taken_back)).select(columns))
+    rows.subtract(multiset(table.filter(taken_back).select(columns)))
+    assert min(rows.values(), default=0) >= 0
+    return +rows
+
+
+def multiset(table: pa.Table) -> Rows:
     """The rows with their numbers, instants as nanoseconds."""
     columns = {
         name: column.cast(pa.timestamp("ns")).cast(pa.int64())
@@ -70,3 +100,10 @@ def test_the_questions_tell_days_hours_and_sessions_apart() -> None:
     assert set(batch_rows("q14")["bid_time_type"].to_pylist()) == {"dayTime", "nightTime", "otherTime"}
     sessions = Counter(batch_rows("q11")["bidder"].to_pylist())
     assert max(sessions.values()) > 2
+
+
+@pytest.mark.skipif(not hasattr(Pipeline, "from_sql"), reason="pipelines cannot be made from SQL yet")
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_stream_comes_to_the_batch_answer(query: str, tmp_path: Path) -> None:
+    stream = remaining(streaming_rows(read_sql("queries", query), tmp_path))
+    assert stream == multiset(batch_rows(query))

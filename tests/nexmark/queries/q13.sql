@@ -20,7 +20,7 @@ SELECT
 FROM nexmark
 WHERE bid IS NOT NULL;
 
-CREATE TABLE numbers WITH (
+CREATE TABLE numbers (counter BIGINT NOT NULL, subtask_index BIGINT NOT NULL) WITH (
     connector = 'impulse',
     event_time_interval = '1ms',
     message_count = 10000,
