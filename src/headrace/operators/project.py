@@ -1,0 +1,46 @@
+"""Computes columns and leaves out rows, batch by batch."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headrace.errors import PlanError
+from headrace.fragments import Fragment
+from headrace.operator import ArrowOperator, Collector, OperatorContext
+
+SHOWN = 80
+
+
+class Project(ArrowOperator):
+    """Runs a fragment over every batch, which it sees as the table `input`; rows keep their order.
+
+    The fragment must treat each row by itself: a batch is whatever rows happen to come together.
+    """
+
+    def __init__(self, fragment: Fragment) -> None:
+        if set(fragment.inputs) != {"input"}:
+            names = ", ".join(fragment.inputs) or "none"
+            raise PlanError(f"a projection has one input called `input`; this one has {names}")
+        self.fragment = fragment
+
+    @property
+    def name(self) -> str:
+        return "project"
+
+    @property
+    def output(self) -> pa.Schema:
+        """The schema of what it emits."""
+        return self.fragment.output
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        for result in self.fragment.run(input=batch).to_batches():
+            collector.collect(result)
+
+    def display(self) -> str:
+        return shortened(self.fragment.sql)
+
+
+def shortened(sql: str) -> str:
+    """A query on one line, its end left off if it is long."""
+    line = " ".join(sql.split())
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

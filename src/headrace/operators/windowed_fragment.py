@@ -1,0 +1,105 @@
+"""Runs a query over the rows of each window: joins, window functions, DISTINCT, the first few of an order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import PlanError
+from headrace.fragments import Fragment, conform
+from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.operators.event_time import instants
+from headrace.operators.project import shortened
+from headrace.state.config import TableConfig, timestamp_table_config
+from headrace.watermarks import Watermark
+
+
+class WindowedFragment(ArrowOperator):
+    """Holds rows until the watermark has passed them, then runs a fragment over all of these at once.
+
+    Input i is the table `input{i}` of the fragment. Rows of one window have one `_timestamp`; the fragment
+    must not mix rows of different ones, and its result has a `_timestamp` of its own, by which it is emitted
+    in order. `keys[i]` are the columns by which input i is shuffled; without any, all rows come to one
+    subtask. Rows behind the watermark of the epoch before are late: counted as `late_rows` and dropped.
+    """
+
+    def __init__(self, fragment: Fragment, keys: Sequence[Sequence[str]]) -> None:
+        names = [f"input{index}" for index in range(len(keys))]
+        if set(fragment.inputs) != set(names) or not names:
+            raise PlanError(
+                f"a fragment over {len(keys)} inputs has the tables {', '.join(names) or 'none'};"
+                f" this one has {', '.join(fragment.inputs) or 'none'}"
+            )
+        for name, schema in [*fragment.inputs.items(), ("the result", fragment.output)]:
+            if TIMESTAMP not in schema.names:
+                raise PlanError(f"{name} of a windowed fragment has no `{TIMESTAMP}`")
+        self.fragment = fragment
+        self.keys = tuple(tuple(one) for one in keys)
+        self._names = names
+        self._pending: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
+
+    @property
+    def name(self) -> str:
+        return "windowed"
+
+    @property
+    def output(self) -> pa.Schema:
+        """The schema of what it emits."""
+        return self.fragment.output
+
+    def tables(self) -> Sequence[TableConfig]:
+        # Rows are deleted when the watermark passes them: what is kept is never older than it.
+        return [
+            timestamp_table_config(
+                name, "rows of open windows", "1s", schema=self.fragment.inputs[name], key=key
+            )
+            for name, key in zip(self._names, self.keys, strict=True)
+        ]
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        self.process_batch_index(0, 1, batch, ctx, collector)
+
+    def process_batch_index(
+        self, index: int, total: int, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        name = self._names[index]
+        batch = conform(batch, self.fragment.inputs[name])
+        if ctx.last_present_watermark is not None:
+            late = instants(batch) < ctx.last_present_watermark
+            if late.any():
+                ctx.metrics.add("late_rows", late.sum())
+                batch = batch.filter(pa.array(~late))
+        self._pending[name].append(batch)
+
+    def _store(self, ctx: OperatorContext) -> None:
+        for name, batches in self._pending.items():
+            if batches:
+                ctx.time_table(name).insert(pa.Table.from_batches(batches))
+                batches.clear()
+
+    def handle_watermark(
+        self, watermark: Watermark, ctx: OperatorContext, collector: Collector
+    ) -> Watermark | None:
+        self._store(ctx)
+        if watermark.time is None:
+            return watermark
+        end = None if watermark.is_end else watermark.time
+        rows = {name: ctx.time_table(name).range(None, end) for name in self._names}
+        if any(table.num_rows for table in rows.values()):
+            results = self.fragment.run(**rows)
+            order = np.argsort(instants(results), kind="stable")
+            for batch in results.take(pa.array(order)).combine_chunks().to_batches():
+                collector.collect(batch)
+            for name in self._names:
+                ctx.time_table(name).delete_time_range(None, end)
+        return watermark
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        self._store(ctx)
+
+    def display(self) -> str:
+        return shortened(self.fragment.sql)
