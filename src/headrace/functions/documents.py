@@ -120,8 +120,8 @@ def compute(
 ) -> pa.Array:
     """`call(document, *others)` for every row, computed once for each distinct combination.
 
-    The document is MISSING where the text is NULL or not JSON, or nested too deeply to go through; others that
-    are NULL are None.
+    The document is MISSING where the text is NULL, not JSON, or nested too deeply to go through; other values
+    that are NULL are None.
     """
     parsed = _parsed(texts)
     values, codes = [parsed.documents], [parsed.codes]
