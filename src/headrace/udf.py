@@ -532,7 +532,7 @@ def _load_module(file: Path) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
+        sys.path.append(str(file.parent))
     try:
         with _arroyo_shim():
             spec.loader.exec_module(module)

@@ -406,6 +406,23 @@ def test_functions_are_loaded_from_a_file_written_for_arroyo(tmp_path: Path) -> 
     assert done.stdout == b"A!cc"
 
 
+def test_a_file_may_import_the_modules_next_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "next_to_it.py").write_text("def helper(a):\n    return a + 1\n")
+    file = written(
+        tmp_path,
+        """
+        from headrace.udf import udf
+        from next_to_it import helper
+
+        @udf
+        def following(a: int) -> int:
+            return helper(a)
+        """,
+    )
+    assert column("following(a)", pa.table({"a": [1]}), *load_udfs(file)) == [2]
+
+
 @pytest.mark.parametrize(
     ("text", "said", "where"),
     [
