@@ -12,8 +12,15 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import ConfigurationError, PlanError, near
-from headrace.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.errors import BadLineError, ConfigurationError, PlanError, near
+from headrace.operator import (
+    TIMESTAMP,
+    ArrowOperator,
+    CheckpointBarrier,
+    Collector,
+    OperatorContext,
+    SourceContext,
+)
 from headrace.options import Options as DeclaredOptions
 from headrace.options import parse_options
 
@@ -32,6 +39,8 @@ class Connector:
 
     Options: ClassVar[type[DeclaredOptions]]
     options: Any
+    accepts_updates: bool = False
+    """Of a sink: whether it takes rows that take back earlier ones (the column `_retract`)."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         if options is None:
@@ -92,6 +101,18 @@ class RowsSink(Connector, ArrowOperator):
         return batches, frozenset(attempts)
 
 
+def without_event_time(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of the user: all but `_timestamp`."""
+    return batch.drop_columns([TIMESTAMP]) if TIMESTAMP in batch.schema.names else batch
+
+
+def report_bad(ctx: SourceContext, bad: Sequence[BadLineError]) -> None:
+    """Count lines that were dropped, and tell about the first of them."""
+    if bad:
+        ctx.metrics.add("bad_rows", len(bad))
+        ctx.report_error(f"dropped {len(bad)} bad rows, such as: {bad[0].message}")
+
+
 def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> bytes:
     """Keep `payload` until the commit; the result is the commit data that `unstage` reads.
 
@@ -119,8 +140,7 @@ def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]
 
 def to_ipc(batches: Sequence[pa.RecordBatch]) -> bytes:
     """Batches as one Arrow IPC stream; columns that only some have are null in the others."""
-    if any(batch.schema != batches[0].schema for batch in batches):
-        batches = _one_schema(batches)
+    batches = one_schema(batches)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batches[0].schema) as writer:
         for batch in batches:
@@ -128,7 +148,10 @@ def to_ipc(batches: Sequence[pa.RecordBatch]) -> bytes:
     return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _one_schema(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def one_schema(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """The batches with one schema; columns that only some have are null in the others."""
+    if all(batch.schema == batches[0].schema for batch in batches):
+        return batches
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     try:
         return pa.concat_tables(tables, promote_options="permissive").to_batches()  # type: ignore[no-any-return]

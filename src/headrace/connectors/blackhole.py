@@ -5,19 +5,21 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.connectors.base import Connector
+from headrace.formats.options import FormatOptions
 from headrace.operator import ArrowOperator, Collector, OperatorContext
-from headrace.options import Options as DeclaredOptions
 
 
 class BlackholeSink(Connector, ArrowOperator):
     """Discards every row and counts them in the metric `rows`.
 
     It has no state and nothing to commit, so it runs inside the task of whatever is before it, at any
-    parallelism; there is nothing to resume.
+    parallelism; there is nothing to resume. Rows that take back earlier ones are counted like all others.
     """
 
-    class Options(DeclaredOptions):
-        """The blackhole takes no options."""
+    accepts_updates = True
+
+    class Options(FormatOptions):
+        """The options of formats are checked and have no effect."""
 
     options: Options
 

@@ -229,6 +229,8 @@ class MemorySink(RowsSink):
     crash only what is committed in the new process is there: the store is memory, not state.
     """
 
+    accepts_updates = True
+
     class Options(DeclaredOptions):
         """The options of the memory sink."""
 

@@ -1,28 +1,33 @@
-"""`single_file`: JSON lines in one local file, as a source and as a sink."""
+"""`single_file`: the lines of one local file, as a source and as a sink."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BeforeValidator, Field
+from pydantic import Field, model_validator
 
 from headrace.connectors.base import (
     TIMESTAMP_TYPE,
     Connector,
     TimeUnit,
     check_column,
+    one_schema,
     read_event_time,
+    report_bad,
     stage,
     unstage,
     wall_clock,
+    without_event_time,
 )
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
-from headrace.formats.json import decode_json_lines, encode_json_lines
+from headrace.formats.base import RETRACT, Format, split_lines
+from headrace.formats.json import decode_json_lines
+from headrace.formats.options import Columns, FormatOptions, check_readable
 from headrace.formats.type_text import format_type, parse_type
 from headrace.operator import (
     TIMESTAMP,
@@ -49,33 +54,22 @@ _SAMPLE_LINES = 1000
 _NEWLINE = 10
 
 
-def _read_schema(value: Any) -> Any:
-    if isinstance(value, pa.Schema):
-        return {field.name: format_type(field.type) for field in value}
-    if isinstance(value, Mapping):
-        for name, text in value.items():
-            try:
-                parse_type(str(text))
-            except HeadraceError as error:
-                raise ValueError(f"column `{name}`: {error.message}; {error.hint}") from error
-    return value
-
-
 class SingleFileSource(Connector, SourceOperator):
-    """Reads the JSON lines of one local file from beginning to end, each line once; then it is finished.
+    """Reads the lines of one local file from beginning to end, each line once; then it is finished.
 
     How much of the file there is, and the types of its columns, are decided when the pipeline starts and
     kept in the offset with the byte and the line: a resumed pipeline goes on with the next line, every range
     is read alike, and what is appended later is not read. The tasks of an epoch share its lines; every
-    worker must see the file under the same path. Empty lines are skipped; a line that does not fit ends
-    the run with its number, its content and, if known, its column.
+    worker must see the file under the same path. Empty lines are skipped, unless the format is a raw one; a
+    line that does not fit ends the run with its number, its content and, if known, its column, or is dropped
+    and counted in the metric `bad_rows`.
     """
 
-    class Options(DeclaredOptions):
+    class Options(FormatOptions):
         """The options of the single_file source."""
 
         path: str = Field(min_length=1, description="The file to read.")
-        columns: Annotated[dict[str, str], BeforeValidator(_read_schema)] | None = Field(
+        columns: Columns | None = Field(
             None,
             alias="schema",
             description=(
@@ -106,10 +100,11 @@ class SingleFileSource(Connector, SourceOperator):
     def validate(self) -> None:
         """Refuse a file that cannot be read and a timestamp column that is not in the schema."""
         _check_readable(self._path)
+        check_readable(self.options)
         if self.options.columns is not None and self.options.timestamp_column is not None:
             check_column(
                 self.options.timestamp_column,
-                list(self.options.columns),
+                self.options.columns.names,
                 what="single_file, option `timestamp_column`",
             )
 
@@ -117,10 +112,17 @@ class SingleFileSource(Connector, SourceOperator):
         """The beginning of the file; its size and its columns are fixed here."""
         self.validate()
         size = self._path.stat().st_size
-        columns = self.options.columns or self._infer(size)
+        columns = self._infer(size) if self.options.columns is None else None
         return {LANE: {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}}
 
     def _infer(self, size: int) -> dict[str, str]:
+        if self.options.format in {"raw_string", "raw_bytes"} or self.options.json_unstructured:
+            return {"value": "binary" if self.options.format == "raw_bytes" else "string"}
+        if self.options.format != "json" or self.options.json_include_schema:
+            raise ConfigurationError(
+                "the columns can only be found out from plain JSON lines",
+                hint="declare them with the option `schema`",
+            )
         with self._path.open("rb") as file:
             end, _ = _scan(file, 0, size, lines=_SAMPLE_LINES)
             file.seek(0)
@@ -164,17 +166,21 @@ class SingleFileSource(Connector, SourceOperator):
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read the lines of one share."""
         detail = ctx.split.detail
-        schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
+        schema = self.options.columns
+        if schema is None:
+            schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
+        lines = self.options.format_for(schema)
         with _open(self._path, detail["end"]) as file:
             for line, block in _blocks(file, detail["byte"], detail["end"], detail["line"]):
-                rows = decode_json_lines(block, schema, first_line=line, where=str(self._path))
-                if rows.num_rows:
-                    rows = self._stamp(rows, detail["time"], block, line)
+                decoded = lines.decode(block, first_line=line, where=str(self._path))
+                report_bad(ctx, decoded.bad)
+                if decoded.rows.num_rows:
+                    rows = self._stamp(decoded.rows, detail["time"], lines, block, line)
                     for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
                         collector.collect(batch)
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
-    def _stamp(self, rows: pa.Table, time: int, block: bytes, line: int) -> pa.Table:
+    def _stamp(self, rows: pa.Table, time: int, lines: Format, block: bytes, line: int) -> pa.Table:
         source = self.options.timestamp_column or TIMESTAMP
         field = pa.field(TIMESTAMP, TIMESTAMP_TYPE)
         if source not in rows.schema.names:
@@ -184,10 +190,9 @@ class SingleFileSource(Connector, SourceOperator):
         try:
             times = read_event_time(column, source, unit=unit)
         except HeadraceError:
-            lines = [(n, text) for n, text in enumerate(block.split(b"\n"), line) if text.strip()]
-            for row, (number, text) in enumerate(lines):
+            for number, text in split_lines(block, line):
                 try:
-                    read_event_time(column.slice(row, 1), source, unit=unit)
+                    read_event_time(lines.decode([text]).rows.column(source), source, unit=unit)
                 except HeadraceError as error:
                     content = text.decode("utf-8", "replace").strip()
                     raise BadLineError(
@@ -209,16 +214,17 @@ class SingleFileSource(Connector, SourceOperator):
 
 
 class SingleFileSink(Connector, ArrowOperator):
-    """Writes committed rows to one local file as JSON lines; the file holds exactly what was committed.
+    """Writes committed rows to one local file as lines; the file holds exactly what was committed.
 
     One subtask prepares the lines of an epoch; the driver cuts the file to its committed length and appends
     them after the commit point, so a crash at any moment leaves nothing lost and nothing twice once the
-    pipeline has resumed. A pipeline that starts without state starts the file anew.
+    pipeline has resumed. A pipeline that starts without state starts the file anew. With the format
+    `debezium_json`, the changes of one epoch to one row are written as one.
     """
 
     max_parallelism = 1
 
-    class Options(DeclaredOptions):
+    class Options(FormatOptions):
         """The options of the single_file sink."""
 
         path: str = Field(min_length=1, description="The file to write, on the machine of the driver.")
@@ -229,12 +235,24 @@ class SingleFileSink(Connector, ArrowOperator):
             default=False, description="Accepted for compatibility; it has no effect."
         )
 
+        @model_validator(mode="after")
+        def _fits(self) -> Self:
+            if self.with_timestamp and self.columns is not None:
+                raise ValueError("name `_timestamp` among the columns instead of `with_timestamp`")
+            return self
+
     options: Options
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self._path = _absolute(self.options.path)
-        self._lines: list[bytes] = []
+        self._format = self.options.format_for(self.options.columns)
+        self._batches: list[pa.RecordBatch] = []
+
+    @property
+    def accepts_updates(self) -> bool:  # type: ignore[override]
+        """Whether the format can tell that a row takes back an earlier one."""
+        return self._format.updating
 
     def tables(self) -> Sequence[TableConfig]:
         """One global table: how long the file is."""
@@ -249,18 +267,22 @@ class SingleFileSink(Connector, ArrowOperator):
         return [f"the file {Path(self.options.path).resolve()}"]
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Encode the rows."""
-        if not self.options.with_timestamp and TIMESTAMP in batch.schema.names:
-            batch = batch.drop_columns([TIMESTAMP])
+        """Keep the rows until the epoch ends."""
+        self._format.check(batch.schema)
+        if self.options.columns is None and not self.options.with_timestamp:
+            batch = without_event_time(batch)
         ctx.metrics.add("rows", batch.num_rows)
-        self._lines.append(encode_json_lines(batch))
+        self._batches.append(batch)
 
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
         """Stage the lines of the epoch and remember how long the file will be."""
-        lines = b"".join(self._lines)
-        self._lines = []
+        batches, self._batches = self._batches, []
+        if any(RETRACT in batch.schema.names for batch in batches):
+            # What happened to a row is told by all its changes of the epoch together.
+            batches = [pa.Table.from_batches(one_schema(batches))]
+        lines = b"".join(self._format.encode(batch) for batch in batches)
         table = ctx.global_table("f")
         start: int = table.get("length", 0)
         table.insert("length", start + len(lines))

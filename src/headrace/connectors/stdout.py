@@ -12,15 +12,14 @@ from typing import Literal, TextIO
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.connectors.base import RowsSink
+from headrace.connectors.base import RowsSink, one_schema, without_event_time
 from headrace.errors import OutputClosedError
-from headrace.formats.json import encode_json_lines, encode_json_values
-from headrace.operator import (
-    TIMESTAMP,
-    Collector,
-    OperatorContext,
-)
-from headrace.options import Options as DeclaredOptions
+from headrace.formats.base import RETRACT, Format
+from headrace.formats.json import encode_json_values
+from headrace.formats.options import FormatOptions
+from headrace.operator import TIMESTAMP, Collector, OperatorContext
+
+StdoutFormat = Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"]
 
 _NARROWEST = 8
 _WIDEST = 60
@@ -36,11 +35,15 @@ class StdoutSink(RowsSink):
     their order. When the reader closes the pipe the run is asked to stop (OutputClosedError).
     """
 
-    class Options(DeclaredOptions):
+    class Options(FormatOptions):
         """The options of the stdout sink."""
 
-        format: Literal["auto", "table", "json"] = Field(
-            "auto", description="`table`, `json` (lines), or `auto`: a table on a terminal, else JSON lines."
+        format: StdoutFormat = Field(  # type: ignore[assignment]
+            "auto",
+            description=(
+                "`table`, `json` (lines), `debezium_json`, `raw_string`, `raw_bytes`, or `auto`: a table on "
+                "a terminal, else lines of `json`, or of `debezium_json` if rows change."
+            ),
         )
         with_timestamp: bool = Field(
             False, description="Whether to write the event time column `_timestamp` too."
@@ -48,11 +51,27 @@ class StdoutSink(RowsSink):
 
     options: Options
 
+    @property
+    def accepts_updates(self) -> bool:  # type: ignore[override]
+        """Whether the format can tell that a row takes back an earlier one."""
+        return self.options.format in {"auto", "table", "debezium_json"}
+
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Keep the batch, without its event time unless that was asked for."""
-        if not self.options.with_timestamp and TIMESTAMP in batch.schema.names:
-            batch = batch.drop_columns([TIMESTAMP])
+        self._format(batch.schema).check(batch.schema)
+        if not self.options.with_timestamp:
+            batch = without_event_time(batch)
         super().process_batch(batch, ctx, collector)
+
+    def _format(self, schema: pa.Schema) -> Format:
+        """The format of lines for rows like these; `auto` and `table` are JSON where they are lines."""
+        options, columns = self.options, self.options.columns
+        if columns is not None and self.options.with_timestamp and TIMESTAMP in schema.names:
+            columns = columns.append(schema.field(TIMESTAMP))
+        if options.format in {"auto", "table"}:
+            lines = "debezium_json" if RETRACT in schema.names else "json"
+            options = options.model_copy(update={"format": lines})
+        return options.format_for(columns)
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
@@ -64,10 +83,27 @@ class StdoutSink(RowsSink):
         if not batches or attempts == printer.written:
             return
         out = sys.stdout
-        as_table = self.options.format == "table" or (self.options.format == "auto" and out.isatty())
-        text = printer.table(batches) if as_table else b"".join(map(encode_json_lines, batches)).decode()
+        if self.options.format == "table" or (self.options.format == "auto" and out.isatty()):
+            text = printer.table([self._shown(batch) for batch in batches])
+        else:
+            text = self._lines(batches)
         printer.written = attempts
         _write(out, text)
+
+    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.options.columns is None:
+            return batch
+        return batch.select(
+            [name for name in [*self.options.columns.names, RETRACT, TIMESTAMP] if name in batch.schema.names]
+        )
+
+    def _lines(self, batches: Sequence[pa.RecordBatch]) -> str:
+        if any(RETRACT in batch.schema.names for batch in batches):
+            # What happened to a row is told by all its changes of the epoch together.
+            batches = [pa.Table.from_batches(one_schema(batches))]
+        return b"".join(self._format(batch.schema).encode(batch) for batch in batches).decode(
+            "utf-8", "replace"
+        )
 
 
 def _write(out: TextIO, text: str) -> None:

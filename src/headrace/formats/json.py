@@ -2,28 +2,145 @@
 
 Conventions of the output: every column is written, null included; timestamps as `2023-09-18T14:23:10`, UTC
 without a zone, with 3, 6 or 9 digits of fraction only when it is not zero; binary as base64; NaN and the
-infinities as texts; decimals as numbers; structs, lists and maps as JSON.
+infinities as texts; decimals as numbers; intervals as texts; structs, lists and maps as JSON; columns that
+hold JSON as they are.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import json
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
 from headrace.errors import BadLineError, HeadraceError
+from headrace.formats.base import Decoded, Format, Rows, bad_line, is_json, split_lines
+from headrace.formats.connect_schema import connect_schema
+from headrace.formats.interval_text import format_interval
+from headrace.formats.json_reader import JsonReader
 
 _TEXT = pa.large_string()
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\\x7f]'
 _COLUMN = re.compile(r"Column\(/(.*?)\)")
-_SHOWN = 200
+
+TimestampFormat = Literal["RFC3339", "unix_millis"]
+DecimalEncoding = Literal["number", "string", "bytes"]
+
+
+@dataclass(frozen=True)
+class JsonStyle:
+    """How values are written that JSON has no type for."""
+
+    timestamps: TimestampFormat = "RFC3339"
+    decimals: DecimalEncoding = "number"
+
+
+PLAIN = JsonStyle()
+
+
+class JsonFormat(Format):
+    """One JSON object per line or message; with `with_schema`, `{"schema": …, "payload": row}`.
+
+    When reading, a number in a TIMESTAMP column counts in the unit of the column, whatever
+    the style; texts are read as ISO 8601, with a zone as instants.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        style: JsonStyle = PLAIN,
+        with_schema: bool = False,
+        drop_bad: bool = False,
+    ) -> None:
+        super().__init__(schema)
+        self._style = style
+        self._with_schema = with_schema
+        self._drop_bad = drop_bad
+
+    @functools.cached_property
+    def _reader(self) -> JsonReader:
+        assert self.schema is not None, "reading needs a schema"
+        schema = self.schema
+        if self._with_schema:
+            schema = pa.schema([pa.field("payload", pa.struct(list(schema)), nullable=False)])
+        return JsonReader(
+            schema,
+            decimal_bytes=self._style.decimals == "bytes",
+            drop_bad=self._drop_bad,
+            finish=_payload if self._with_schema else None,
+        )
+
+    def decode(
+        self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "JSON lines"
+    ) -> Decoded:
+        """The rows of all lines that are not empty."""
+        return self._reader.decode(data, first_line=first_line, where=where)
+
+    def encode(self, rows: Rows) -> bytes:
+        """The rows as JSON lines, every declared column in each."""
+        fields, batch = self.columns(rows)
+        if not self._with_schema:
+            return _encode_lines(fields, batch, self._style)
+        schema = json.dumps(connect_schema(fields, self._style.decimals), ensure_ascii=False)
+        objects = encode_objects(fields, batch, self._style)
+        return join_lines(f'{{"schema":{schema},"payload":', objects, "}")
+
+
+def _payload(messages: pa.Table) -> pa.Table:
+    payload = messages.column("payload").combine_chunks()
+    return pa.table(payload.flatten(), schema=pa.schema(list(payload.type)))
+
+
+class UnstructuredJsonFormat(Format):
+    """Any JSON value per line or message, as a text in the column `value`."""
+
+    def __init__(
+        self, schema: pa.Schema | None = None, *, with_schema: bool = False, drop_bad: bool = False
+    ) -> None:
+        super().__init__(schema)
+        self._with_schema = with_schema
+        self._drop_bad = drop_bad
+
+    def decode(
+        self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "JSON lines"
+    ) -> Decoded:
+        """The text of each line that is not empty, if it is JSON."""
+        values: list[str] = []
+        bad: list[BadLineError] = []
+        for number, line in split_lines(data, first_line):
+            if not line.strip():
+                continue
+            try:
+                values.append(self._value(line))
+            except (ValueError, RecursionError) as error:
+                problem = bad_line(number, line, f"it is not JSON: {error}", where=where)
+                if not self._drop_bad:
+                    raise problem from None
+                bad.append(problem)
+        return Decoded(pa.table({"value": pa.array(values, pa.string())}), bad)
+
+    def _value(self, line: bytes) -> str:
+        text = line.decode().strip()
+        value = json.loads(text)
+        if not self._with_schema:
+            return text
+        if not isinstance(value, dict) or "payload" not in value:
+            raise ValueError("there is no `payload`")
+        return json.dumps(value["payload"], separators=(",", ":"), ensure_ascii=False)
+
+    def encode(self, rows: Rows) -> bytes:
+        """The texts of `value`, which are JSON already."""
+        _, batch = self.columns(rows)
+        return join_lines("", _encode_raw(batch.column("value")), "")
 
 
 def encode_json_lines(batch: pa.RecordBatch | pa.Table) -> bytes:
@@ -37,9 +154,34 @@ def encode_json_lines(batch: pa.RecordBatch | pa.Table) -> bytes:
     if isinstance(batch, pa.Table):
         parts: list[bytes] = [encode_json_lines(part) for part in batch.to_batches()]
         return b"".join(parts)
-    if batch.num_columns == 0:
-        return b"{}\n" * int(batch.num_rows)
-    lines = _join_fields(batch.schema.names, [_encode(column) for column in batch.columns], "}\n")
+    return _encode_lines(list(batch.schema), batch, PLAIN)
+
+
+def _encode_lines(fields: Sequence[pa.Field], batch: pa.RecordBatch, style: JsonStyle) -> bytes:
+    if batch.num_rows == 0:
+        return b""
+    return _text_bytes(encode_objects(fields, batch, style, end="}\n"))
+
+
+def encode_objects(
+    fields: Sequence[pa.Field], batch: pa.RecordBatch, style: JsonStyle = PLAIN, *, end: str = "}"
+) -> pa.Array:
+    """Each row as the text of a JSON object."""
+    if not fields:
+        return pa.repeat(pa.scalar("{" + end, _TEXT), batch.num_rows)
+    columns = [_encode(column, field, style) for field, column in zip(fields, batch.columns, strict=True)]
+    return _join_fields([field.name for field in fields], columns, end)
+
+
+def join_lines(before: str, texts: pa.Array, after: str) -> bytes:
+    """The texts as lines, each between `before` and `after`."""
+    if len(texts) == 0:
+        return b""
+    parts = (pa.scalar(before, _TEXT), texts, pa.scalar(f"{after}\n", _TEXT))
+    return _text_bytes(pc.binary_join_element_wise(*parts, pa.scalar("", _TEXT)))
+
+
+def _text_bytes(lines: pa.Array) -> bytes:
     # The texts lie one behind the other in the data buffer: that is the output already.
     offsets = memoryview(lines.buffers()[1]).cast("q")
     first, last = offsets[lines.offset], offsets[lines.offset + len(lines)]
@@ -49,7 +191,12 @@ def encode_json_lines(batch: pa.RecordBatch | pa.Table) -> bytes:
 
 def encode_json_values(column: pa.Array) -> pa.Array:
     """Each value of a column as JSON text; null becomes the text `null`."""
-    return _encode(column)
+    return _encode(column, pa.field("", column.type), PLAIN)
+
+
+def encode_values(column: pa.Array, field: pa.Field, style: JsonStyle) -> pa.Array:
+    """Each value of a column as JSON text in a style; `field` may say that the column holds JSON."""
+    return _encode(column, field, style)
 
 
 def _join_fields(names: list[str], columns: list[pa.Array], end: str) -> pa.Array:
@@ -60,19 +207,35 @@ def _join_fields(names: list[str], columns: list[pa.Array], end: str) -> pa.Arra
     return pc.binary_join_element_wise(*parts, pa.scalar(end, _TEXT), pa.scalar("", _TEXT))
 
 
-def _encode(column: pa.Array) -> pa.Array:
+def _encode(column: pa.Array, field: pa.Field, style: JsonStyle) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
-        if column.type.extension_name == "arrow.json":
-            return pc.fill_null(column.storage.cast(_TEXT), "null")
-        return _encode(column.storage)
+        column = column.storage
+        if not is_json(field):
+            return _encode(column, pa.field(field.name, column.type), style)
+    if is_json(field):
+        return _encode_raw(column)
     kind = column.type
     if pa.types.is_null(kind):
         return pa.repeat(pa.scalar("null", _TEXT), len(column))
+    if field.type != kind:
+        field = pa.field(field.name, kind)
+    if pa.types.is_struct(kind):
+        return _encode_struct(column, field, style)
+    if _is_list(kind):
+        return _encode_list(column, field, style)
     for applies, encode in _ENCODERS:
         if applies(kind):
-            encoded = encode(column)
+            encoded = encode(column, style)
             return pc.fill_null(encoded, "null") if encoded.null_count else encoded
     return _encode_each(column)
+
+
+def _encode_raw(column: pa.Array) -> pa.Array:
+    """Texts that are JSON already; a newline in them is white space, and would end the line."""
+    texts = pc.fill_null(column.cast(_TEXT), "null")
+    if pc.any(pc.match_substring(texts, "\n")).as_py():
+        texts = pc.replace_substring(texts, "\n", " ")
+    return texts
 
 
 def _quote(texts: pa.Array) -> pa.Array:
@@ -80,15 +243,15 @@ def _quote(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(mark, texts.cast(_TEXT), mark, pa.scalar("", _TEXT))
 
 
-def _encode_plain(column: pa.Array) -> pa.Array:
+def _encode_plain(column: pa.Array, _: JsonStyle) -> pa.Array:
     return column.cast(_TEXT)
 
 
-def _encode_half(column: pa.Array) -> pa.Array:
-    return _encode_float(column.cast(pa.float32()))
+def _encode_half(column: pa.Array, style: JsonStyle) -> pa.Array:
+    return _encode_float(column.cast(pa.float32()), style)
 
 
-def _encode_float(column: pa.Array) -> pa.Array:
+def _encode_float(column: pa.Array, _: JsonStyle) -> pa.Array:
     texts = column.cast(_TEXT)
     if pc.any(pc.equal(pc.floor(column), column)).as_py():
         # A float stays a float for whoever reads it: `1.0`, not `1`.
@@ -100,7 +263,7 @@ def _encode_float(column: pa.Array) -> pa.Array:
     return pc.if_else(odd, _quote(named), texts)
 
 
-def _encode_text(column: pa.Array) -> pa.Array:
+def _encode_text(column: pa.Array, _: JsonStyle) -> pa.Array:
     texts = column.cast(_TEXT)
     odd = pc.fill_null(pc.match_substring_regex(texts, _NEEDS_ESCAPE), False)
     quoted = _quote(texts)
@@ -110,8 +273,10 @@ def _encode_text(column: pa.Array) -> pa.Array:
     return pc.replace_with_mask(quoted, odd, pa.array(escaped, _TEXT))
 
 
-def _encode_timestamp(column: pa.Array) -> pa.Array:
+def _encode_timestamp(column: pa.Array, style: JsonStyle) -> pa.Array:
     unit = column.type.unit
+    if style.timestamps == "unix_millis":
+        return _milliseconds(column).cast(_TEXT)
     digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[unit]
     plain = column.cast(pa.timestamp(unit))
     texts = pc.replace_substring(plain.cast(_TEXT), " ", "T", max_replacements=1)
@@ -131,40 +296,75 @@ def _encode_timestamp(column: pa.Array) -> pa.Array:
     return _quote(kept)
 
 
-def _encode_binary(column: pa.Array) -> pa.Array:
+def _milliseconds(column: pa.Array) -> pa.Array:
+    ticks, per = column.cast(pa.int64()), {"s": -1000, "ms": 1, "us": 10**3, "ns": 10**6}[column.type.unit]
+    if per < 0:
+        return pc.multiply_checked(ticks, -per)
+    whole = pc.divide(ticks, per)
+    # Division cuts towards 1970: what lies before it belongs to the millisecond below.
+    return pc.subtract(whole, pc.greater(pc.multiply(whole, per), ticks).cast(pa.int64()))
+
+
+def _encode_decimal(column: pa.Array, style: JsonStyle) -> pa.Array:
+    if style.decimals == "number":
+        return column.cast(_TEXT)
+    if style.decimals == "string":
+        return _quote(column.cast(pa.string()))
+    width = column.type.bit_width // 8
+    data, start = memoryview(column.buffers()[1]), column.offset
+    texts: list[str | None] = []
+    for index, valid in enumerate(column.is_valid().to_pylist(), start):
+        unscaled = int.from_bytes(data[index * width : (index + 1) * width], "little", signed=True)
+        length = unscaled.bit_length() // 8 + 1
+        coded = base64.b64encode(unscaled.to_bytes(length, "big", signed=True))
+        texts.append(coded.decode() if valid else None)
+    return _quote(pa.array(texts, _TEXT))
+
+
+def _encode_interval(column: pa.Array, _: JsonStyle) -> pa.Array:
+    texts = [None if value is None else format_interval(value) for value in column.to_pylist()]
+    return _quote(pa.array(texts, _TEXT))
+
+
+def _encode_binary(column: pa.Array, _: JsonStyle) -> pa.Array:
     texts = [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
     return _quote(pa.array(texts, _TEXT))
 
 
-def _encode_duration(column: pa.Array) -> pa.Array:
+def _encode_duration(column: pa.Array, _: JsonStyle) -> pa.Array:
     return column.cast(pa.int64()).cast(_TEXT)
 
 
-def _encode_dictionary(column: pa.Array) -> pa.Array:
-    return _encode(column.dictionary_decode())
+def _encode_dictionary(column: pa.Array, style: JsonStyle) -> pa.Array:
+    values = column.dictionary_decode()
+    return _encode(values, pa.field("", values.type), style)
 
 
-def _encode_struct(column: pa.Array) -> pa.Array:
-    names = [field.name for field in column.type]
-    if not names:
+def _encode_struct(column: pa.Array, field: pa.Field, style: JsonStyle) -> pa.Array:
+    children = list(field.type)
+    if not children:
         texts = pa.repeat(pa.scalar("{}", _TEXT), len(column))
     else:
-        texts = _join_fields(names, [_encode(child) for child in column.flatten()], "}")
+        encoded = [
+            _encode(values, one, style) for one, values in zip(children, column.flatten(), strict=True)
+        ]
+        texts = _join_fields([one.name for one in children], encoded, "}")
     return _where_valid(column, texts)
 
 
-def _encode_list(column: pa.Array) -> pa.Array:
+def _encode_list(column: pa.Array, field: pa.Field, style: JsonStyle) -> pa.Array:
+    item = field.type.value_field
     if pa.types.is_fixed_size_list(column.type):
         column = column.cast(pa.large_list(column.type.value_type))
-    return _join_items(column, _encode(column.flatten()), "[", "]")
+    return _join_items(column, _encode(column.flatten(), item, style), "[", "]")
 
 
-def _encode_map(column: pa.Array) -> pa.Array:
+def _encode_map(column: pa.Array, style: JsonStyle) -> pa.Array:
     entries = column.cast(
         pa.list_(pa.struct([pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)]))
     )
     flat = entries.flatten()
-    keys, values = _encode(flat.field("key")), _encode(flat.field("value"))
+    keys, values = (_encode(flat.field(one.name), one, style) for one in flat.type)
     bare = pc.invert(pc.starts_with(keys, '"'))
     if pc.any(bare).as_py():
         keys = pc.if_else(bare, _quote(keys), keys)
@@ -211,14 +411,14 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _encode_clock(column: pa.Array) -> pa.Array:
+def _encode_clock(column: pa.Array, _: JsonStyle) -> pa.Array:
     return _quote(column.cast(pa.string()))
 
 
-_ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
+_ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, JsonStyle], pa.Array]], ...] = (
     (_is_text, _encode_text),
     (lambda kind: pa.types.is_integer(kind) or pa.types.is_boolean(kind), _encode_plain),
-    (pa.types.is_decimal, _encode_plain),
+    (pa.types.is_decimal, _encode_decimal),
     (pa.types.is_float16, _encode_half),
     (pa.types.is_floating, _encode_float),
     (pa.types.is_timestamp, _encode_timestamp),
@@ -226,9 +426,8 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Ar
     (_is_binary, _encode_binary),
     (pa.types.is_duration, _encode_duration),
     (pa.types.is_dictionary, _encode_dictionary),
-    (pa.types.is_struct, _encode_struct),
     (pa.types.is_map, _encode_map),
-    (_is_list, _encode_list),
+    (pa.types.is_interval, _encode_interval),
 )
 
 
@@ -241,34 +440,28 @@ def decode_json_lines(
     inferred from these lines. A line that does not fit raises a BadLineError with its number (from
     `first_line` on), its content and the column, if one is known.
     """
+    if schema is not None and len(schema):
+        return JsonFormat(schema).decode(data, first_line=first_line, where=where).rows
     rows = sum(1 for line in data.split(b"\n") if line.strip())
     if rows == 0:
-        return schema.empty_table() if schema is not None else pa.table({})
+        return pa.table({})
     try:
-        table = _read(data, schema)
+        table = _infer(data)
     except pa.ArrowInvalid as error:
-        raise _find_bad_line(data, schema, first_line, where, str(error)) from None
+        raise _find_bad_line(data, first_line, where, str(error)) from None
     if table.num_rows != rows:
-        raise _find_bad_line(data, schema, first_line, where, "there is more than one value in the line")
+        raise _find_bad_line(data, first_line, where, "there is more than one value in the line")
     return table
 
 
-def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
-    if schema is not None and len(schema) == 0:
-        schema = None
+def _infer(data: bytes) -> pa.Table:
     return pa.json.read_json(
         io.BytesIO(data),
         read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1024)),
-        parse_options=pa.json.ParseOptions(
-            explicit_schema=schema,
-            unexpected_field_behavior="infer" if schema is None else "ignore",
-        ),
     )
 
 
-def _find_bad_line(
-    data: bytes, schema: pa.Schema | None, first_line: int, where: str, reason: str
-) -> HeadraceError:
+def _find_bad_line(data: bytes, first_line: int, where: str, reason: str) -> HeadraceError:
     numbered = [(i, line) for i, line in enumerate(data.split(b"\n"), first_line) if line.strip()]
     for number, line in numbered:
         try:
@@ -284,7 +477,7 @@ def _find_bad_line(
     while fails - fits > 1:
         middle = (fits + fails) // 2
         try:
-            _read(b"\n".join(line for _, line in numbered[:middle]), schema)
+            _infer(b"\n".join(line for _, line in numbered[:middle]))
             fits = middle
         except pa.ArrowInvalid as error:
             fails, reason = middle, str(error)
@@ -293,19 +486,11 @@ def _find_bad_line(
 
 
 def _bad_line(number: int, line: bytes, where: str, reason: str) -> BadLineError:
-    content = line.decode("utf-8", "replace").strip()
-    shown = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
     column = None
     if match := _COLUMN.search(reason):
         column = match.group(1)
-        reason = f"column `{column}`: {reason.split(match.group(0), 1)[1].strip(' :')}"
+        reason = reason.split(match.group(0), 1)[1].strip(" :")
     reason = re.sub(r"^JSON parse error: ", "", reason)
     reason = re.sub(r"\s*in row \d+$", "", reason)
-    return BadLineError(
-        f"line {number} cannot be read, {reason}: {shown}",
-        line=number,
-        content=content,
-        column=column,
-        where=where,
-        hint="correct the line, or name the column's type with the option `schema`" if column else None,
-    )
+    hint = "correct the line, or name the column's type with the option `schema`" if column else None
+    return bad_line(number, line, reason, where=where, column=column, hint=hint)

@@ -8,9 +8,9 @@ import pytest
 
 from headrace.connectors import single_file
 from headrace.connectors.single_file import LANE, SingleFileSink, SingleFileSource
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
-from headrace.operator import Limit
-from tests.support import SinkDriver, plan, read_range
+from headrace.errors import BadLineError, ConfigurationError, ExternalError, PlanError
+from headrace.operator import Limit, SourceContext
+from tests.support import ListCollector, SinkDriver, plan, read_range, task
 
 
 def write(folder: Path, text: str, name: str = "in.json") -> str:
@@ -151,6 +151,42 @@ def test_a_relative_path_means_the_same_file_in_every_directory(
     assert len(everything(source)) == 1
 
 
+def test_the_columns_of_sql_come_in_their_types_and_bad_rows_are_dropped_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"n":18446744073709551615,"at":5,"x":1}\noops\n{"at":"1970-01-01T00:00:01Z"}\n')
+    schema = pa.schema(
+        [
+            pa.field("n", pa.uint64()),
+            pa.field("at", pa.timestamp("ns"), nullable=False),
+            pa.field("j", pa.string(), metadata={b"headrace.json": b"true"}),
+        ]
+    )
+    source = SingleFileSource(path=path, schema=schema, bad_data="drop", wait_for_control="false")
+    start, end = plan(source, [10**9], start=100.0, now=101.0)
+    (split,) = source.splits(start, end, parallelism=1)
+    ctx, collector = SourceContext(task(), split), ListCollector()
+    source.run(ctx, collector)
+    assert [(row["n"], row["at"]) for row in collector.rows] == [(2**64 - 1, 5), (None, 10**9)]
+    assert ctx.metrics.values == {"bad_rows": 1}
+    assert "line 2" in ctx.errors[0]
+
+
+def test_changes_of_debezium_are_unrolled(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"before":{"id":1},"after":{"id":2},"op":"u"}\n')
+    options: dict[str, Any] = {"path": path, "format": "debezium_json", "schema": {"id": "int64"}}
+    rows = everything(SingleFileSource(**options, primary_key=["id"]))
+    assert [(row["id"], row["_retract"]) for row in rows] == [(1, True), (2, False)]
+    with pytest.raises(ConfigurationError, match="primary key"):
+        SingleFileSource(**options).validate()
+    with pytest.raises(ConfigurationError, match="option `schema`"):
+        SingleFileSource(path=path, format="debezium_json").initial_offset(time=0.0)
+
+
+def test_raw_lines_are_values_even_when_they_are_empty(tmp_path: Path) -> None:
+    path = write(tmp_path, "a\n\nb")
+    rows = everything(SingleFileSource(path=path, format="raw_string"))
+    assert [row["value"] for row in rows] == ["a", "", "b"]
+
+
 # ---------------------------------------------------------------------------------------------- the sink
 
 
@@ -217,3 +253,51 @@ def test_a_directory_without_permission_is_refused_before_anything_runs(tmp_path
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigurationError, match="may not be written"):
         SingleFileSink(path=str(tmp_path / "out.json")).validate()
+
+
+def updates(*rows: tuple[int, bool]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "n": [n for n, _ in rows],
+            "k": ["k"] * len(rows),
+            "_timestamp": [0] * len(rows),
+            "_retract": [retract for _, retract in rows],
+        }
+    )
+
+
+def test_only_declared_columns_are_written_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    schema = pa.schema([("b", pa.timestamp("ns")), ("n", pa.int64())])
+    rows = pa.record_batch({"n": [1], "c": [2], "b": [3], "_timestamp": [4]}).cast(
+        pa.schema(
+            {"n": pa.int64(), "c": pa.int64(), "b": pa.timestamp("ns"), "_timestamp": pa.timestamp("ns")}
+        )
+    )
+    options: dict[str, Any] = {"path": str(path), "schema": schema, "json.timestamp_format": "unix_millis"}
+    SinkDriver(lambda: SingleFileSink(**options), tmp_path / "state").run(1, [rows])
+    assert path.read_text() == '{"b":0,"n":1}\n'
+
+
+def test_the_changes_of_an_epoch_to_one_row_are_written_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    options: dict[str, Any] = {"path": str(path), "format": "debezium_json", "primary_key": "k"}
+    options["schema"] = {"k": "string", "n": "int64"}
+    assert SingleFileSink(**options).accepts_updates
+    sink = SinkDriver(lambda: SingleFileSink(**options), tmp_path / "state")
+    sink.run(1, [updates((1, False)), updates((1, True), (2, False))])
+    sink.run(2, [updates((2, True), (3, False))])
+    sink.run(3, [updates((3, True))])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["op"], line["before"], line["after"]) for line in lines] == [
+        ("c", None, {"k": "k", "n": 2}),
+        ("u", {"k": "k", "n": 2}, {"k": "k", "n": 3}),
+        ("d", {"k": "k", "n": 3}, None),
+    ]
+
+
+def test_rows_that_change_others_are_refused_by_formats_that_only_add(tmp_path: Path) -> None:
+    sink = driver(tmp_path)
+    with pytest.raises(PlanError, match="debezium_json"):
+        sink.run(1, [updates((1, True))])
+    assert not SingleFileSink(path="x").accepts_updates

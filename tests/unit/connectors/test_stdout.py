@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.connectors.stdout import StdoutSink
-from headrace.errors import OutputClosedError
+from headrace.errors import OutputClosedError, PlanError
 from tests.support import SinkDriver
 
 
@@ -84,6 +84,35 @@ def test_the_format_may_be_chosen_against_the_output(
     with printing(pipe, tmp_path, request, format="table") as sink:
         sink.run(1, [pa.record_batch({"b": [1]})])
     assert pipe.getvalue() == "b\n-\n1\n"
+
+
+def test_rows_that_change_are_shown_as_changes(
+    tmp_path: Path, request: pytest.FixtureRequest, terminal: Terminal
+) -> None:
+    rows = pa.record_batch({"a": [1, 2], "_timestamp": [5, 5], "_retract": [True, False]})
+    with printing(terminal, tmp_path, request, schema={"a": "int64"}) as sink:
+        sink.run(1, [rows])
+    assert terminal.getvalue() == "a  _retract\n-  --------\n1  true\n2  false\n"
+    pipe = io.StringIO()
+    with printing(pipe, tmp_path, request, schema={"a": "int64"}) as sink:
+        sink.run(2, [rows])
+    assert pipe.getvalue() == (
+        '{"before":{"a":1},"after":null,"op":"d"}\n{"before":null,"after":{"a":2},"op":"c"}\n'
+    )
+    with printing(pipe, tmp_path, request, format="json") as sink, pytest.raises(PlanError):
+        sink.run(3, [rows])
+
+
+def test_only_declared_columns_are_written_and_the_event_time_if_asked(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rows = pa.record_batch({"b": [1], "a": [2], "_timestamp": pa.array([5]).cast(pa.timestamp("ns"))})
+    pipe = io.StringIO()
+    with printing(pipe, tmp_path, request, schema={"a": "double"}) as sink:
+        sink.run(1, [rows])
+    with printing(pipe, tmp_path, request, schema={"a": "double"}, with_timestamp=True) as sink:
+        sink.run(2, [rows])
+    assert pipe.getvalue() == '{"a":2.0}\n{"a":2.0,"_timestamp":"1970-01-01T00:00:00.000000005"}\n'
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_a_question_mark(

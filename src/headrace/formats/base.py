@@ -1,0 +1,132 @@
+"""What every format is: bytes to rows and rows to bytes, with the columns a table declares."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from headrace.errors import BadLineError, PlanError, near
+
+RETRACT = "_retract"
+"""The column of updating rows: true if the row takes back an earlier one that was equal."""
+
+JSON_COLUMN = {b"headrace.json": b"true"}
+"""The metadata of a text field that holds JSON: it is read and written as JSON, not as a text."""
+
+Rows: TypeAlias = "pa.RecordBatch | pa.Table"
+_SHOWN = 200
+
+
+def is_json(field: pa.Field) -> bool:
+    """Whether a field holds JSON values of any shape, as texts."""
+    if isinstance(field.type, pa.BaseExtensionType) and field.type.extension_name == "arrow.json":
+        return True
+    return bool(field.metadata and field.metadata.get(b"headrace.json") == b"true")
+
+
+def plain_field(field: pa.Field) -> pa.Field:
+    """The field as batches have it: nullable, without metadata, at every depth."""
+    kind = field.type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([plain_field(kind.field(i)) for i in range(kind.num_fields)])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(plain_field(kind.value_field))
+    return pa.field(field.name, kind)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The rows that were read, and what was dropped on the way."""
+
+    rows: pa.Table
+    bad: Sequence[BadLineError] = ()
+
+
+class Format(ABC):
+    """Reads and writes rows as lines or messages. It pickles.
+
+    `schema` holds the columns of the table: reading gives exactly these, in this order, writing writes these
+    and no others. Without a schema every column of a batch is written, and nothing can be read.
+    """
+
+    updating: bool = False
+    """Whether rows that take others back (`_retract`) can be read and written."""
+
+    def __init__(self, schema: pa.Schema | None) -> None:
+        self.schema = schema
+
+    @abstractmethod
+    def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "input") -> Decoded:
+        """The rows of lines, or of messages given one by one; numbered from `first_line` in errors."""
+
+    @abstractmethod
+    def encode(self, rows: Rows) -> bytes:
+        """The rows as lines, each ended by a newline."""
+
+    def messages(self, rows: Rows) -> list[bytes]:
+        """The rows as messages, without newlines between them."""
+        return self.encode(rows).split(b"\n")[:-1]
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise a PlanError unless rows of this schema can be written."""
+        if RETRACT in schema.names and not self.updating:
+            raise PlanError(
+                "rows that change earlier rows reach a sink that can only add rows",
+                hint="use the format `debezium_json`, or an aggregate over a window",
+            )
+        for name in self.schema.names if self.schema is not None else ():
+            if name not in schema.names:
+                raise PlanError(
+                    f"the rows have no column `{name}`",
+                    hint=near(name, schema.names) or f"the columns are {', '.join(schema.names)}",
+                )
+
+    def columns(self, rows: Rows) -> tuple[list[pa.Field], pa.RecordBatch]:
+        """The declared fields and their columns in these types; all but `_retract` if none are declared."""
+        self.check(rows.schema)
+        if isinstance(rows, pa.Table):
+            batches = rows.combine_chunks().to_batches()
+            rows = batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+        if self.schema is None:
+            kept = [name for name in rows.schema.names if name != RETRACT]
+            rows = rows.select(kept)
+            return list(rows.schema), rows
+        plain = pa.schema([plain_field(field) for field in self.schema])
+        rows = rows.select(plain.names)
+        if rows.schema.types != plain.types:
+            try:
+                rows = rows.cast(plain)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise PlanError(f"the rows do not fit the columns of the sink: {error}") from error
+        return list(self.schema), rows
+
+
+def split_lines(data: bytes | Sequence[bytes], first_line: int = 1) -> list[tuple[int, bytes]]:
+    """Each line, or each message, with its number; the newline at the very end begins no line."""
+    if isinstance(data, bytes):
+        data = data.removesuffix(b"\n").split(b"\n") if data else []
+    return list(enumerate(data, first_line))
+
+
+def bad_line(
+    number: int, line: bytes, reason: str, *, where: str, column: str | None = None, hint: str | None = None
+) -> BadLineError:
+    """The error for a line that cannot be read: its number, why, and its beginning."""
+    content = line.decode("utf-8", "replace").strip()
+    shown = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
+    if column is not None:
+        reason = f"column `{column}`: {reason}"
+    return BadLineError(
+        f"line {number} cannot be read, {reason}: {shown}",
+        line=number,
+        content=content,
+        column=column,
+        where=where,
+        hint=hint,
+    )

@@ -1,0 +1,61 @@
+"""The schema that Kafka Connect puts beside each JSON value: `{"schema": …, "payload": …}`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.formats.base import is_json
+
+
+def connect_schema(fields: Sequence[pa.Field], decimals: str = "number") -> dict[str, Any]:
+    """The schema of rows with these fields.
+
+    >>> connect_schema([pa.field("a", pa.int64())])["fields"]
+    [{'type': 'int64', 'optional': True, 'field': 'a'}]
+    """
+    return {"type": "struct", "fields": [_member(field, decimals) for field in fields], "optional": False}
+
+
+def _member(field: pa.Field, decimals: str) -> dict[str, Any]:
+    return {**_describe(field, decimals), "optional": field.nullable, "field": field.name}
+
+
+def _describe(field: pa.Field, decimals: str) -> dict[str, Any]:
+    kind = field.type
+    if is_json(field):
+        return {"type": "string", "name": "io.debezium.data.Json"}
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_member(child, decimals) for child in kind]}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = kind.value_field
+        return {"type": "array", "items": {**_describe(item, decimals), "optional": item.nullable}}
+    if pa.types.is_timestamp(kind):
+        return {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}
+    if pa.types.is_decimal(kind) and decimals == "bytes":
+        parameters = {"scale": str(kind.scale), "connect.decimal.precision": str(kind.precision)}
+        return {
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "version": 1,
+            "parameters": parameters,
+        }
+    return {"type": _name(kind, decimals)}
+
+
+def _name(kind: pa.DataType, decimals: str) -> str:
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_signed_integer(kind):
+        return f"int{kind.bit_width}"
+    if pa.types.is_unsigned_integer(kind):
+        return f"int{min(kind.bit_width * 2, 64)}"
+    if pa.types.is_floating(kind):
+        return "double" if kind.bit_width == 64 else "float"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "bytes"
+    if pa.types.is_decimal(kind) and decimals == "number":
+        return "double"
+    return "string"

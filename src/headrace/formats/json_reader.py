@@ -1,0 +1,571 @@
+"""JSON objects to rows of declared types, exactly: no value goes through a float that is not one.
+
+Lines are parsed by Arrow into the types that its parser knows and converted by column from there. Lines that
+Arrow refuses are looked at one by one: what is only written differently, such as a number in quotes, is
+rewritten and read; what is left is bad.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import decimal
+import io
+import json
+import math
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from headrace.errors import BadLineError, ConfigurationError
+from headrace.formats.base import Decoded, bad_line, is_json, plain_field, split_lines
+from headrace.formats.interval_text import parse_interval
+
+Path: TypeAlias = tuple[str, ...]
+
+ROW = {b"headrace.row": b"true"}
+"""The metadata of struct fields that hold a row of the table: what one of them is like, the others are."""
+
+_PIECE = 256
+_SNIFFED = 16
+_EXACT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_FRACTION = re.compile(r"\.(\d+)")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_ODD_FLOATS = {
+    "nan": "NaN",
+    "inf": "Infinity",
+    "infinity": "Infinity",
+    "-inf": "-Infinity",
+    "-infinity": "-Infinity",
+}
+_MARK = uuid.uuid4().hex
+_MARKED = re.compile(f'"{_MARK}([^"]*)"')
+
+
+class LineError(ValueError):
+    """Why a line is bad: the reason, the column if it is one, and what to do."""
+
+    def __init__(self, reason: str, *, path: Path = (), hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.column = ".".join(path) or None
+        self.hint = hint
+
+
+class JsonReader:
+    """Reads JSON objects whose members are the fields of `schema`.
+
+    Members that are not in the schema are ignored, missing ones are null, and a null where the field is not
+    nullable makes the line bad. Every field comes out nullable and without metadata. `finish` makes the
+    rows of the parsed objects; it may refuse them with a LineError.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        decimal_bytes: bool = False,
+        drop_bad: bool = False,
+        finish: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> None:
+        self._fields = list(schema)
+        self._decimal_bytes = decimal_bytes
+        self._drop_bad = drop_bad
+        self._finish = finish
+        wire = [self._wire(field, (), frozenset()) for field in self._fields]
+        self._ambiguous = frozenset(path for field in self._fields for path in self._ambiguities(field, ()))
+        self._decimals = frozenset(path for path, kind in self._leaves() if pa.types.is_decimal(kind))
+        self._has_json = any(_contains_json(field) for field in self._fields)
+        self.empty = self._done(pa.schema(wire).empty_table())
+
+    def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str) -> Decoded:
+        """The rows of all lines that are not empty; bad lines raise a BadLineError, or are dropped."""
+        if not isinstance(data, bytes):
+            # White space between the tokens is all that a newline inside a JSON value can be.
+            data = b"\n".join(message.replace(b"\n", b" ") for message in data)
+        lines = [(number, line) for number, line in split_lines(data, first_line) if line.strip()]
+        if not lines:
+            return Decoded(self.empty)
+        rows, bad = [], []
+        for piece in self._pieces(data, lines):
+            if isinstance(piece, pa.Table):
+                rows.append(piece)
+                continue
+            for number, line, outcome in self._one_by_one(piece):
+                if isinstance(outcome, LineError):
+                    error = _describe(outcome, number, line, where)
+                    if not self._drop_bad:
+                        raise error
+                    bad.append(error)
+                else:
+                    rows.append(outcome)
+        return Decoded(pa.concat_tables(rows) if rows else self.empty, bad)
+
+    def _pieces(
+        self, data: bytes, lines: list[tuple[int, bytes]]
+    ) -> Iterator[pa.Table | list[tuple[int, bytes]]]:
+        """The rows of pieces that can be read as they are, the lines of those that cannot."""
+        if not self._has_json:
+            try:
+                yield self._read(data, len(lines))
+            except ValueError:
+                pass
+            else:
+                return
+        for begin in range(0, len(lines), _PIECE):
+            piece = lines[begin : begin + _PIECE]
+            try:
+                if self._has_json:
+                    yield self._read_normal([self._normal(line) for _, line in piece])
+                else:
+                    yield self._read(b"\n".join(line for _, line in piece), len(piece))
+            except ValueError:
+                yield piece
+
+    def _one_by_one(
+        self, lines: Iterable[tuple[int, bytes]]
+    ) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
+        good: list[tuple[int, bytes, bytes]] = []
+        for number, line in lines:
+            try:
+                good.append((number, line, self._normal(line)))
+            except LineError as error:
+                yield from self._normals(good)
+                good = []
+                yield number, line, error
+        yield from self._normals(good)
+
+    def _normals(
+        self, good: Sequence[tuple[int, bytes, bytes]]
+    ) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
+        """Rewritten lines together, and each on its own if that fails."""
+        if not good:
+            return
+        try:
+            yield *good[0][:2], self._read_normal([normal for _, _, normal in good])
+        except ValueError:
+            for number, line, normal in good:
+                try:
+                    yield number, line, self._read_normal([normal])
+                except LineError as error:
+                    yield number, line, error
+                except ValueError as error:
+                    yield number, line, self._blame(normal, error)
+
+    def _blame(self, normal: bytes, error: ValueError) -> LineError:
+        """The error with the column that causes it."""
+        for field in self._fields:
+            try:
+                table = _parse(normal, pa.schema([self._wire(field, (), self._decimals)]))
+                self._convert(table.column(0), field, (field.name,))
+            except ValueError as cause:
+                return LineError(_tidy(cause), path=(field.name,))
+        return LineError(_tidy(error))
+
+    # ------------------------------------------------------------------------------- Arrow's parser
+
+    def _read(self, data: bytes, rows: int) -> pa.Table:
+        data.decode()  # Arrow does not look whether texts are UTF-8
+        numbers = self._sniff(data) if self._ambiguous else frozenset()
+        table = _parse(data, pa.schema([self._wire(field, (), numbers) for field in self._fields]))
+        if table.num_rows != rows:
+            raise LineError("there is more than one value in the line")
+        return self._done(table)
+
+    def _read_normal(self, lines: Sequence[bytes]) -> pa.Table:
+        schema = pa.schema([self._wire(field, (), self._decimals) for field in self._fields])
+        return self._done(_parse(b"\n".join(lines), schema))
+
+    def _done(self, wire: pa.Table) -> pa.Table:
+        table = pa.table(
+            [
+                self._convert(column, field, (field.name,))
+                for column, field in zip(wire.columns, self._fields, strict=True)
+            ],
+            schema=pa.schema([plain_field(field) for field in self._fields]),
+        )
+        if not self._fields:
+            table = wire
+        return table if self._finish is None else self._finish(table)
+
+    def _sniff(self, data: bytes) -> frozenset[Path]:
+        """Which of the columns that may be numbers or texts are numbers, as the first lines have it."""
+        known: dict[Path, bool] = {}
+        for line in islice((line for line in io.BytesIO(data) if line.strip()), _SNIFFED):
+            message = json.loads(line)
+            for field in self._fields:
+                self._look(message.get(field.name), field, (), known)
+            if len(known) == len(self._ambiguous):
+                break
+        return frozenset(path for path, number in known.items() if number)
+
+    def _look(self, value: Any, field: pa.Field, path: Path, known: dict[Path, bool]) -> None:
+        path = _step(path, field)
+        if isinstance(value, dict) and pa.types.is_struct(field.type):
+            for child in field.type:
+                self._look(value.get(child.name), child, path, known)
+        elif isinstance(value, list) and _is_list(field.type):
+            for item in value[:1]:
+                self._look(item, field.type.value_field, path, known)
+        elif path in self._ambiguous and value is not None:
+            known.setdefault(path, not isinstance(value, str))
+
+    def _wire(self, field: pa.Field, path: Path, numbers: frozenset[Path]) -> pa.Field:
+        """The field as Arrow's parser reads it."""
+        path, kind = _step(path, field), field.type
+        if is_json(field):
+            kind = pa.string()
+        elif pa.types.is_struct(kind):
+            kind = pa.struct([self._wire(child, path, numbers) for child in kind])
+        elif _is_list(kind):
+            kind = pa.list_(self._wire(kind.value_field, path, numbers))
+        elif path in numbers:
+            kind = pa.int64() if pa.types.is_timestamp(kind) else kind
+        elif self._is_text(kind):
+            kind = pa.string()
+        elif pa.types.is_duration(kind):
+            kind = pa.int64()
+        elif pa.types.is_float16(kind):
+            kind = pa.float32()
+        elif not _is_parsed(kind):
+            raise ConfigurationError(
+                f"column `{'.'.join(path)}` of type {kind} cannot be read from JSON",
+                hint="declare it as TEXT or JSON",
+            )
+        return pa.field(field.name, kind)
+
+    def _is_text(self, kind: pa.DataType) -> bool:
+        return bool(
+            _is_binary(kind)
+            or pa.types.is_interval(kind)
+            or pa.types.is_date(kind)
+            or pa.types.is_time(kind)
+            or kind in (pa.large_string(), pa.string_view())
+            or (self._decimal_bytes and pa.types.is_decimal(kind))
+        )
+
+    def _ambiguities(self, field: pa.Field, path: Path) -> Iterator[Path]:
+        for leaf, kind in _walk(field, path):
+            clock = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind)
+            if clock or (self._decimal_bytes and pa.types.is_decimal(kind)):
+                yield leaf
+
+    def _leaves(self) -> Iterator[tuple[Path, pa.DataType]]:
+        for field in self._fields:
+            yield from _walk(field, ())
+
+    # --------------------------------------------------------------------- from there to the types asked for
+
+    def _convert(self, column: Any, field: pa.Field, path: Path) -> pa.Array:
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        if array.null_count and not field.nullable:
+            raise LineError("the value is missing, and the column is NOT NULL", path=path)
+        kind = field.type
+        if is_json(field):
+            return array.cast(pa.string())
+        if pa.types.is_struct(kind):
+            return self._convert_struct(array, field, path)
+        if _is_list(kind):
+            item = kind.value_field
+            values = self._convert(array.values, item, path)
+            made = pa.ListArray.from_arrays(
+                array.offsets, values, type=pa.list_(plain_field(item)), mask=array.is_null()
+            )
+            return made.cast(plain_field(field).type)
+        if array.type == kind:
+            if pa.types.is_decimal(kind):
+                array.validate(full=True)  # the parser lets numbers pass that have too many digits
+            return array
+        return self._convert_leaf(array, kind)
+
+    def _convert_struct(self, array: pa.Array, field: pa.Field, path: Path) -> pa.Array:
+        valid = array.is_valid() if array.null_count else None
+        children = []
+        for index, child in enumerate(field.type):
+            values, below = array.field(index), (*path, child.name)
+            if valid is not None and not child.nullable:
+                # Below a null struct nothing is missing: only rows that have one are looked at.
+                self._convert(values.filter(valid), child, below)
+            children.append(
+                self._convert(values, child if valid is None else child.with_nullable(True), below)
+            )
+        fields = [plain_field(child) for child in field.type]
+        if not fields:
+            return array
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+
+    def _convert_leaf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
+        if pa.types.is_time(kind):
+            instants = pc.binary_join_element_wise("1970-01-01T", array, "").cast(pa.timestamp("ns"))
+            nanoseconds = instants.cast(pa.int64()).cast(pa.time64("ns"))
+            return nanoseconds.cast(kind, safe=False)
+        if pa.types.is_date64(kind):
+            return array.cast(pa.date32()).cast(kind)
+        if _is_binary(kind):
+            return pa.array([_decode_base64(text) for text in array.to_pylist()], kind)
+        if pa.types.is_interval(kind):
+            texts = array.to_pylist()
+            return pa.array([None if text is None else parse_interval(text) for text in texts], kind)
+        if pa.types.is_decimal(kind):
+            return pa.array([_decode_decimal(text, kind) for text in array.to_pylist()], kind)
+        return array.cast(kind)
+
+    # ---------------------------------------------------------------------------- lines that Arrow refused
+
+    def _normal(self, line: bytes) -> bytes:
+        """The line as Arrow's parser reads it: only declared members, each in the way `_wire` expects."""
+        try:
+            message = json.loads(line, parse_float=lambda text: _Number(_MARK + text))
+        except UnicodeDecodeError:
+            raise LineError("it is not UTF-8") from None
+        except (ValueError, RecursionError) as error:
+            raise LineError(f"it is not JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise LineError("it is not a JSON object")
+        row = {
+            field.name: self._value(message.get(field.name), field, (field.name,)) for field in self._fields
+        }
+        return _dump(row).encode()
+
+    def _value(self, value: Any, field: pa.Field, path: Path) -> Any:
+        kind = field.type
+        if value is None:
+            if not field.nullable:
+                raise LineError("the value is missing, and the column is NOT NULL", path=path)
+            return None
+        if is_json(field):
+            try:
+                return _dump(value)
+            except ValueError:
+                raise LineError("NaN and Infinity are not JSON", path=path) from None
+        if pa.types.is_struct(kind):
+            if not isinstance(value, dict):
+                raise _mismatch(value, "an object", path)
+            return {
+                child.name: self._value(value.get(child.name), child, (*path, child.name)) for child in kind
+            }
+        if _is_list(kind):
+            if not isinstance(value, list):
+                raise _mismatch(value, "a list", path)
+            return [self._value(item, kind.value_field, path) for item in value]
+        for applies, read in _READERS:
+            if applies(kind):
+                try:
+                    return read(value, kind, self._decimal_bytes)
+                except LineError as error:
+                    raise LineError(error.reason, path=path, hint=error.hint) from None
+                except (ValueError, ArithmeticError):
+                    raise _mismatch(value, f"a value of type {kind}", path) from None
+        return value
+
+
+def _step(path: Path, field: pa.Field) -> Path:
+    if field.metadata and b"headrace.row" in field.metadata:
+        return ()
+    return (*path, field.name)
+
+
+def _walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
+    path = _step(path, field)
+    if is_json(field):
+        return
+    if pa.types.is_struct(field.type):
+        for child in field.type:
+            yield from _walk(child, path)
+    elif _is_list(field.type):
+        yield from _walk(field.type.value_field, path)
+    else:
+        yield path, field.type
+
+
+def _contains_json(field: pa.Field) -> bool:
+    if is_json(field):
+        return True
+    if pa.types.is_struct(field.type):
+        return any(_contains_json(child) for child in field.type)
+    return _is_list(field.type) and _contains_json(field.type.value_field)
+
+
+def _parse(data: bytes, schema: pa.Schema) -> pa.Table:
+    if len(schema) == 0:
+        schema = pa.schema([pa.field("", pa.null())])  # without a schema Arrow infers one
+        return _parse(data, schema).select([])
+    return pa.json.read_json(
+        io.BytesIO(data),
+        read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1024)),
+        parse_options=pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def _is_parsed(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+class _Number(str):
+    """A JSON number with a fraction or an exponent, marked so that it is written as it was."""
+
+    __slots__ = ()
+
+    @property
+    def text(self) -> str:
+        return self[len(_MARK) :]
+
+
+def _dump(value: Any) -> str:
+    return _MARKED.sub(r"\1", json.dumps(value, separators=(",", ":"), allow_nan=False))
+
+
+def _text(value: Any) -> str:
+    """A number or a text as it was written."""
+    if isinstance(value, _Number):
+        return value.text
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError  # noqa: TRY004 - every mismatch is told in the same way
+    return str(value).strip()
+
+
+def _read_integer(value: Any, kind: pa.DataType, _: bool) -> int:
+    number = int(value) if isinstance(value, int) and not isinstance(value, bool) else _whole(_text(value))
+    low, high = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
+    if pa.types.is_unsigned_integer(kind):
+        low, high = 0, 2**kind.bit_width - 1
+    if not low <= number <= high:
+        raise LineError(f"{number} is out of the range of {kind}")
+    return number
+
+
+def _whole(text: str) -> int:
+    number = Decimal(text)
+    if abs(number.adjusted()) > 40 or number != int(number):
+        raise ValueError
+    return int(number)
+
+
+def _read_float(value: Any, _: pa.DataType, __: bool) -> str:
+    text = _text(value)
+    text = _ODD_FLOATS.get(text.lower().removeprefix("+"), text)
+    if text not in _ODD_FLOATS.values() and not (_NUMBER.fullmatch(text) and math.isfinite(float(text))):
+        raise ValueError
+    return _Number(_MARK + (text if text in _ODD_FLOATS.values() else repr(float(text))))
+
+
+def _read_decimal(value: Any, kind: pa.DataType, as_bytes: bool) -> str:
+    if as_bytes and isinstance(value, str) and not isinstance(value, _Number):
+        number = _decode_decimal(value, kind)
+        assert number is not None
+    else:
+        number = Decimal(_text(value))
+    return format(number.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT), "f")
+
+
+def _read_timestamp(value: Any, kind: pa.DataType, _: bool) -> str:
+    if not isinstance(value, str) or isinstance(value, _Number):
+        return str(np.datetime64(_whole(_text(value)), kind.unit))
+    digits = _DIGITS[kind.unit]
+    return _FRACTION.sub(lambda match: f".{match[1][:digits]}" if digits else "", value.strip().upper())
+
+
+def _read_date(value: Any, _: pa.DataType, __: bool) -> str:
+    if isinstance(value, str) and not isinstance(value, _Number):
+        return value
+    return str(np.datetime64(_whole(_text(value)), "D"))
+
+
+def _read_time(value: Any, kind: pa.DataType, _: bool) -> str:
+    if isinstance(value, str) and not isinstance(value, _Number):
+        return _FRACTION.sub(lambda match: match[0][:10], value)
+    time = np.datetime64(_whole(_text(value)), kind.unit)
+    if not np.datetime64(0, "D") <= time < np.datetime64(1, "D"):
+        raise ValueError
+    return str(time).partition("T")[2]
+
+
+def _read_boolean(value: Any, _: pa.DataType, __: bool) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError  # noqa: TRY004 - every mismatch is told in the same way
+    return value
+
+
+def _read_text(value: Any, _: pa.DataType, __: bool) -> str:
+    if not isinstance(value, str) or isinstance(value, _Number):
+        raise ValueError  # noqa: TRY004 - every mismatch is told in the same way
+    return value
+
+
+_READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType, bool], Any]], ...] = (
+    (pa.types.is_integer, _read_integer),
+    (pa.types.is_floating, _read_float),
+    (pa.types.is_boolean, _read_boolean),
+    (pa.types.is_decimal, _read_decimal),
+    (pa.types.is_timestamp, _read_timestamp),
+    (pa.types.is_date, _read_date),
+    (pa.types.is_time, _read_time),
+    (pa.types.is_duration, lambda value, _, __: _whole(_text(value))),
+    (pa.types.is_null, lambda _, __, ___: None),
+    (lambda _: True, _read_text),
+)
+
+
+def _decode_base64(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise ValueError(f"`{text}` is not base64") from None
+
+
+def _decode_decimal(text: str | None, kind: pa.DataType) -> Decimal | None:
+    """A decimal from the base64 of its unscaled value, big-endian in two's complement."""
+    data = _decode_base64(text)
+    if data is None:
+        return None
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-kind.scale, context=_EXACT)
+
+
+def _mismatch(value: Any, expected: str, path: Path) -> LineError:
+    shown = _dump(value) if not isinstance(value, float) else repr(value)
+    return LineError(f"{shown[:60]} is not {expected}", path=path)
+
+
+def _tidy(error: Exception) -> str:
+    if isinstance(error, LineError):
+        return error.reason
+    return re.sub(r"\s*in row \d+$", "", re.sub(r"^JSON parse error: ", "", str(error)))
+
+
+def _describe(error: LineError, number: int, line: bytes, where: str) -> BadLineError:
+    hint = error.hint
+    if hint is None and error.column is not None:
+        hint = "correct the line, or declare the column with another type"
+    return bad_line(number, line, error.reason, where=where, column=error.column, hint=hint)

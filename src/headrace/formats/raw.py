@@ -1,0 +1,63 @@
+"""Lines and messages as they are, in the one column `value`: `raw_string` and `raw_bytes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headrace.errors import BadLineError, ConfigurationError
+from headrace.formats.base import Decoded, Format, Rows, bad_line, split_lines
+
+COLUMN = "value"
+
+
+class RawFormat(Format):
+    """Each line or message is the value of the one column `value`; an empty line is an empty value."""
+
+    def __init__(self, schema: pa.Schema | None, *, kind: pa.DataType, drop_bad: bool = False) -> None:
+        if schema is not None:
+            check_value_column(schema, kind)
+        super().__init__(schema)
+        self._kind = kind
+        self._drop_bad = drop_bad
+
+    def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "lines") -> Decoded:
+        """A row for each line."""
+        lines = split_lines(data, first_line)
+        values = pa.array([line for _, line in lines], pa.binary())
+        if pa.types.is_binary(self._kind):
+            return Decoded(pa.table({COLUMN: values}))
+        try:
+            return Decoded(pa.table({COLUMN: values.cast(pa.string())}))
+        except pa.ArrowInvalid:
+            texts: list[str] = []
+            bad: list[BadLineError] = []
+            for number, line in lines:
+                try:
+                    texts.append(line.decode())
+                except UnicodeDecodeError:
+                    bad.append(bad_line(number, line, "it is not UTF-8", where=where))
+                    if not self._drop_bad:
+                        raise bad[0] from None
+            return Decoded(pa.table({COLUMN: pa.array(texts, pa.string())}), bad)
+
+    def encode(self, rows: Rows) -> bytes:
+        """The values, each followed by a newline."""
+        return b"".join(message + b"\n" for message in self.messages(rows))
+
+    def messages(self, rows: Rows) -> list[bytes]:
+        """The values; a null is an empty one."""
+        _, batch = self.columns(rows)
+        check_value_column(batch.schema, self._kind)
+        return [value or b"" for value in batch.column(COLUMN).cast(pa.binary()).to_pylist()]
+
+
+def check_value_column(schema: pa.Schema, kind: pa.DataType, *, what: str | None = None) -> None:
+    """Refuse columns other than the one that a raw format reads and writes."""
+    if schema.names != [COLUMN] or schema.field(COLUMN).type != kind:
+        name, word = ("raw_bytes", "BYTEA") if pa.types.is_binary(kind) else ("raw_string", "TEXT")
+        raise ConfigurationError(
+            f"{what or f'the format `{name}`'} needs exactly one column, `{COLUMN} {word}`, "
+            f"got {', '.join(f'{field.name} {field.type}' for field in schema) or 'none'}"
+        )
