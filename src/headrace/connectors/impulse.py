@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from fractions import Fraction
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from headrace.connectors.base import TIMESTAMP_TYPE, Connector, parse_instant, wall_clock
 from headrace.durations import nanoseconds, parse_duration
 from headrace.errors import ConfigurationError, HeadraceError
+from headrace.formats.base import plain_field
+from headrace.formats.options import Columns
 from headrace.operator import (
     TIMESTAMP,
     Collector,
@@ -64,8 +66,13 @@ class ImpulseSource(Connector, SourceOperator):
     over the whole life of the pipeline; a changed rate or interval counts from where it was changed.
     """
 
+    table_schema: ClassVar[pa.Schema] = pa.schema({"counter": pa.int64(), "subtask_index": pa.int64()})
+    """The columns of a table that declares none."""
+
     class Options(DeclaredOptions):
         """The options of the impulse source."""
+
+        model_config = ConfigDict(arbitrary_types_allowed=True)
 
         event_rate: float | None = Field(
             None,
@@ -101,6 +108,11 @@ class ImpulseSource(Connector, SourceOperator):
         idle_timeout: Duration | None = Field(
             None, description="After this long without events the source no longer holds the watermark back."
         )
+        columns: Columns | None = Field(
+            None,
+            alias="schema",
+            description="The columns to emit, of counter and subtask_index, and their integer types.",
+        )
 
         @model_validator(mode="after")
         def _fits(self) -> Self:
@@ -110,6 +122,13 @@ class ImpulseSource(Connector, SourceOperator):
                 value = getattr(self, name)
                 if value is not None and value <= timedelta(0):
                     raise ValueError(f"{name} must be longer than nothing")
+            names = [] if self.columns is None else self.columns.names
+            known = len(set(names)) == len(names) and set(names) <= {"counter", "subtask_index"}
+            if not known or not all(map(pa.types.is_integer, self.columns.types if self.columns else [])):
+                raise ValueError(
+                    "invalid schema for impulse source: it must be `counter BIGINT NOT NULL, "
+                    f"subtask_index BIGINT NOT NULL`, got {_describe(self.columns)}"
+                )
             return self
 
     options: Options
@@ -207,8 +226,19 @@ class ImpulseSource(Connector, SourceOperator):
             counter = np.arange(begin, begin + rows, dtype=np.int64)
             times = pa.array(_instants(detail, begin, rows)).view(TIMESTAMP_TYPE)
             columns = [pa.array(counter), index.slice(0, rows), times]
-            collector.collect(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+            collector.collect(self._declared(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.options.columns is None:
+            return batch
+        schema = pa.schema([*map(plain_field, self.options.columns), batch.schema.field(TIMESTAMP)])
+        try:
+            return batch.select(schema.names).cast(schema)
+        except pa.ArrowInvalid as error:
+            raise ConfigurationError(
+                f"impulse: the counter has outgrown its column: {error}", hint="declare it as BIGINT"
+            ) from None
 
     def is_finished(self, offset: Offset) -> bool:
         """Whether `message_count` events have been made."""
@@ -218,6 +248,10 @@ class ImpulseSource(Connector, SourceOperator):
     def count(self, start: Offset, end: Offset) -> int:
         """Exactly the rows of the range."""
         return int(end[LANE]["counter"] - start[LANE]["counter"])
+
+
+def _describe(schema: pa.Schema | None) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema or ()) or "no columns"
 
 
 def _text(period: Fraction | None) -> str | None:

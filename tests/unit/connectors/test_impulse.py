@@ -1,6 +1,7 @@
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from headrace.connectors.impulse import LANE, ImpulseSource
 from headrace.errors import ConfigurationError
 from headrace.operator import Limit
 from headrace.registry import registry
-from tests.support import read_range, read_split
+from tests.support import plan, read_range, read_split
 
 NOW = 1_700_000_000.0
 NOW_NS = 1_700_000_000 * 10**9
@@ -196,3 +197,29 @@ def test_bad_options_are_named(options: Any, message: Any) -> None:
         ImpulseSource(**options)
     with pytest.raises(ConfigurationError, match=message):
         registry.build("source", "impulse", options)
+
+
+def test_declared_columns_come_in_their_order_and_types() -> None:
+    schema = pa.schema({"subtask_index": pa.int32(), "counter": pa.uint64()})
+    source = ImpulseSource(message_count="3", schema=schema)
+    start, end = plan(source, [10], start=0.0, now=1.0)
+    (batch,) = read_split(source, source.splits(start, end, parallelism=1)[0])[0]
+    assert batch.schema.names == ["subtask_index", "counter", "_timestamp"]
+    assert batch.schema.types[:2] == schema.types
+    assert batch.column("counter").to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"counter": "string"}, {"counter": "int64", "x": "int64"}, {"Counter": "int64"}],
+)
+def test_columns_that_impulse_does_not_have_are_refused(schema: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"invalid schema for impulse source: .*counter BIGINT"):
+        ImpulseSource(schema=schema)
+
+
+def test_a_counter_that_outgrows_its_column_ends_the_run() -> None:
+    source = ImpulseSource(message_count=200, schema={"counter": "int8"})
+    start, end = plan(source, [1000], start=0.0, now=1.0)
+    with pytest.raises(ConfigurationError, match="outgrown"):
+        read_split(source, source.splits(start, end, parallelism=1)[0])
