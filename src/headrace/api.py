@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headrace.builder import PlanBuilder, Port
 from headrace.errors import PlanError
+from headrace.fragments import Function
 from headrace.jobs.progress import Progress, RunResult
 from headrace.jobs.run import parallelism_of, run_job
 from headrace.operator import ArrowOperator, Collector, OperatorContext, SourceOperator
@@ -24,6 +25,8 @@ from headrace.runtime.driver import Step
 from headrace.runtime.explain import explain_json, explain_mermaid, explain_text
 from headrace.runtime.stages import StagePlan, cut_stages
 from headrace.settings import Settings, load_settings
+from headrace.spans import Source
+from headrace.sql.compile import MakeSink, compile_sql, print_rows
 
 ExplainFormat = Literal["text", "mermaid", "json"]
 
@@ -132,6 +135,26 @@ class Pipeline:
     def __init__(self, name: str = "pipeline") -> None:
         self.name = name
         self._builder = PlanBuilder(name)
+
+    @classmethod
+    def from_sql(
+        cls,
+        text: str | Sequence[Source],
+        *,
+        udfs: Iterable[Function] = (),
+        name: str = "pipeline",
+        preview: MakeSink = print_rows,
+    ) -> Pipeline:
+        """The pipeline that SQL describes; mistakes raise a SqlError with their places.
+
+        `udfs` are functions made with `@headrace.udf` and `@headrace.udaf`. `preview` chooses the sink for
+        the rows of a bare SELECT; they go to stdout unless told otherwise.
+        """
+        sources = [Source("<sql>", text)] if isinstance(text, str) else list(text)
+        compiled = compile_sql(sources, name=name, udfs=udfs, preview=preview)
+        pipeline = cls(name)
+        pipeline._builder = compiled.builder  # noqa: SLF001
+        return pipeline
 
     def source(
         self,

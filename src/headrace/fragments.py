@@ -16,6 +16,7 @@ import pyarrow as pa
 from datafusion import SessionConfig, SessionContext
 
 from headrace.errors import ExpressionError
+from headrace.functions.failures import take_failure
 from headrace.functions.install import install_functions
 
 Rows: TypeAlias = "pa.RecordBatch | pa.Table | Sequence[pa.RecordBatch]"
@@ -155,7 +156,10 @@ def tidy(message: str) -> str:
 
 
 def expression_error(error: BaseException, sql: str) -> ExpressionError:
-    """A failure of DataFusion as an error for the user."""
+    """A failure of DataFusion as an error for the user; one of a user's own function as it was raised."""
+    failure = take_failure(error)
+    if isinstance(failure, ExpressionError):
+        return failure
     made = ExpressionError(tidy(str(error)), hint=f"in: {sql}" if len(sql) < 300 else None)
     made.__cause__ = error
     return made

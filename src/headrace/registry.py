@@ -18,7 +18,7 @@ from headrace.errors import ConfigurationError, near
 from headrace.operator import ArrowOperator, SourceOperator
 from headrace.options import Options, parse_options
 
-Role = Literal["source", "operator", "sink"]
+Role = Literal["source", "operator", "sink", "lookup"]
 ENTRY_POINTS = "headrace.operators"
 
 BUILT_IN: Mapping[Role, Mapping[str, str]] = {
@@ -37,6 +37,7 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
         "single_file": "headrace.connectors.single_file:SingleFileSink",
         "stdout": "headrace.connectors.stdout:StdoutSink",
     },
+    "lookup": {},
 }
 
 

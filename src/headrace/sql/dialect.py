@@ -49,6 +49,10 @@ class Headrace(Dialect):
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: Postgres.Parser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
+        }
         COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
             **Postgres.Parser.COLUMN_OPERATORS,
             TokenType.ARROW: _call("json_get"),

@@ -59,6 +59,11 @@ class Scan(Relation):
     """The rows of a table with a connector."""
 
     table: Table = field(kw_only=True)
+    read: pa.Schema = field(kw_only=True)
+    """The columns that the connector gives."""
+    generated: tuple[Item, ...] = field(default=(), kw_only=True)
+    event_time: Expression | None = field(default=None, kw_only=True)
+    watermark: Expression | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,1362 @@
+"""Binds statements to meaning: names to columns, queries to relations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.errors import ExpressionError, SqlError, near
+from headrace.fragments import plain_type, quote
+from headrace.operator import TIMESTAMP
+from headrace.registry import registry
+from headrace.spans import Source, Span
+from headrace.sql.calls import (
+    aggregate_call,
+    call_name,
+    find_aggregates,
+    find_over,
+    is_aggregate,
+    is_window_call,
+    replace_parts,
+)
+from headrace.sql.catalog import Table, option_model, watermark_of
+from headrace.sql.dialect import to_sql
+from headrace.sql.logical import (
+    Aggregate,
+    Constants,
+    Expression,
+    Item,
+    Join,
+    JoinKind,
+    LookupJoin,
+    Map,
+    Ordered,
+    Part,
+    Relation,
+    Scan,
+    Union,
+    WindowCalls,
+    Windowing,
+    WindowKind,
+)
+from headrace.sql.planning import WINDOW_TYPE, WINDOWS, Planner
+from headrace.sql.problems import FailedError, Problems, span_of, sql_error
+from headrace.sql.scope import (
+    Entry,
+    Scope,
+    as_expression,
+    column_of,
+    conjuncts,
+    identifier_name,
+)
+from headrace.sql.sql_types import type_name
+from headrace.windows import Hop, Session, Tumble
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A relation and the names that users call its columns by, in the same order."""
+
+    relation: Relation
+    names: tuple[str, ...]
+
+
+Names = Mapping[str, Callable[[], Bound]]
+"""What table names mean: each is bound when it is first used."""
+
+
+class Binder:
+    """Binds the queries of one text."""
+
+    def __init__(self, planner: Planner, source: Source, problems: Problems) -> None:
+        self.planner = planner
+        self.source = source
+        self.problems = problems
+
+    def span(self, node: exp.Expression) -> Span | None:
+        return span_of(node, self.source)
+
+    def fail(self, message: str, node: exp.Expression | None, hint: str | None = None) -> FailedError:
+        """Remember an error; raise what this returns."""
+        self.problems.add(sql_error(message, None if node is None else self.span(node), hint))
+        return FailedError()
+
+    # ------------------------------------------------------------------------------------- queries
+
+    def query(self, query: exp.Expression, names: Names) -> Bound:
+        """What a query means, where table names mean `names`."""
+        names = self._with(query, names)
+        if isinstance(query, exp.Subquery):
+            return self._ordered(query, self.query(query.this, names), names)
+        if isinstance(query, exp.Union):
+            return self._ordered(query, self._union(query, names), names)
+        if isinstance(query, exp.Select):
+            return _Select(self, query, names).bind()
+        if isinstance(query, exp.Values):
+            return self._values(query)
+        kind = type(query).__name__.upper()
+        raise self.fail(f"{kind} is not possible on streams", query, "UNION ALL, joins and filters are")
+
+    def _with(self, query: exp.Expression, names: Names) -> Names:
+        clause = query.args.get("with_")
+        if clause is None:
+            return names
+        if clause.args.get("recursive"):
+            raise self.fail("a recursive WITH has no end on a stream", clause)
+        known = dict(names)
+        for cte in clause.expressions:
+            known[cte.alias.lower()] = self._named(cte, dict(known))
+        return known
+
+    def _named(self, cte: exp.Expression, names: Names) -> Callable[[], Bound]:
+        columns = [identifier_name(c) for c in (cte.args["alias"].args.get("columns") or ())]
+        return once(lambda: self.renamed(self.query(cte.this, names), columns, cte))
+
+    def renamed(self, bound: Bound, columns: Sequence[str], node: exp.Expression | None) -> Bound:
+        """The same relation under other names, as `AS t (a, b)` gives."""
+        if not columns:
+            return bound
+        if len(columns) > len(bound.names):
+            raise self.fail(f"{len(columns)} names for {len(bound.names)} columns", node)
+        return Bound(bound.relation, (*columns, *bound.names[len(columns) :]))
+
+    def _union(self, query: exp.Union, names: Names) -> Bound:
+        sides = [self.query(query.this, names), self.query(query.expression, names)]
+        counts = [len(side.names) for side in sides]
+        if counts[0] != counts[1]:
+            raise self.fail(
+                f"UNION of {counts[0]} and {counts[1]} columns", query.expression, "both sides need the same number"
+            )
+        tables = {f"s{i}": _stub(side) for i, side in enumerate(sides)}
+        try:
+            made = self.planner.schema("SELECT * FROM s0 UNION ALL SELECT * FROM s1", tables)
+        except ExpressionError as error:
+            raise self.fail(error.message, query.expression) from error
+        fields = [pa.field(name, f.type, f.nullable) for name, f in zip(_distinct(sides[0].names), made, strict=True)]
+        schema = pa.schema(fields)
+        parts = [self.cast(side, schema) for side in sides]
+        windows = [part.windowing for part in parts]
+        same = windows[0] is not None and windows[1] is not None and windows[0] == windows[1]
+        updating = any(part.updating for part in parts)
+        union: Relation = Union(
+            schema, updating=updating, windowing=windows[0] if same and not updating else None, inputs=parts
+        )
+        if query.args.get("distinct"):
+            union = self.distinct(union)
+        return Bound(union, sides[0].names)
+
+    def cast(self, bound: Bound, schema: pa.Schema) -> Relation:
+        """The same rows with the names and types of `schema`."""
+        items = [
+            Item(
+                target.name,
+                Expression(
+                    quote(column.name)
+                    if column.type == plain_type(target.type)
+                    else f"CAST({quote(column.name)} AS {sql_type(target.type)})",
+                    frozenset([column.name]),
+                ),
+            )
+            for column, target in zip(bound.relation.columns, schema, strict=True)
+        ]
+        return make_map(bound.relation, items, schema)
+
+    def check_cast(self, column: pa.Field, target: pa.Field, span: Span) -> None:
+        """Refuse a column that cannot become the type it is written as."""
+        if column.type == target.type:
+            return
+        text = f"CAST({quote(column.name)} AS {sql_type(target.type)})"
+        try:
+            self.planner.types([text], pa.schema([column]))
+        except ExpressionError as error:
+            raise sql_error(
+                f"`{column.name}` is {type_name(column.type)} and cannot be written as {type_name(target.type)}",
+                span,
+                error.message.split("\n")[0],
+            ) from error
+
+    def completed(self, relation: Relation, columns: pa.Schema) -> Relation:
+        """The relation with every one of `columns`: those it does not have are null."""
+        items = []
+        for column in columns:
+            if column.name in relation.columns.names:
+                items.append(Item(column.name, Expression(quote(column.name), frozenset([column.name]))))
+            else:
+                items.append(Item(column.name, Expression(f"CAST(NULL AS {sql_type(column.type)})")))
+        return make_map(relation, items, _plain_columns(columns))
+
+    def distinct(self, relation: Relation) -> Relation:
+        """Each different row once."""
+        keys = tuple(Item(f.name, Expression(quote(f.name), frozenset([f.name]))) for f in relation.columns)
+        windowing = relation.windowing
+        by_instant = windowing is not None and bool(windowing.columns)
+        return Aggregate(
+            relation.columns,
+            updating=not by_instant,
+            windowing=windowing if by_instant else None,
+            key=() if by_instant else tuple(relation.columns.names),
+            input=relation,
+            keys=keys,
+            calls=(),
+            by_instant=by_instant,
+        )
+
+    def _values(self, query: exp.Expression) -> Bound:
+        try:
+            rows = self.planner.rows(f"SELECT * FROM ({to_sql(query)}) AS v")
+        except ExpressionError as error:
+            raise self.fail(error.message, query) from error
+        return _constants(rows)
+
+    # ------------------------------------------------------------------------------ ORDER BY, LIMIT
+
+    def _ordered(self, query: exp.Expression, bound: Bound, names: Names) -> Bound:
+        order, limit, offset = (query.args.get(name) for name in ("order", "limit", "offset"))
+        if order is None and limit is None and offset is None:
+            return bound
+        count = self._number(limit)
+        skip = self._number(offset) or 0
+        relation = bound.relation
+        by_instant = relation.windowing is not None
+        if order is None:
+            if not by_instant:
+                raise self.fail(
+                    "LIMIT without ORDER BY would end the stream after some rows",
+                    limit or offset,
+                    "add ORDER BY for the first rows of an order, or run with --max-epochs",
+                )
+            texts: list[str] = []
+        else:
+            texts = [self._order_item(one, bound) for one in order.expressions]
+        if count is None and not by_instant:
+            raise self.fail(
+                "ORDER BY without LIMIT never knows its first row on a stream",
+                order,
+                "add LIMIT n, or order within a window",
+            )
+        if relation.updating and by_instant:
+            raise AssertionError
+        made = Ordered(
+            relation.columns,
+            updating=not by_instant,
+            windowing=relation.windowing,
+            key=relation.key,
+            input=relation,
+            order=tuple(texts),
+            limit=count,
+            offset=skip,
+            by_instant=by_instant,
+        )
+        return Bound(made, bound.names)
+
+    def _number(self, node: exp.Expression | None) -> int | None:
+        if node is None:
+            return None
+        value = node.expression if isinstance(node, exp.Limit | exp.Offset) else node
+        if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
+            raise self.fail("a LIMIT is a whole number", value)
+        return int(value.name)
+
+    def _order_item(self, node: exp.Expression, bound: Bound) -> str:
+        made = node.copy()
+        target = made.this
+        if isinstance(target, exp.Literal) and not target.is_string:
+            index = int(target.name) - 1
+            if not 0 <= index < len(bound.names):
+                raise self.fail(f"there is no column {target.name} in the result", node)
+            made.set("this", column_of(bound.relation.columns.names[index]))
+            return to_sql(made)
+        scope = self.scope([entry_of("", bound)])
+        made.set("this", scope.physical(target))
+        return to_sql(made)
+
+    def scope(self, entries: list[Entry]) -> Scope:
+        """A scope of some tables."""
+        return Scope(self.planner, self.source, self.problems, entries)
+
+    # -------------------------------------------------------------------------------------- tables
+
+    def scan(self, table: Table) -> Bound:
+        """The rows of a table with a connector."""
+        try:
+            option_model(table, "source")
+            columns, read = self._columns(table)
+            return self._scan(table, columns, read)
+        except SqlError as error:
+            self.problems.add(error)
+            raise FailedError from error
+
+    def _columns(self, table: Table) -> tuple[pa.Schema, pa.Schema]:
+        if table.columns is not None:
+            return table.columns, pa.schema([column.field for column in table.physical])
+        schema = getattr(registry.constructor("source", table.connector), "table_schema", None)
+        if schema is None:
+            raise sql_error(f"table `{table.name}` has no columns", table.span(), "write them: (name TYPE, …)")
+        return schema, schema
+
+    def _scan(self, table: Table, columns: pa.Schema, read: pa.Schema) -> Bound:
+        before = Entry(table.name, tuple(read.names), tuple(read))
+        after = Entry(table.name, tuple(columns.names), tuple(columns))
+        generated = []
+        scope = self.scope([before])
+        for column in table.definition.columns:
+            if column.generated is None:
+                continue
+            value = scope.expression(column.generated)
+            found = self._type_of(value, scope, column.generated)
+            if found.type != plain_type(column.field.type):
+                value = Expression(f"CAST({value.text} AS {sql_type(column.field.type)})", value.columns)
+                self._type_of(value, scope, column.generated)
+            generated.append(Item(column.name, value))
+        event_time, watermark = watermark_of(table)
+        scope = self.scope([after])
+        mark: Expression | None = None
+        if event_time is not None:
+            kind = columns.field(event_time).type
+            if not pa.types.is_timestamp(kind):
+                raise sql_error(
+                    f"event time `{event_time}` is {type_name(kind)}, not TIMESTAMP",
+                    table.definition.watermark.span if table.definition.watermark else table.span("event_time_field"),
+                    "declare it as TIMESTAMP, or compute one with GENERATED ALWAYS AS (…)",
+                )
+        if watermark is not None:
+            mark = scope.expression(watermark)
+            found = self._type_of(mark, scope, watermark)
+            if not pa.types.is_timestamp(found.type):
+                raise sql_error(
+                    f"the watermark is {type_name(found.type)}, not TIMESTAMP",
+                    table.definition.watermark.span if table.definition.watermark else table.span("watermark_field"),
+                    "it is an expression such as `ts - INTERVAL '5 seconds'`",
+                )
+        debezium = table.is_debezium
+        relation = Scan(
+            _plain_columns(columns),
+            updating=debezium,
+            key=table.definition.primary_key if debezium else (),
+            table=table,
+            read=read,
+            generated=tuple(generated),
+            event_time=None
+            if event_time is None
+            else Expression(f"CAST({quote(event_time)} AS TIMESTAMP(9))", frozenset([event_time])),
+            watermark=mark,
+        )
+        return Bound(relation, tuple(columns.names))
+
+    def _type_of(self, value: Expression, scope: Scope, node: exp.Expression) -> pa.Field:
+        try:
+            return self.planner.types([value.text], scope.schema)[0]
+        except ExpressionError as error:
+            raise sql_error(error.message, self.span(node)) from error
+
+
+def once(bind: Callable[[], Bound], on_cycle: Callable[[], None] = lambda: None) -> Callable[[], Bound]:
+    """Bind at the first use and remember; what failed once fails silently afterwards."""
+    results: list[Bound] = []
+    state = "new"
+
+    def get() -> Bound:
+        nonlocal state
+        if state == "running":
+            on_cycle()
+        if state in ("running", "failed"):
+            raise FailedError
+        if state == "new":
+            state = "running"
+            try:
+                results.append(bind())
+            except BaseException:
+                state = "failed"
+                raise
+            state = "bound"
+        return results[0]
+
+    return get
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """A type as DataFusion reads it in a CAST."""
+    if pa.types.is_time(kind):
+        return "TIME"
+    return type_name(kind)
+
+
+def _plain_columns(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, plain_type(f.type), nullable=f.nullable) for f in schema])
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names made different from each other."""
+    seen: set[str] = set()
+    made = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate in seen or candidate in (TIMESTAMP, "_retract"):
+            candidate, number = f"{name}:{number}", number + 1
+        seen.add(candidate)
+        made.append(candidate)
+    return made
+
+
+def entry_of(alias: str, bound: Bound) -> Entry:
+    """A bound relation as a table of a FROM clause."""
+    return Entry(alias, bound.names, tuple(bound.relation.columns))
+
+
+def _stub(bound: Bound) -> pa.Schema:
+    """The relation's columns under the users' names, for DataFusion to plan with."""
+    names = _distinct(bound.names)
+    return pa.schema([pa.field(n, f.type, f.nullable) for n, f in zip(names, bound.relation.columns, strict=True)])
+
+
+def _constants(rows: pa.Table) -> Bound:
+    fields = [pa.field(n, plain_type(f.type)) for n, f in zip(_distinct(rows.schema.names), rows.schema, strict=True)]
+    schema = pa.schema(fields)
+    made = Constants(schema, rows=rows.rename_columns(schema.names).cast(schema))
+    return Bound(made, tuple(rows.schema.names))
+
+
+def make_map(
+    relation: Relation, items: Sequence[Item], columns: pa.Schema, where: Expression | None = None
+) -> Map:
+    """A Map; windows and keys go along with the columns that hold them."""
+    kept: dict[str, Part] = {}
+    windowing = relation.windowing
+    renamed: dict[str, str] = {}
+    for item in items:
+        for name in item.value.columns:
+            if item.value.text == quote(name):
+                renamed.setdefault(name, item.name)
+        if windowing is not None:
+            part = window_part(item.value, windowing)
+            if part is not None:
+                kept[item.name] = part
+    key = tuple(renamed[name] for name in relation.key) if all(n in renamed for n in relation.key) else ()
+    return Map(
+        columns,
+        updating=relation.updating,
+        windowing=None if windowing is None else Windowing(windowing.kind, kept),
+        key=key,
+        input=relation,
+        items=tuple(items),
+        where=where,
+    )
+
+
+def window_part(value: Expression, windowing: Windowing) -> Part | None:
+    """Which part of the window an expression is, if it is one."""
+    for name, part in windowing.columns.items():
+        if value.text == quote(name):
+            return part
+        if part == "window" and not isinstance(windowing.kind, Session):
+            if value.text == f"{quote(name)}['start']":
+                return "start"
+            if value.text == f"{quote(name)}['end']":
+                return "end"
+    return None
+
+
+class _Select:
+    """Binds one SELECT: FROM, WHERE, GROUP BY, HAVING, OVER, the list, DISTINCT, ORDER BY."""
+
+    def __init__(self, binder: Binder, select: exp.Select, names: Names) -> None:
+        self.binder = binder
+        self.planner = binder.planner
+        self.select = select
+        self.names = names
+        self.scope = binder.scope([])
+        self.stubs: dict[str, pa.Schema] = {}
+        self.stub_from: list[str] = []
+        self.where = list(conjuncts(_this(select.args.get("where"))))
+
+    def bind(self) -> Bound:
+        select, binder = self.select, self.binder
+        for clause, text in (("laterals", "LATERAL"), ("qualify", "QUALIFY"), ("connect", "CONNECT BY")):
+            if select.args.get(clause):
+                raise binder.fail(f"{text} is not supported", select)
+        if select.args.get("from_") is None:
+            return self._without_from()
+        self._refuse_subqueries()
+        relation = self._from()
+        items = self._items()
+        group = self._group(items)
+        having = _this(select.args.get("having"))
+        if having is not None:
+            having = self._dealias(having, items)
+        planned = self._plan(items, group, having)
+        relation = self._filtered(relation)
+        aggregated = bool(group) or any(
+            True
+            for node in [*(item.node for item in items), *([having] if having is not None else [])]
+            for _ in find_aggregates(node, self.planner.aggregates)
+        )
+        nodes = [item.physical(self.scope) for item in items]
+        if aggregated:
+            relation, nodes = self._aggregate(relation, nodes, group, having)
+        elif having is not None:
+            raise binder.fail("HAVING without GROUP BY or an aggregate", having, "use WHERE")
+        for node in nodes:
+            for part in node.find_all(exp.Anonymous):
+                if is_window_call(part):
+                    raise binder.fail(
+                        f"{call_name(part)}(…) stands in GROUP BY", part, f"add `GROUP BY {to_sql(part)}`"
+                    )
+        relation, nodes = self._over(relation, nodes)
+        distinct = select.args.get("distinct")
+        if distinct is not None and distinct.args.get("on") is not None:
+            relation = self._distinct_on(relation, distinct, items, aggregated=aggregated)
+        fields = [field for field, _ in planned]
+        names = [name for _, name in planned]
+        inner = _distinct(names)
+        schema = pa.schema([pa.field(n, f.type, f.nullable) for n, f in zip(inner, fields, strict=True)])
+        made: Relation = make_map(
+            relation,
+            [Item(name, as_expression(node)) for name, node in zip(inner, nodes, strict=True)],
+            schema,
+        )
+        if distinct is not None and distinct.args.get("on") is None:
+            made = binder.distinct(made)
+            made = replace(made, columns=schema)
+        return binder._ordered(select, Bound(made, tuple(names)), self.names)  # noqa: SLF001
+
+    def _without_from(self) -> Bound:
+        sql = to_sql(self.select)
+        try:
+            return _constants(self.planner.rows(sql))
+        except ExpressionError as error:
+            raise self.binder.fail(error.message, self.select) from error
+
+    def _refuse_subqueries(self) -> None:
+        for clause in ("where", "expressions", "having", "group"):
+            value = self.select.args.get(clause)
+            for node in value if isinstance(value, list) else [value]:
+                found = None if node is None else node.find(exp.Query)
+                if found is not None:
+                    raise self.binder.fail(
+                        "a subquery can stand in FROM only", found, "join it, or write it as a view or in WITH"
+                    )
+
+    # ---------------------------------------------------------------------------------------- FROM
+
+    def _from(self) -> Relation:
+        first = self.select.args["from_"].this
+        joins = self.select.args.get("joins") or []
+        many = bool(joins)
+        relation = self._table(first, prefix=many, sql="{}")
+        for join in joins:
+            relation = self._join(relation, join)
+        return relation
+
+    def _table(self, node: exp.Expression, *, prefix: bool, sql: str) -> Relation:
+        """Add a table to the scope and return its relation, with names of its own if there are several."""
+        bound, alias = self._bound(node)
+        if any(entry.alias == alias for entry in self.scope.entries):
+            raise self.binder.fail(f"two tables are called `{alias}` here", node, "give one another name with AS")
+        stub = f"s{len(self.stubs)}"
+        self.stubs[stub] = _stub(bound)
+        self.stub_from.append(sql.format(f"{stub} AS {quote(alias)}"))
+        relation = bound.relation
+        if prefix:
+            relation = self._prefixed(relation, alias)
+        self.scope.entries.append(Entry(alias, bound.names, tuple(relation.columns)))
+        return relation
+
+    def _prefixed(self, relation: Relation, alias: str) -> Relation:
+        taken = {c.name for entry in self.scope.entries for c in entry.columns}
+        items, fields = [], []
+        for column in relation.columns:
+            name = f"{alias}.{column.name}"
+            while name in taken:
+                name += "'"
+            items.append(Item(name, Expression(quote(column.name), frozenset([column.name]))))
+            fields.append(column.with_name(name))
+        return make_map(relation, items, pa.schema(fields))
+
+    def _bound(self, node: exp.Expression) -> tuple[Bound, str]:
+        binder = self.binder
+        alias = node.args.get("alias")
+        columns = [] if alias is None else [identifier_name(c) for c in alias.args.get("columns") or ()]
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            name = node.name.lower()
+            if node.args.get("db"):
+                raise binder.fail("tables have no schema before their name", node, f"write `{name}`")
+            if name not in self.names:
+                known = list(self.names)
+                hint = near(name, known) or (f"the tables are {', '.join(known)}" if known else "define it with CREATE TABLE")
+                raise binder.fail(f"there is no table `{node.name}`", node, hint)
+            bound = self.names[name]()
+            alias_name = identifier_name(alias.this) if alias is not None and alias.this else name
+            return binder.renamed(bound, columns, node), alias_name
+        if isinstance(node, exp.Subquery):
+            bound = binder.query(node.this, binder._with(node, self.names))  # noqa: SLF001
+            alias_name = identifier_name(alias.this) if alias is not None and alias.this else f"_{len(self.stubs)}"
+            return binder.renamed(bound, columns, node), alias_name
+        if isinstance(node, exp.Values):
+            bound = binder._values(node)  # noqa: SLF001
+            alias_name = identifier_name(alias.this) if alias is not None and alias.this else f"_{len(self.stubs)}"
+            return binder.renamed(bound, columns, node), alias_name
+        raise binder.fail(f"`{to_sql(node)[:40]}` cannot stand in FROM", node, "a table, a view or a subquery can")
+
+    def _join(self, left: Relation, join: exp.Join) -> Relation:
+        binder = self.binder
+        side, kind_name = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
+        if join.args.get("method"):
+            raise binder.fail(f"{join.args['method']} JOIN is not supported", join, "write JOIN … ON …")
+        if kind_name in ("SEMI", "ANTI"):
+            raise binder.fail(f"{kind_name} JOIN is not supported", join, "use a LEFT JOIN and a filter")
+        kind: JoinKind = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}.get(side, "inner")  # type: ignore[assignment]
+        if isinstance(join.this, exp.Unnest):
+            return self._unnest(left, join)
+        on, using = join.args.get("on"), join.args.get("using")
+        if isinstance(join.this, exp.Table) and self._is_lookup(join.this):
+            return self._lookup(left, join, kind)
+        # Where a pair is meant, the WHERE of a comma join is its condition.
+        keyword = f"{side} JOIN" if side else "JOIN"
+        before = len(self.scope.entries)
+        right = self._table(join.this, prefix=True, sql=f"{keyword} {{}} ON TRUE")
+        alias = self.scope.entries[-1].alias
+        conditions = [self.scope.physical(one) for one in conjuncts(on)]
+        if using:
+            conditions += self._using(using, before)
+        if on is None and not using:
+            conditions += self._claim_where(left, right)
+        clause = f"ON {self._bound_text(on)}" if on is not None else "ON TRUE"
+        if using:
+            clause = f"USING ({', '.join(quote(identifier_name(one)) for one in using)})"
+        self.stub_from[-1] = self.stub_from[-1].removesuffix("ON TRUE") + clause
+        return self._joined(left, right, kind, conditions, join, alias)
+
+    def _using(self, using: Sequence[exp.Expression], before: int) -> list[exp.Expression]:
+        made = []
+        entry = self.scope.entries[-1]
+        names = [identifier_name(one) for one in using]
+        for name, node in zip(names, using, strict=True):
+            earlier = Scope(self.planner, self.scope.source, self.scope.problems, self.scope.entries[:before])
+            later = Scope(self.planner, self.scope.source, self.scope.problems, [entry])
+            column = exp.Column(this=node.copy())
+            made.append(exp.EQ(this=earlier.physical(column), expression=later.physical(column)))
+            del name
+        self.scope.entries[-1] = replace(entry, merged=entry.merged | frozenset(names))
+        return made
+
+    def _claim_where(self, left: Relation, right: Relation) -> list[exp.Expression]:
+        """Equalities of WHERE between the two sides of a comma join."""
+        taken, rest = [], []
+        for one in self.where:
+            try:
+                quiet = Scope(self.planner, self.scope.source, Problems(), self.scope.entries)
+                made = quiet.physical(one)
+            except FailedError:
+                rest.append(one)
+                continue
+            if isinstance(made, exp.EQ) and _sides(made, left, right) is not None:
+                taken.append(made)
+            else:
+                rest.append(one)
+        self.where = rest
+        return taken
+
+    def _joined(
+        self,
+        left: Relation,
+        right: Relation,
+        kind: JoinKind,
+        conditions: list[exp.Expression],
+        node: exp.Join,
+        alias: str,
+    ) -> Relation:
+        binder = self.binder
+        windows = (left.windowing, right.windowing)
+        windowed = (
+            windows[0] is not None
+            and windows[1] is not None
+            and windows[0].kind == windows[1].kind
+            and not isinstance(windows[0].kind, Session)
+        )
+        keys, rest = [], []
+        for one in conditions:
+            pair = _sides(one, left, right) if isinstance(one, exp.EQ) else None
+            if pair is None:
+                rest.append(one)
+                continue
+            values = (as_expression(pair[0]), as_expression(pair[1]))
+            parts = [
+                None if w is None else window_part(v, w) for v, w in zip(values, windows, strict=True)
+            ]
+            if windowed and parts[0] is not None and parts[0] == parts[1]:
+                continue  # implied: rows of one window meet
+            keys.append(self._common(values, left, right, one))
+        condition = None
+        if rest:
+            both = rest[0] if len(rest) == 1 else exp.and_(*rest, copy=False)
+            condition = as_expression(both)
+        updating = left.updating or right.updating
+        if not windowed and not keys:
+            raise binder.fail(
+                f"the join with `{alias}` compares nothing for equality",
+                node,
+                "a join without windows needs at least one `a.x = b.y`; without it every pair would be a result",
+            )
+        fields = [
+            *(pa.field(f.name, f.type, f.nullable or kind in ("right", "full")) for f in left.columns),
+            *(pa.field(f.name, f.type, f.nullable or kind in ("left", "full")) for f in right.columns),
+        ]
+        columns: dict[str, Part] = {}
+        if windowed and windows[0] is not None and windows[1] is not None:
+            if kind in ("inner", "left"):
+                columns.update(windows[0].columns)
+            if kind in ("inner", "right"):
+                columns.update(windows[1].columns)
+        made = Join(
+            pa.schema(fields),
+            updating=updating or (not windowed and kind != "inner"),
+            windowing=Windowing(windows[0].kind, columns) if windowed and windows[0] is not None else None,
+            left=left,
+            right=right,
+            kind=kind,
+            keys=tuple(keys),
+            condition=condition,
+            windowed=windowed and not updating,
+        )
+        # Columns of an outer join may be null where their table's are not.
+        self.scope.entries = [
+            replace(entry, columns=tuple(made.columns.field(c.name) for c in entry.columns))
+            for entry in self.scope.entries
+        ]
+        return made
+
+    def _common(
+        self, values: tuple[Expression, Expression], left: Relation, right: Relation, node: exp.Expression
+    ) -> tuple[Expression, Expression]:
+        """Both sides of an equality as one type, so that equal values meet."""
+        schema = pa.schema([*left.columns, *right.columns, pa.field(TIMESTAMP, pa.timestamp("ns"))])
+        texts = [values[0].text, values[1].text, f"coalesce({values[0].text}, {values[1].text})"]
+        try:
+            types = [one.type for one in self.planner.types(texts, schema)]
+        except ExpressionError as error:
+            raise self.binder.fail(error.message, node) from error
+        made = [
+            value if kind == types[2] else Expression(f"CAST({value.text} AS {sql_type(types[2])})", value.columns)
+            for value, kind in zip(values, types, strict=False)
+        ]
+        return made[0], made[1]
+
+    def _unnest(self, left: Relation, join: exp.Join) -> Relation:
+        """`CROSS JOIN UNNEST(list) AS u (x)`: a row for each element."""
+        binder = self.binder
+        node = join.this
+        if (join.args.get("side") or "").upper() or len(node.expressions) != 1:
+            raise binder.fail("only CROSS JOIN UNNEST(list) is supported", node)
+        alias = node.args.get("alias")
+        table = identifier_name(alias.this) if alias is not None and alias.this else "unnest"
+        names = [identifier_name(c) for c in (alias.args.get("columns") if alias is not None else None) or ()]
+        value = self.scope.expression(node.expressions[0])
+        name = names[0] if names else table
+        inner = f"{table}.{name}"
+        text = Expression(f"unnest({value.text})", value.columns)
+        try:
+            kind = self.planner.types([text.text], self.scope.schema)[0]
+        except ExpressionError as error:
+            raise binder.fail(error.message, node) from error
+        items = [Item(f.name, Expression(quote(f.name), frozenset([f.name]))) for f in left.columns]
+        columns = pa.schema([*left.columns, pa.field(inner, kind.type)])
+        made = make_map(left, [*items, Item(inner, text)], columns)
+        self.scope.entries.append(Entry(table, (name,), (columns.field(inner),)))
+        stub = f"s{len(self.stubs)}"
+        self.stubs[stub] = pa.schema([pa.field(name, kind.type)])
+        self.stub_from.append(f"CROSS JOIN {stub} AS {quote(table)}")
+        return made
+
+    # -------------------------------------------------------------------------------------- lookup
+
+    def _is_lookup(self, node: exp.Table) -> bool:
+        bind = self.names.get(node.name.lower())
+        return getattr(bind, "lookup", None) is not None
+
+    def _lookup(self, left: Relation, join: exp.Join, kind: JoinKind) -> Relation:
+        binder = self.binder
+        table: Table = self.names[join.this.name.lower()].lookup  # type: ignore[attr-defined]
+        if kind not in ("inner", "left"):
+            raise binder.fail(f"a lookup table cannot be on the right of a {kind} join", join, "INNER and LEFT can")
+        if left.updating:
+            raise binder.fail("a lookup join needs rows that are never taken back", join)
+        if table.columns is None:
+            raise binder.fail(f"lookup table `{table.name}` has no columns", join)
+        alias = identifier_name(join.this.args["alias"].this) if join.this.args.get("alias") else table.name
+        prefix = {name: f"{alias}.{name}" for name in table.columns.names}
+        fields = tuple(
+            pa.field(prefix[f.name], plain_type(f.type), nullable=f.nullable or kind == "left") for f in table.columns
+        )
+        self.scope.entries.append(Entry(alias, tuple(table.columns.names), fields))
+        stub = f"s{len(self.stubs)}"
+        self.stubs[stub] = _plain_columns(table.columns)
+        on = join.args.get("on")
+        conditions = [self.scope.physical(one) for one in conjuncts(on)]
+        keyword = "LEFT JOIN" if kind == "left" else "JOIN"
+        text = "TRUE" if on is None else to_sql(on)
+        self.stub_from.append(f"{keyword} {stub} AS {quote(alias)} ON {text}")
+        right_names = set(prefix.values())
+        key_columns = {prefix[name] for name in table.definition.primary_key}
+        found: Expression | None = None
+        for one in conditions:
+            pair = None
+            if isinstance(one, exp.EQ):
+                for a, b in ((one.this, one.expression), (one.expression, one.this)):
+                    mine = as_expression(b)
+                    if mine.columns <= key_columns and mine.columns and not as_expression(a).columns & right_names:
+                        pair = (as_expression(a), mine)
+            if pair is None or found is not None:
+                raise binder.fail(
+                    "a lookup join compares the key of the lookup table, and nothing else",
+                    join,
+                    f"write ON expression = {alias}.{', '.join(table.definition.primary_key) or 'key'}; filters go to WHERE",
+                )
+            found = pair[0]
+        if found is None:
+            raise binder.fail("a lookup join needs ON expression = key", join)
+        return LookupJoin(
+            pa.schema([*left.columns, *fields]),
+            windowing=left.windowing,
+            left=left,
+            table=table,
+            prefix=prefix,
+            kind=kind,
+            on=found,
+        )
+
+    # --------------------------------------------------------------------------------- SELECT list
+
+    def _items(self) -> list[_Item]:
+        items: list[_Item] = []
+        for node in self.select.expressions:
+            star = node if isinstance(node, exp.Star) else node.this if isinstance(node, exp.Column) else None
+            if isinstance(star, exp.Star):
+                items += self._expand(node, star)
+            elif isinstance(node, exp.Alias):
+                items.append(_Item(node.this, identifier_name(node.args["alias"])))
+            else:
+                items.append(_Item(node, None))
+        if not items:
+            raise self.binder.fail("SELECT has no columns", self.select)
+        return items
+
+    def _expand(self, node: exp.Expression, star: exp.Star) -> list[_Item]:
+        table = identifier_name(node.args["table"]) if isinstance(node, exp.Column) and node.args.get("table") else None
+        entries = [e for e in self.scope.entries if table is None or e.alias == table]
+        if not entries:
+            aliases = [e.alias for e in self.scope.entries]
+            raise self.binder.fail(f"there is no table `{table}` here", node, near(table or "", aliases))
+        for clause in ("replace", "rename"):
+            if star.args.get(clause):
+                raise self.binder.fail(f"* {clause.upper()} is not supported", node)
+        left_out = {identifier_name(_identifier(one)) for one in star.args.get("except_") or ()}
+        items = []
+        for entry in entries:
+            for name, column in zip(entry.names, entry.columns, strict=True):
+                if name in left_out or (table is None and name in entry.merged):
+                    continue
+                made = column_of(column.name)
+                made.meta["physical"] = True
+                items.append(_Item(made, name, column))
+        return items
+
+    def _group(self, items: list[_Item]) -> list[exp.Expression]:
+        clause = self.select.args.get("group")
+        if clause is None:
+            return []
+        for kind in ("rollup", "cube", "grouping_sets"):
+            if clause.args.get(kind):
+                raise self.binder.fail(f"{kind.upper().replace('_', ' ')} is not supported", clause)
+        if clause.args.get("all"):
+            return [item.node for item in items if not any(find_aggregates(item.node, self.planner.aggregates))]
+        group = []
+        for node in clause.expressions:
+            if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+                index = int(node.name) - 1
+                if not 0 <= index < len(items):
+                    raise self.binder.fail(f"there is no column {node.name} in the SELECT", node)
+                group.append(items[index].node)
+            else:
+                group.append(self._dealias(node, items, whole=True))
+        return group
+
+    def _dealias(self, node: exp.Expression, items: list[_Item], *, whole: bool = False) -> exp.Expression:
+        """Names of the SELECT list that are no columns stand for their expressions."""
+        aliases = {item.alias: item.node for item in items if item.alias is not None and item.field is None}
+
+        def visit(part: exp.Expression) -> exp.Expression:
+            if isinstance(part, exp.Column) and len(part.parts) == 1:
+                name = identifier_name(part.this)
+                if name in aliases and not any(name in entry.names for entry in self.scope.entries):
+                    return aliases[name].copy()
+            return part
+
+        if whole:
+            return visit(node)
+        return node.copy().transform(visit)
+
+    def _plan(
+        self, items: list[_Item], group: list[exp.Expression], having: exp.Expression | None
+    ) -> list[tuple[pa.Field, str]]:
+        """What DataFusion says about the SELECT: the type and the name of each item."""
+        for node in [*(item.node for item in items if item.field is None), *group, *self.where]:
+            self.scope.physical(node)  # for its errors: they point at names
+        if having is not None:
+            self.scope.physical(having)
+        if self.binder.problems.errors and any(e.where for e in self.binder.problems.errors):
+            pass
+        stub_items = [item for item in items if item.field is None]
+        body = self._stub_sql(
+            [f"{self._bound_text(item.node)}{_as(item.alias)}" for item in stub_items] or ["1"], group, having
+        )
+        try:
+            planned = self.planner.schema(body, self.stubs)
+        except ExpressionError as error:
+            raise self._explain(error, items, group, having) from error
+        fields = iter(planned)
+        made = []
+        for item in items:
+            if item.field is not None:
+                made.append((item.field, item.alias or item.field.name))
+            else:
+                field = next(fields)
+                made.append((field, item.alias or field.name))
+        return made
+
+    def _bound_text(self, node: exp.Expression) -> str:
+        """The user's expression with functions of ours under their inner names."""
+        made = node.copy()
+        scope = self.scope
+
+        def visit(part: exp.Expression) -> exp.Expression:
+            if isinstance(part, exp.Anonymous) and not is_window_call(part):
+                physical = scope.physical(part)
+                if isinstance(physical, exp.Anonymous) and physical.name.lower() != part.name.lower():
+                    part.set("this", physical.name)
+            return part
+
+        for part in list(made.find_all(exp.Anonymous)):
+            visit(part)
+        return to_sql(made)
+
+    def _stub_sql(
+        self, items: Sequence[str], group: Sequence[exp.Expression], having: exp.Expression | None
+    ) -> str:
+        sql = f"SELECT {', '.join(items)} FROM {' '.join(self.stub_from)}"
+        if self.where:
+            sql += " WHERE " + " AND ".join(f"({self._bound_text(one)})" for one in self.where)
+        if group:
+            sql += " GROUP BY " + ", ".join(self._star_text(one) for one in group)
+        if having is not None:
+            sql += f" HAVING {self._bound_text(having)}"
+        if windows := self.select.args.get("windows"):
+            sql += " WINDOW " + ", ".join(to_sql(one) for one in windows)
+        return sql
+
+    def _star_text(self, node: exp.Expression) -> str:
+        """A group expression that came out of `*` has an inner name; DataFusion knows the user's."""
+        if node.meta.get("physical"):
+            for entry in self.scope.entries:
+                for name, column in zip(entry.names, entry.columns, strict=True):
+                    if column.name == node.name:
+                        return f"{quote(entry.alias)}.{quote(name)}"
+        return self._bound_text(node)
+
+    def _explain(
+        self,
+        error: ExpressionError,
+        items: list[_Item],
+        group: Sequence[exp.Expression],
+        having: exp.Expression | None,
+    ) -> FailedError:
+        """Find the part that DataFusion does not like, to point at it."""
+        binder = self.binder
+        candidates = [(one, self._stub_sql_of([f"({self._bound_text(one)})"])) for one in self.where]
+        candidates += [(one, self._stub_sql_of([self._star_text(one)])) for one in group]
+        candidates += [
+            (item.node, self._stub_sql_of([self._bound_text(item.node)], group))
+            for item in items
+            if item.field is None
+        ]
+        for node, sql in candidates:
+            try:
+                self.planner.schema(sql, self.stubs)
+            except ExpressionError as found:
+                return binder.fail(_plain_words(found.message), node, _advice(found.message))
+        return binder.fail(_plain_words(error.message), having or self.select, _advice(error.message))
+
+    def _stub_sql_of(self, items: Sequence[str], group: Sequence[exp.Expression] = ()) -> str:
+        sql = f"SELECT {', '.join(items)} FROM {' '.join(self.stub_from)}"
+        if group:
+            sql += " GROUP BY " + ", ".join(self._star_text(one) for one in group)
+        return sql
+
+    # ---------------------------------------------------------------------------- WHERE and groups
+
+    def _filtered(self, relation: Relation) -> Relation:
+        if not self.where:
+            return relation
+        nodes = [self.scope.physical(one) for one in self.where]
+        for node in nodes:
+            for part in node.find_all(exp.Anonymous):
+                if is_aggregate(part, self.planner.aggregates):
+                    raise self.binder.fail("WHERE comes before aggregates", part, "use HAVING")
+                if is_window_call(part):
+                    raise self.binder.fail(f"{call_name(part)}(…) stands in GROUP BY", part)
+            if node.find(exp.Window) is not None:
+                raise self.binder.fail(
+                    "WHERE comes before OVER", self.select.args["where"], "filter in an outer SELECT"
+                )
+        both = nodes[0] if len(nodes) == 1 else exp.and_(*nodes, copy=False)
+        return where_map(relation, as_expression(both))
+
+    def _aggregate(
+        self,
+        relation: Relation,
+        nodes: list[exp.Expression],
+        group: list[exp.Expression],
+        having: exp.Expression | None,
+    ) -> tuple[Relation, list[exp.Expression]]:
+        binder = self.binder
+        texts: dict[str, str] = {}
+        keys: list[Item] = []
+        columns = set(relation.columns.names)
+        window: WindowKind | None = None
+        window_texts: set[str] = set()
+        by_instant = False
+        key_parts: dict[str, Part] = {}
+        taken: set[str] = {TIMESTAMP, "_retract"}
+
+        def fresh(wanted: str) -> str:
+            name, number = wanted, 1
+            while name in taken:
+                name, number = f"{wanted}:{number}", number + 1
+            taken.add(name)
+            return name
+
+        for node in group:
+            physical = self.scope.physical(node)
+            text = to_sql(physical)
+            if text in texts or text in window_texts:
+                continue
+            if is_window_call(physical):
+                if window_texts:
+                    raise binder.fail("GROUP BY has two windows", node, "one at most; group twice for more")
+                window = self._window(physical, node)
+                window_texts.add(text)
+                continue
+            if next(find_aggregates(physical, self.planner.aggregates), None) is not None:
+                raise binder.fail("GROUP BY comes before aggregates", node)
+            value = as_expression(physical)
+            taken.update(columns)
+            if isinstance(physical, exp.Column):
+                taken.discard(physical.name)
+            name = fresh(physical.name if isinstance(physical, exp.Column) else f"key{len(keys)}")
+            part = None if relation.windowing is None else window_part(value, relation.windowing)
+            if part is not None:
+                by_instant = True
+                key_parts[name] = part
+            texts[text] = name
+            keys.append(Item(name, value))
+        window_name: str | None = None
+        if window is not None:
+            if relation.updating:
+                raise binder.fail(
+                    "a window needs rows that are never taken back, and this input is updating",
+                    self.select.args["group"],
+                    "aggregate the updating rows without a window",
+                )
+            if relation.windowing is not None and relation.windowing.kind == window and not isinstance(window, Session):
+                # The same window again: the rows are of one already.
+                by_instant = True
+                window_name = fresh("window")
+                again = self._window_again(relation, window)
+                keys.append(Item(window_name, again))
+                key_parts[window_name] = "window"
+                window = None
+            else:
+                window_name = fresh("window")
+        calls: dict[str, str] = {}
+        aggregates = []
+        physical_having = None if having is None else self.scope.physical(having)
+        for node in [*nodes, *([physical_having] if physical_having is not None else [])]:
+            for found in find_aggregates(node, self.planner.aggregates):
+                text = to_sql(found)
+                if text not in calls:
+                    calls[text] = fresh(f"agg{len(calls)}")
+                    aggregates.append(aggregate_call(found, calls[text]))
+        schema = self._aggregate_schema(relation, keys, aggregates, window_name if window is not None else None)
+        windowing: Windowing | None = None
+        if window is not None and window_name is not None:
+            windowing = Windowing(window, {window_name: "window"})
+        elif by_instant and relation.windowing is not None:
+            windowing = Windowing(relation.windowing.kind, key_parts)
+        made: Relation = Aggregate(
+            schema,
+            updating=windowing is None,
+            windowing=windowing,
+            key=tuple(item.name for item in keys) if windowing is None else (),
+            input=relation,
+            keys=tuple(keys),
+            calls=tuple(aggregates),
+            window=window,
+            window_column=window_name if window is not None else None,
+            by_instant=by_instant and window is None,
+        )
+
+        def replacement(part: exp.Expression) -> exp.Expression | None:
+            text = to_sql(part) if not isinstance(part, exp.Identifier) else ""
+            if text in window_texts and window_name is not None:
+                return column_of(window_name)
+            if text in texts:
+                return column_of(texts[text])
+            if text in calls:
+                return column_of(calls[text])
+            return None
+
+        nodes = [replace_parts(node, replacement) for node in nodes]
+        if physical_having is not None:
+            made = where_map(made, as_expression(replace_parts(physical_having, replacement)))
+        self.replacement = replacement
+        return made, nodes
+
+    def _window_again(self, relation: Relation, window: WindowKind) -> Expression:
+        """The window of rows that are in windows already: from their event time, which is its end less 1 ns."""
+        if relation.windowing is not None:
+            for name, part in relation.windowing.columns.items():
+                if part == "window":
+                    return Expression(quote(name), frozenset([name]))
+        width = window.width if isinstance(window, Tumble | Hop) else 0
+        end = f"arrow_cast(CAST({quote(TIMESTAMP)} AS BIGINT) + 1, 'Timestamp(Nanosecond, None)')"
+        start = f"arrow_cast(CAST({quote(TIMESTAMP)} AS BIGINT) + 1 - {width}, 'Timestamp(Nanosecond, None)')"
+        return Expression(f"named_struct('start', {start}, 'end', {end})", frozenset([TIMESTAMP]))
+
+    def _window(self, call: exp.Expression, node: exp.Expression) -> WindowKind:
+        binder = self.binder
+        name = call_name(call) or ""
+        intervals = []
+        if len(call.expressions) != WINDOWS[name]:
+            usage = {
+                "tumble": "tumble(interval '1 minute')",
+                "hop": "hop(interval '10 seconds', interval '1 minute'): the slide, then the width",
+                "session": "session(interval '30 seconds')",
+            }[name]
+            raise binder.fail(f"{name} takes {WINDOWS[name]} interval{'s' * (WINDOWS[name] > 1)}", node, usage)
+        for argument in call.expressions:
+            if not isinstance(argument, exp.Interval):
+                raise binder.fail(
+                    f"{name} takes literal intervals", node, f"write {name}(interval '1 minute'…)"
+                )
+            try:
+                value: Any = self.planner.constant(to_sql(argument))
+            except ExpressionError as error:
+                raise binder.fail(error.message, node) from error
+            months, days, nanoseconds = value
+            if months:
+                raise binder.fail("months have no fixed length", node, "use days")
+            length = days * 86_400_000_000_000 + nanoseconds
+            if length <= 0:
+                raise binder.fail("a window must be longer than nothing", node)
+            intervals.append(length)
+        if name == "tumble":
+            return Tumble(intervals[0])
+        if name == "session":
+            return Session(intervals[0])
+        slide, width = intervals
+        if slide == width:
+            return Tumble(width)
+        if slide > width:
+            raise binder.fail(
+                "a hop that slides further than its width leaves rows out", node, "hop(slide, width): the slide comes first"
+            )
+        return Hop(slide, width)
+
+    def _aggregate_schema(
+        self, relation: Relation, keys: list[Item], calls: Sequence[Any], window: str | None
+    ) -> pa.Schema:
+        items = [f"{item.value.text} AS {quote(item.name)}" for item in keys]
+        items += [f"{call.call.text} AS {quote(call.name)}" for call in calls]
+        sql = f"SELECT {', '.join(items) or '1'} FROM input"
+        if keys:
+            sql += " GROUP BY " + ", ".join(item.value.text for item in keys)
+        schema = pa.schema([*relation.columns, pa.field(TIMESTAMP, pa.timestamp("ns"), nullable=False)])
+        try:
+            planned = self.planner.schema(sql, {"input": schema})
+        except ExpressionError as error:
+            raise self.binder.fail(_plain_words(error.message), self.select) from error
+        fields = list(planned) if items else []
+        if window is not None:
+            fields.append(pa.field(window, WINDOW_TYPE, nullable=False))
+        return pa.schema(fields)
+
+    # ---------------------------------------------------------------------------------------- OVER
+
+    def _over(
+        self, relation: Relation, nodes: list[exp.Expression]
+    ) -> tuple[Relation, list[exp.Expression]]:
+        calls: dict[str, str] = {}
+        windows: list[exp.Window] = []
+        for node in nodes:
+            for found in find_over(node):
+                self._inline(found, relation)
+        for node in nodes:
+            for found in find_over(node):
+                text = to_sql(found)
+                if text not in calls:
+                    calls[text] = f"over{len(calls)}"
+                    windows.append(found)
+        if not calls:
+            return relation, nodes
+        made = self.window_calls(relation, [(calls[to_sql(one)], one) for one in windows])
+
+        def replacement(part: exp.Expression) -> exp.Expression | None:
+            name = calls.get(to_sql(part)) if isinstance(part, exp.Window) else None
+            return None if name is None else column_of(name)
+
+        return made, [replace_parts(node, replacement) for node in nodes]
+
+    def _inline(self, node: exp.Window, relation: Relation) -> None:
+        """`OVER w` becomes what `WINDOW w AS (…)` says."""
+        alias = node.args.get("alias")
+        if alias is None:
+            return
+        name = identifier_name(alias)
+        for one in self.select.args.get("windows") or ():
+            if identifier_name(one.this) == name:
+                scope_replacement = getattr(self, "replacement", None)
+                for key in ("partition_by", "order", "spec"):
+                    value = one.args.get(key)
+                    if value is None:
+                        continue
+                    made = (
+                        [self._inner(v, scope_replacement) for v in value]
+                        if isinstance(value, list)
+                        else self._inner(value, scope_replacement)
+                    )
+                    node.set(key, made)
+                node.set("alias", None)
+                return
+        raise self.binder.fail(f"there is no WINDOW `{name}`", node)
+
+    def _inner(self, node: exp.Expression, replacement: Any) -> exp.Expression:
+        made = self.scope.physical(node)
+        return made if replacement is None else replace_parts(made, replacement)
+
+    def window_calls(self, relation: Relation, calls: list[tuple[str, exp.Window]]) -> Relation:
+        """Rows with window functions beside them."""
+        partitions = [{to_sql(one): one for one in call.args.get("partition_by") or ()} for _, call in calls]
+        common = [text for text in partitions[0] if all(text in other for other in partitions)]
+        windowing = relation.windowing
+        by_instant = False
+        keys: list[Item] = []
+        for text in common:
+            value = as_expression(partitions[0][text])
+            if windowing is not None and window_part(value, windowing) is not None:
+                by_instant = True
+            else:
+                keys.append(Item(f"by{len(keys)}", value))
+        items = [Item(name, as_expression(call)) for name, call in calls]
+        schema = pa.schema([*relation.columns, pa.field(TIMESTAMP, pa.timestamp("ns"), nullable=False)])
+        try:
+            types = self.planner.types([item.value.text for item in items], schema)
+        except ExpressionError as error:
+            raise self.binder.fail(_plain_words(error.message), self.select) from error
+        columns = pa.schema(
+            [*relation.columns, *(f.with_name(item.name) for f, item in zip(types, items, strict=True))]
+        )
+        return WindowCalls(
+            columns,
+            updating=not by_instant,
+            windowing=windowing if by_instant else None,
+            key=relation.key,
+            input=relation,
+            calls=tuple(items),
+            partition=tuple(keys),
+            by_instant=by_instant,
+        )
+
+    def _distinct_on(
+        self, relation: Relation, distinct: exp.Distinct, items: list[_Item], *, aggregated: bool
+    ) -> Relation:
+        """DISTINCT ON (a) is the first row of each a, in the order of ORDER BY."""
+        if aggregated:
+            raise self.binder.fail("DISTINCT ON over aggregates", distinct, "group in a subquery first")
+        on = distinct.args["on"]
+        by = [self.scope.physical(one) for one in (on.expressions if isinstance(on, exp.Tuple) else [on])]
+        order = self.select.args.get("order")
+        ordered = None
+        if order is not None:
+            made = [self._order_by(one, items) for one in order.expressions]
+            ordered = exp.Order(expressions=made)
+            self.select.set("order", None)
+        call = exp.Window(
+            this=exp.Anonymous(this="row_number", expressions=[]), partition_by=by, order=ordered, over="OVER"
+        )
+        numbered = self.window_calls(relation, [("over_on", call)])
+        return where_map(numbered, Expression('"over_on" = 1', frozenset(["over_on"])))
+
+    def _order_by(self, node: exp.Expression, items: list[_Item]) -> exp.Expression:
+        made = node.copy()
+        made.set("this", self.scope.physical(self._dealias(node.this, items)))
+        return made
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One item of a SELECT list; `field` if it came out of a `*`."""
+
+    node: exp.Expression
+    alias: str | None
+    field: pa.Field | None = None
+
+    def physical(self, scope: Scope) -> exp.Expression:
+        return self.node if self.field is not None else scope.physical(self.node)
+
+
+def where_map(relation: Relation, where: Expression) -> Relation:
+    """The rows that pass a condition."""
+    items = [Item(f.name, Expression(quote(f.name), frozenset([f.name]))) for f in relation.columns]
+    return make_map(relation, items, relation.columns, where)
+
+
+def _this(node: exp.Expression | None) -> exp.Expression | None:
+    return None if node is None else node.this
+
+
+def _identifier(node: exp.Expression) -> exp.Expression:
+    return node.this if isinstance(node, exp.Column) else node
+
+
+def _as(alias: str | None) -> str:
+    return "" if alias is None else f" AS {quote(alias)}"
+
+
+def _sides(
+    node: exp.Expression, left: Relation, right: Relation
+) -> tuple[exp.Expression, exp.Expression] | None:
+    """(left part, right part) of an equality between the two sides of a join."""
+    a, b = as_expression(node.this).columns, as_expression(node.expression).columns
+    names = (set(left.columns.names), set(right.columns.names))
+    if a and b and a <= names[0] and b <= names[1]:
+        return node.this, node.expression
+    if a and b and a <= names[1] and b <= names[0]:
+        return node.expression, node.this
+    return None
+
+
+def _plain_words(message: str) -> str:
+    """DataFusion's complaint without the names of planning."""
+    return message.split("\n")[0].strip()
+
+
+def _advice(message: str) -> str | None:
+    if "must be in the GROUP BY" in message or "could not be resolved from available columns" in message:
+        return "group by it, or aggregate it, for example with first_value(…)"
+    if "Candidate functions" in message:
+        rest = message[message.index("Candidate functions") :].split("\n")
+        return "; ".join(line.strip() for line in rest if line.strip())[:300]
+    return None

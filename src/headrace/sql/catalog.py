@@ -1,0 +1,254 @@
+"""The tables that SQL defines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.errors import ConfigurationError, HeadraceError, near
+from headrace.options import Options
+from headrace.registry import Role, registry
+from headrace.spans import Source, Span
+from headrace.sql.problems import fail, sql_error
+from headrace.sql.statements import ColumnDefinition, CreateTable, Option
+
+TableKind = Literal["connector", "memory", "lookup"]
+
+TABLE_OPTIONS: Final = (
+    "connector",
+    "type",
+    "event_time_field",
+    "watermark_field",
+    "idle_micros",
+    "late_table",
+    "connection_profile",
+    "lookup.cache.max_bytes",
+    "lookup.cache.ttl",
+)
+"""Options that belong to every table and not to its connector."""
+
+IDLE: Final = timedelta(minutes=5)
+"""After this long without rows a source no longer holds the watermark back, unless idle_micros says otherwise."""
+
+_SECRET = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table of the text: with a connector, in memory, or for lookups."""
+
+    name: str
+    kind: TableKind
+    definition: CreateTable
+    source: Source
+    columns: pa.Schema | None
+    """Every column; None where the connector or an INSERT says which there are."""
+
+    @property
+    def connector(self) -> str:
+        """The name of its connector."""
+        option = self.definition.options.get("connector")
+        return "" if option is None else str(option.value)
+
+    @property
+    def physical(self) -> tuple[ColumnDefinition, ...]:
+        """The columns that the connector reads or writes."""
+        return tuple(column for column in self.definition.columns if column.generated is None)
+
+    @property
+    def is_debezium(self) -> bool:
+        """Whether its rows are changes."""
+        option = self.definition.options.get("format")
+        return option is not None and option.value == "debezium_json"
+
+    def value(self, name: str) -> Any:
+        """The value of an option of every table, or None."""
+        option = self.definition.options.get(name)
+        return None if option is None else option.value
+
+    def span(self, option: str | None = None) -> Span:
+        """Where the table, or one of its options, is written."""
+        known = self.definition.options.get(option or "")
+        return self.definition.span if known is None else known.span
+
+
+def define_table(definition: CreateTable, source: Source) -> Table:
+    """A table from its definition; raises a SqlError for what cannot be."""
+    options = definition.options
+    if definition.query is not None:
+        raise AssertionError
+    columns = (
+        pa.schema([column.field for column in definition.columns]) if definition.has_columns else None
+    )
+    if not options and definition.has_columns and not definition.temporary:
+        _no_connector(definition)
+        return Table(definition.name, "memory", definition, source, columns)
+    if "connector" not in options:
+        fail(
+            f"table `{definition.name}` has options and no connector",
+            definition.span,
+            "write WITH (connector = '…', …); without WITH it is a table in memory",
+        )
+    kind: TableKind = "lookup" if definition.temporary or _text(options, "type") == "lookup" else "connector"
+    table = Table(definition.name, kind, definition, source, columns)
+    _check(table)
+    return table
+
+
+def _no_connector(definition: CreateTable) -> None:
+    for column in definition.columns:
+        if column.generated is not None or column.metadata is not None:
+            fail(f"column `{column.name}` needs a table with a connector", column.span)
+    if definition.watermark is not None:
+        fail("a table in memory takes its event time from what is inserted", definition.watermark.span)
+
+
+def _text(options: Mapping[str, Option], name: str) -> str | None:
+    return str(options[name].value) if name in options else None
+
+
+def _check(table: Table) -> None:
+    definition = table.definition
+    names = [column.name for column in definition.columns]
+    if not definition.has_columns and definition.watermark is None and definition.primary_key:
+        fail(f"table `{table.name}` has a key and no columns", definition.span)
+    connectors = sorted({*registry.names("source"), *registry.names("sink"), *registry.names("lookup")})
+    if table.connector not in connectors:
+        fail(
+            f"there is no connector `{table.connector}`",
+            table.span("connector"),
+            near(table.connector, connectors) or f"the connectors are {', '.join(connectors)}",
+        )
+    kind = table.value("type")
+    if kind is not None and kind not in ("source", "sink", "lookup"):
+        fail(f"`{kind}` is not a type of table", table.span("type"), "it is 'source', 'sink' or 'lookup'")
+    if "connection_profile" in definition.options:
+        fail(
+            "there are no saved connection profiles",
+            table.span("connection_profile"),
+            "write the connection's options into the table; secrets as '{{ NAME }}'",
+        )
+    for option in ("event_time_field", "watermark_field"):
+        column = table.value(option)
+        if column is None:
+            continue
+        if definition.has_columns and column not in names:
+            fail(f"there is no column `{column}`", table.span(option), near(str(column), names))
+        if definition.watermark is not None:
+            fail(f"`{option}` and WATERMARK FOR say the same thing", table.span(option), "keep one of them")
+    if table.is_debezium:
+        if kind != "sink" and not definition.primary_key and definition.has_columns:
+            hint = "declare one, such as `id BIGINT PRIMARY KEY`"
+            fail("a debezium_json source needs a primary key", definition.span, hint)
+        for column in definition.columns:
+            if column.generated is not None:
+                fail("a table of changes cannot have generated columns", column.span, "compute them in a view")
+    if definition.watermark is not None and definition.watermark.column not in names:
+        column = definition.watermark.column
+        fail(f"there is no column `{column}`", definition.watermark.span, near(column, names))
+
+
+def roles_of(connector: str) -> list[Role]:
+    """What a connector can be."""
+    roles: list[Role] = ["source", "sink", "lookup"]
+    return [role for role in roles if connector in registry.names(role)]
+
+
+def connector_options(table: Table, role: Role, columns: pa.Schema | None) -> tuple[dict[str, Any], list[str]]:
+    """The options for a table's connector, secrets filled in, and the secrets' values.
+
+    `columns` are those that the connector reads or writes. What the connector declares beyond the options of the
+    user, such as `schema`, is added.
+    """
+    model = option_model(table, role)
+    declared = {field.alias or name for name, field in model.model_fields.items()} | set(model.model_fields)
+    secrets: list[str] = []
+    values = {
+        name: fill_secrets(option, secrets)
+        for name, option in table.definition.options.items()
+        if name not in TABLE_OPTIONS
+    }
+    metadata = {c.name: c.metadata for c in table.definition.columns if c.metadata is not None}
+    given: dict[str, Any] = {
+        "schema": columns,
+        "primary_key": list(table.definition.primary_key),
+        "metadata": metadata,
+        "idle_timeout": idle_timeout(table) if role == "source" else None,
+    }
+    for name, value in given.items():
+        if name in declared and name not in values and value not in (None, [], {}):
+            values[name] = value
+    if metadata and "metadata" not in declared:
+        column = next(c for c in table.definition.columns if c.metadata is not None)
+        fail(f"connector `{table.connector}` has no metadata", column.span)
+    return values, secrets
+
+
+def idle_timeout(table: Table) -> timedelta:
+    """How long a quiet source holds the watermark back."""
+    value = table.value("idle_micros")
+    if value is None:
+        return IDLE
+    try:
+        micros = int(value)
+    except (TypeError, ValueError):
+        micros = 0
+    if micros <= 0:
+        fail("idle_micros is a number of microseconds", table.span("idle_micros"), "such as 30000000 for 30 s")
+    return timedelta(microseconds=micros)
+
+
+def option_model(table: Table, role: Role) -> type[Options]:
+    """The declared options of a table's connector in a role."""
+    roles = roles_of(table.connector)
+    if role not in roles:
+        hint = f"it can be a {' or a '.join(roles)}"
+        fail(f"connector `{table.connector}` cannot be a {role}", table.span("connector"), hint)
+    declared = table.value("type")
+    if declared is not None and declared != role:
+        verb = {"source": "read", "sink": "written", "lookup": "looked up"}[role]
+        fail(f"table `{table.name}` is a {declared} and cannot be {verb}", table.span("type"))
+    return registry.options(role, table.connector)
+
+
+def option_error(error: HeadraceError, table: Table) -> list[Any]:
+    """The errors of a connector's options, each pointing at its option."""
+    problems = getattr(error, "problems", None) if isinstance(error, ConfigurationError) else None
+    if not problems:
+        return [sql_error(error.message, table.span("connector"), error.hint)]
+    return [sql_error(f"{table.connector}: {text}", table.span(option)) for option, text in problems]
+
+
+def fill_secrets(option: Option, secrets: list[str]) -> Any:
+    """A value with `{{ NAME }}` replaced by the environment's NAME."""
+    if not isinstance(option.value, str):
+        return option.value
+
+    def look_up(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in os.environ:
+            fail(
+                f"the environment has no `{name}`",
+                option.span,
+                f"set it before the run: export {name}=…",
+            )
+        secrets.append(os.environ[name])
+        return os.environ[name]
+
+    return _SECRET.sub(look_up, option.value)
+
+
+def watermark_of(table: Table) -> tuple[str | None, exp.Expression | None]:
+    """(the event-time column, the expression of the watermark) that a table declares."""
+    mark = table.definition.watermark
+    if mark is not None:
+        return mark.column, mark.expression or exp.column(mark.column, quoted=True)
+    event_time, field = table.value("event_time_field"), table.value("watermark_field")
+    return event_time, None if field is None else exp.column(str(field), quoted=True)

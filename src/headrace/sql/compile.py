@@ -1,0 +1,374 @@
+"""SQL text becomes a plan: parse, bind, lower; every mistake is found in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.builder import PlanBuilder
+from headrace.durations import parse_duration
+from headrace.errors import HeadraceError, SqlError, near
+from headrace.fragments import Function, plain_type
+from headrace.options import parse_options
+from headrace.registry import Role, registry
+from headrace.spans import Source
+from headrace.sql.bind import Binder, Bound, once
+from headrace.sql.catalog import Table, connector_options, define_table, option_error, option_model, roles_of
+from headrace.sql.logical import Relation, Union
+from headrace.sql.lower import Lowering
+from headrace.sql.planning import Planner
+from headrace.sql.problems import FailedError, Problems, sql_error
+from headrace.sql.statements import (
+    CreateTable,
+    CreateView,
+    Insert,
+    SelectStatement,
+    SetOption,
+    Statement,
+    parse_statements,
+)
+
+DEFAULT_TTL = timedelta(hours=24)
+"""How long an updating result remembers, unless `SET updating_ttl` says otherwise."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A bare SELECT: what its rows look like, so that a sink can show them."""
+
+    columns: pa.Schema
+    updating: bool
+    key: tuple[str, ...]
+
+
+MakeSink = Callable[[Preview], tuple[str, dict[str, Any]]]
+"""The sink that shows the rows of a bare SELECT: its name and options."""
+
+
+def print_rows(preview: Preview) -> tuple[str, dict[str, Any]]:
+    """Rows go to stdout as JSON lines; changes as Debezium writes them."""
+    options: dict[str, Any] = {
+        "schema": preview.columns,
+        "format": "debezium_json" if preview.updating else "json",
+    }
+    if preview.key:
+        options["primary_key"] = list(preview.key)
+    return "stdout", options
+
+
+@dataclass
+class CompiledSql:
+    """What a text means: a plan to be, and what must not be shown of it."""
+
+    builder: PlanBuilder
+    secrets: list[str] = field(default_factory=list)
+    """Values from the environment that stand in options."""
+
+
+def compile_sql(
+    sources: Sequence[Source],
+    *,
+    name: str,
+    udfs: Iterable[Function] = (),
+    preview: MakeSink = print_rows,
+) -> CompiledSql:
+    """The plan of one or several texts, taken as one; raises a SqlError that holds every mistake."""
+    return _Program(sources, name, tuple(udfs), preview).compile()
+
+
+class _Program:
+    """The statements of a program on their way to a plan."""
+
+    def __init__(
+        self, sources: Sequence[Source], name: str, functions: tuple[Function, ...], preview: MakeSink
+    ) -> None:
+        self.sources = sources
+        self.problems = Problems()
+        self.planner = Planner(functions)
+        self.functions = functions
+        self.builder = PlanBuilder(name)
+        self.make_preview = preview
+        self.ttl = DEFAULT_TTL
+        self.tables: dict[str, Table] = {}
+        self.names: dict[str, Callable[[], Bound]] = {}
+        self.inserts: dict[str, list[tuple[Source, Insert]]] = {}
+        self.selects: list[tuple[Source, SelectStatement]] = []
+        self.broken: set[str] = set()
+
+    def compile(self) -> CompiledSql:
+        """Parse, bind and lower."""
+        statements = [one for source in self.sources for one in parse_statements(source, self.problems)]
+        for source, statement in statements:
+            self._try(lambda source=source, statement=statement: self._define(source, statement))  # type: ignore[misc]
+        for get in list(self.names.values()):
+            if getattr(get, "lookup", None) is None and not getattr(get, "source", False):
+                self._try(get)
+        sinks = self._bind_sinks()
+        shown = [
+            bound
+            for source, one in self.selects
+            if (bound := self._try(lambda s=source, o=one: self._binder(s).query(o.query, self.names)))  # type: ignore[misc]
+        ]
+        self._check_unused()
+        if not statements and not self.problems.errors:
+            raise SqlError("there is no SQL here", where=self.sources[0].name if self.sources else None)
+        if not self.inserts and not self.selects and not self.problems.errors:
+            where = self.sources[-1].name
+            raise SqlError(
+                "nothing is selected or inserted", where=where, hint="end with SELECT … or INSERT INTO … SELECT …"
+            )
+        self.problems.raise_all()
+        lowering = Lowering(
+            self.builder, self.planner, self.problems, ttl=self.ttl, functions=self.functions
+        )
+        for name, get in self.names.items():
+            if getattr(get, "view", False):
+                lowering.name(get().relation, name)
+        lowering.prepare([*(r for _, relations, _ in sinks for r in relations), *(b.relation for b in shown)])
+        for table, relations, columns in sinks:
+            self._try(lambda t=table, r=relations, c=columns: lowering.sink(t, r, c))  # type: ignore[misc]
+        for bound in shown:
+            self._try(lambda b=bound: self._show(lowering, b))  # type: ignore[misc]
+        self.problems.raise_all()
+        return CompiledSql(self.builder, lowering.secrets)
+
+    def _try(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except FailedError:
+            return None
+        except SqlError as error:
+            self.problems.add(error)
+            return None
+
+    def _binder(self, source: Source) -> Binder:
+        return Binder(self.planner, source, self.problems)
+
+    # ----------------------------------------------------------------------------------- definitions
+
+    def _define(self, source: Source, statement: Statement) -> None:
+        if isinstance(statement, SetOption):
+            self._set(statement)
+        elif isinstance(statement, Insert):
+            self.inserts.setdefault(statement.table, []).append((source, statement))
+        elif isinstance(statement, SelectStatement):
+            self.selects.append((source, statement))
+        elif isinstance(statement, CreateView):
+            self._free(statement.name, statement)
+            self._add_view(source, statement.name, statement.query, statement.columns, statement)
+        elif statement.query is not None:
+            self._free(statement.name, statement)
+            if statement.options or statement.has_columns:
+                raise sql_error(
+                    "CREATE TABLE … AS SELECT has neither columns nor options",
+                    statement.span,
+                    "create the table with a connector first and INSERT INTO it",
+                )
+            self._add_view(source, statement.name, statement.query, (), statement)
+        else:
+            self._free(statement.name, statement)
+            self.broken.add(statement.name)
+            table = define_table(statement, source)
+            self.broken.discard(statement.name)
+            self._add_table(table)
+
+    def _free(self, name: str, statement: CreateTable | CreateView) -> None:
+        if name in self.names or name in self.broken:
+            raise sql_error(f"`{name}` is defined twice", statement.span)
+
+    def _add_view(
+        self, source: Source, name: str, query: Any, columns: tuple[str, ...], statement: CreateView | CreateTable
+    ) -> None:
+        binder = self._binder(source)
+
+        def cycle() -> None:
+            self.problems.add(sql_error(f"`{name}` reads itself", statement.span))
+
+        get = once(lambda: binder.renamed(binder.query(query, self.names), columns, None), cycle)
+        get.view = True  # type: ignore[attr-defined]
+        self.names[name] = get
+
+    def _add_table(self, table: Table) -> None:
+        self.tables[table.name] = table
+        binder = self._binder(table.source)
+        if table.kind == "memory":
+            get = once(
+                lambda: self._memory(table),
+                lambda: self.problems.add(sql_error(f"`{table.name}` reads itself", table.span())),
+            )
+            get.view = True  # type: ignore[attr-defined]
+        else:
+            get = once(lambda: binder.scan(table))
+            get.source = True  # type: ignore[attr-defined]
+            if table.kind == "lookup":
+                get.lookup = table  # type: ignore[attr-defined]
+        self.names[table.name] = get
+
+    def _set(self, statement: SetOption) -> None:
+        if statement.name != "updating_ttl":
+            hint = near(statement.name, ["updating_ttl"]) or "the only setting in SQL is updating_ttl"
+            raise sql_error(f"there is no setting `{statement.name}`", statement.span, hint)
+        try:
+            self.ttl = parse_duration(statement.value)
+        except (HeadraceError, TypeError, AttributeError):
+            raise sql_error(
+                f"`{statement.value}` is not a duration", statement.span, "write interval '1 hour'"
+            ) from None
+        if self.ttl <= timedelta(0):
+            raise sql_error("updating_ttl must be longer than nothing", statement.span)
+
+    def _memory(self, table: Table) -> Bound:
+        inserts = self.inserts.get(table.name, [])
+        if not inserts:
+            raise sql_error(
+                f"nothing is inserted into table `{table.name}`",
+                table.span(),
+                "it is a table in memory; give it a connector to read from elsewhere",
+            )
+        if table.columns is None:
+            raise AssertionError
+        relations = [self._inserted(source, one, table.columns) for source, one in inserts]
+        if len(relations) == 1:
+            return Bound(relations[0], tuple(table.columns.names))
+        updating = any(relation.updating for relation in relations)
+        union = Union(relations[0].columns, updating=updating, inputs=relations)
+        return Bound(union, tuple(table.columns.names))
+
+    # ----------------------------------------------------------------------------------------- sinks
+
+    def _bind_sinks(self) -> list[tuple[Table, list[Relation], pa.Schema]]:
+        sinks = []
+        for name, inserts in self.inserts.items():
+            table = self.tables.get(name)
+            if table is None:
+                self._no_sink(name, inserts)
+            elif table.kind == "memory":
+                continue  # read as what it is
+            elif (bound := self._try(lambda t=table, i=inserts: self._bind_sink(t, i))) is not None:  # type: ignore[misc]
+                sinks.append(bound)
+        return sinks
+
+    def _no_sink(self, name: str, inserts: list[tuple[Source, Insert]]) -> None:
+        if name in self.broken:
+            return
+        for _, one in inserts:
+            if name in self.names:
+                error = sql_error(f"`{name}` is a view and cannot be written", one.span)
+            else:
+                tables = list(self.tables)
+                hint = near(name, tables) or (f"the tables are {', '.join(tables)}" if tables else None)
+                error = sql_error(f"there is no table `{name}`", one.span, hint or "define it with CREATE TABLE")
+            self.problems.add(error)
+
+    def _bind_sink(
+        self, table: Table, inserts: list[tuple[Source, Insert]]
+    ) -> tuple[Table, list[Relation], pa.Schema]:
+        option_model(table, "sink")
+        columns = table.columns
+        if columns is not None:
+            for column in table.definition.columns:
+                if column.generated is not None or column.metadata is not None:
+                    raise sql_error(
+                        f"column `{column.name}` is computed, and `{table.name}` is a sink", column.span
+                    )
+        relations = []
+        for source, one in inserts:
+            if columns is None:
+                first = self._binder(source).query(one.query, self.names)
+                fields = [
+                    pa.field(name, f.type, f.nullable)
+                    for name, f in zip(first.names, first.relation.columns, strict=True)
+                ]
+                if len({f.name for f in fields}) != len(fields):
+                    raise sql_error(
+                        f"two columns for `{table.name}` have one name", one.span, "name them with AS"
+                    )
+                columns = pa.schema(fields)
+                relations.append(self._fitted(source, one, first, columns))
+            else:
+                relations.append(self._inserted(source, one, columns))
+        if columns is None:
+            raise AssertionError
+        self._check_changes(table, relations, inserts)
+        return table, relations, columns
+
+    def _check_changes(
+        self, table: Table, relations: list[Relation], inserts: list[tuple[Source, Insert]]
+    ) -> None:
+        if table.is_debezium or getattr(registry.constructor("sink", table.connector), "takes_changes", False):
+            return
+        for relation, (_, one) in zip(relations, inserts, strict=True):
+            if relation.updating:
+                raise sql_error(
+                    f"`{table.name}` cannot take an updating result: rows already written would have to change",
+                    one.span,
+                    "write format = 'debezium_json', or aggregate in windows: GROUP BY tumble(…)",
+                )
+
+    def _inserted(self, source: Source, insert: Insert, columns: pa.Schema) -> Relation:
+        bound = self._binder(source).query(insert.query, self.names)
+        return self._fitted(source, insert, bound, columns)
+
+    def _fitted(self, source: Source, insert: Insert, bound: Bound, columns: pa.Schema) -> Relation:
+        """A query's rows with the columns of the table they go to."""
+        names = insert.columns or tuple(columns.names)
+        for name in names:
+            if name not in columns.names:
+                raise sql_error(
+                    f"`{insert.table}` has no column `{name}`", insert.span, near(name, columns.names)
+                )
+        if len(bound.names) != len(names):
+            raise sql_error(
+                f"`{insert.table}` takes {len(names)} columns, the query gives {len(bound.names)}",
+                insert.span,
+                f"the table has {', '.join(names)}; the query {', '.join(bound.names)}",
+            )
+        binder = self._binder(source)
+        target = pa.schema([pa.field(n, plain_type(columns.field(n).type)) for n in names])
+        for name, column in zip(names, bound.relation.columns, strict=True):
+            binder.check_cast(column, target.field(name), insert.span)
+        relation = binder.cast(bound, target)
+        if len(names) == len(columns.names) and list(names) == columns.names:
+            return relation
+        return binder.completed(relation, columns)
+
+    # --------------------------------------------------------------------------------------- the rest
+
+    def _check_unused(self) -> None:
+        """Options of tables that nothing reads or writes are checked too."""
+        for table in self.tables.values():
+            if table.kind == "memory":
+                continue
+            roles: list[Role] = roles_of(table.connector)
+            declared = table.value("type")
+            role = declared if declared in roles else roles[0]
+            if table.kind == "lookup":
+                role = "lookup"
+            if table.name in self.inserts:
+                role = "sink"
+            try:
+                options, _ = connector_options(table, role, _read_columns(table))
+                parse_options(option_model(table, role), options, what=table.connector)
+            except SqlError as error:
+                self.problems.add(error)
+            except HeadraceError as error:
+                for one in option_error(error, table):
+                    self.problems.add(one)
+
+    def _show(self, lowering: Lowering, bound: Bound) -> None:
+        names = list(bound.names)
+        relation = bound.relation
+        key = tuple(names[relation.columns.names.index(one)] for one in relation.key)
+        columns = pa.schema([f.with_name(n) for n, f in zip(relation.columns.names, relation.columns, strict=True)])
+        sink, options = self.make_preview(Preview(columns, relation.updating, key))
+        lowering.preview(relation, sink, options)
+
+
+def _read_columns(table: Table) -> pa.Schema | None:
+    if table.columns is None:
+        return None
+    return pa.schema([column.field for column in table.physical])

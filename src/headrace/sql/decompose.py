@@ -1,0 +1,158 @@
+"""Aggregates in parts that can be merged: partial results where rows are read, one result where they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.fragments import Function, quote
+from headrace.operator import TIMESTAMP
+from headrace.operators.aggregation import Aggregation
+from headrace.sql.logical import AggregateCall
+from headrace.sql.planning import Planner
+
+RETRACT = "_retract"
+_SIGN = f"CASE WHEN {quote(RETRACT)} THEN -1 ELSE 1 END"
+_SAME = ("min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")
+"""Aggregates whose parts are merged by the aggregate itself."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One aggregate in parts: SELECT items with their aliases."""
+
+    partial: tuple[str, ...]
+    merge: tuple[str, ...]
+    final: str
+
+
+def make_aggregation(
+    calls: Sequence[AggregateCall],
+    *,
+    keys: tuple[str, ...],
+    rows: pa.Schema,
+    planner: Planner,
+    functions: tuple[Function, ...],
+) -> Aggregation:
+    """The aggregation of some calls over `rows`, in parts if every call can be."""
+    whole = [f"{call.call.text} AS {quote(call.name)}" for call in calls]
+    found = [_decompose(call, rows, planner) for call in calls]
+    parts = [one for one in found if one is not None]
+    if not calls:  # DISTINCT: the keys are all there is
+        counted = quote(f"{TIMESTAMP}:n")
+        sign = f"sum({_SIGN})" if RETRACT in rows.names else "count(*)"
+        whole = [f"count(*) AS {counted}"]
+        parts = [Parts((f"{sign} AS {counted}",), (f"sum({counted}) AS {counted}",), f"{counted} AS {counted}")]
+    if len(parts) != max(len(calls), 1):
+        return Aggregation(rows, keys, tuple(whole), functions=functions)
+    return Aggregation(
+        rows,
+        keys,
+        tuple(whole),
+        partial=tuple(item for one in parts for item in one.partial),
+        merge=tuple(item for one in parts for item in one.merge),
+        final=tuple(one.final for one in parts),
+        functions=functions,
+    )
+
+
+def _decompose(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Parts | None:
+    if not call.plain:
+        return None
+    argument = call.arguments[0] if call.arguments else "*"
+    name = call.function
+    makers: dict[str, Callable[[], Parts | None]] = {
+        "count": lambda: _count(call, argument, updating=RETRACT in rows.names),
+        "sum": lambda: _sum(call, argument, rows, planner),
+        "avg": lambda: _average(call, argument, rows, planner),
+        "mean": lambda: _average(call, argument, rows, planner),
+    }
+    if name in _SAME and RETRACT not in rows.names:
+        part = quote(call.name)
+        return Parts(
+            (f"{name}({argument}){_filter(call)} AS {part}",),
+            (f"{name}({part}) AS {part}",),
+            f"{part} AS {part}",
+        )
+    if name not in makers or len(call.arguments) != 1:
+        return None
+    return makers[name]()
+
+
+def _filter(call: AggregateCall) -> str:
+    return "" if call.filter is None else f" FILTER (WHERE {call.filter})"
+
+
+def _counted(call: AggregateCall, argument: str, *, updating: bool) -> str:
+    """How many values there are, retracted ones taken away."""
+    if not updating:
+        return f"count({argument}){_filter(call)}"
+    conditions = ([] if argument == "*" else [f"({argument}) IS NOT NULL"]) + (
+        [] if call.filter is None else [f"({call.filter})"]
+    )
+    if not conditions:
+        return f"sum({_SIGN})"
+    return f"sum(CASE WHEN {' AND '.join(conditions)} THEN {_SIGN} ELSE 0 END)"
+
+
+def _count(call: AggregateCall, argument: str, *, updating: bool) -> Parts:
+    part = quote(call.name)
+    return Parts(
+        (f"{_counted(call, argument, updating=updating)} AS {part}",),
+        (f"sum({part}) AS {part}",),
+        f"{part} AS {part}",
+    )
+
+
+def _sum(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) -> Parts | None:
+    kind = planner.types([argument], rows)[0].type
+    result = planner.schema(f"SELECT sum({argument}) AS s FROM input", {"input": rows}).field(0).type
+    part, count = quote(call.name), quote(f"{call.name}:n")
+    if pa.types.is_decimal(result):
+        back = f"arrow_cast({{}}, 'Decimal128({result.precision}, {result.scale})')"
+    elif pa.types.is_integer(result) or pa.types.is_floating(result):
+        back = "{}"
+    else:
+        return None
+    if RETRACT not in rows.names:
+        merged = back.format(f"sum({part})")
+        return Parts((f"sum({argument}){_filter(call)} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {part}")
+    if pa.types.is_floating(kind):
+        return None  # 0.1 + 0.2 - 0.2 is not 0.1: only the rows that are left give the right sum
+    value = f"({argument}) * ({_SIGN})"
+    if pa.types.is_unsigned_integer(result):
+        value, back = f"CAST({argument} AS DECIMAL(20, 0)) * ({_SIGN})", "{}"
+        result_back = f"arrow_cast({part}, 'UInt64')"
+    else:
+        result_back = part
+    signed = f"sum({value}){_filter(call)}"
+    if pa.types.is_decimal(result):
+        signed, result_back = f"arrow_cast({signed}, 'Decimal128(38, {result.scale})')", back.format(part)
+        merged = f"arrow_cast(sum({part}), 'Decimal128(38, {result.scale})')"
+    elif pa.types.is_unsigned_integer(result):
+        signed, merged = f"arrow_cast({signed}, 'Decimal128(38, 0)')", f"arrow_cast(sum({part}), 'Decimal128(38, 0)')"
+    else:
+        merged = f"sum({part})"
+    return Parts(
+        (f"{signed} AS {part}", f"{_counted(call, argument, updating=True)} AS {count}"),
+        (f"{merged} AS {part}", f"sum({count}) AS {count}"),
+        f"CASE WHEN {count} > 0 THEN {result_back} END AS {part}",
+    )
+
+
+def _average(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) -> Parts | None:
+    kind = planner.types([argument], rows)[0].type
+    updating = RETRACT in rows.names
+    if not (pa.types.is_integer(kind) or (pa.types.is_floating(kind) and not updating)):
+        return None
+    part, count = quote(call.name), quote(f"{call.name}:n")
+    value = f"arrow_cast({argument}, 'Float64')"  # a CAST would be a second `sum(argument)` for DataFusion
+    if updating:
+        value = f"{value} * ({_SIGN})"
+    return Parts(
+        (f"sum({value}){_filter(call)} AS {part}", f"{_counted(call, argument, updating=updating)} AS {count}"),
+        (f"sum({part}) AS {part}", f"sum({count}) AS {count}"),
+        f"CASE WHEN {count} > 0 THEN {part} / CAST({count} AS DOUBLE) END AS {part}",
+    )

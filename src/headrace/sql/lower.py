@@ -1,0 +1,527 @@
+"""Lowers relations to operators: each relation becomes nodes of a plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.builder import PlanBuilder, Port
+from headrace.errors import HeadraceError, SqlError
+from headrace.fragments import Fragment, Function, plain_schema, quote
+from headrace.operator import TIMESTAMP, ArrowOperator
+from headrace.operators.aggregation import Aggregation
+from headrace.operators.project import Project
+from headrace.operators.session_aggregate import PartialSession, SessionAggregate
+from headrace.operators.updating_aggregate import PartialUpdatingAggregate, UpdatingAggregate
+from headrace.operators.updating_fragment import UpdatingFragment
+from headrace.operators.updating_join import UpdatingJoin
+from headrace.operators.watermark import ExpressionWatermark
+from headrace.operators.window_aggregate import PartialAggregate, WindowAggregate
+from headrace.operators.windowed_fragment import WindowedFragment
+from headrace.sql.catalog import Table, connector_options, option_error
+from headrace.sql.decompose import RETRACT, make_aggregation
+from headrace.sql.logical import (
+    Aggregate,
+    Constants,
+    Expression,
+    Item,
+    Join,
+    Map,
+    Ordered,
+    Relation,
+    Scan,
+    Union,
+    WindowCalls,
+    inputs_of,
+)
+from headrace.sql.planning import Planner
+from headrace.sql.problems import Problems
+from headrace.windows import Instant, Session
+
+_TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))
+_TAKEN_BACK = pa.field(RETRACT, pa.bool_())
+_WATERMARK = f"{TIMESTAMP}:watermark"
+DEFAULT_LATENESS = "1 second"
+"""How far behind event time the watermark is where a table says nothing."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Rows of a relation on their way: where they come from, and SQL still to be applied to them."""
+
+    ports: tuple[Port, ...]
+    schema: pa.Schema
+    """The columns of the rows at the ports, with event time and, if they are updating, retractions."""
+    sql: str | None = None
+    """A SELECT over `input`, the rows at the ports."""
+
+
+class Lowering:
+    """Adds the operators of relations to a plan, each relation once."""
+
+    def __init__(
+        self,
+        builder: PlanBuilder,
+        planner: Planner,
+        problems: Problems,
+        *,
+        ttl: timedelta,
+        functions: tuple[Function, ...],
+    ) -> None:
+        self.builder = builder
+        self.planner = planner
+        self.problems = problems
+        self.ttl = ttl
+        self.functions = functions
+        self.secrets: list[str] = []
+        self._flows: dict[Relation, Flow] = {}
+        self._needed: dict[Relation, set[str]] = {}
+        self._consumers: dict[Relation, int] = {}
+        self._names: dict[Relation, str] = {}
+        self._within = "query"
+        self._ids: set[str] = set()
+
+    # ------------------------------------------------------------------------- what is really needed
+
+    def prepare(self, roots: Sequence[Relation]) -> None:
+        """Find out which columns of each relation anything reads."""
+        order: list[Relation] = []
+        seen: set[Relation] = set()
+
+        def visit(relation: Relation) -> None:
+            if relation in seen:
+                return
+            seen.add(relation)
+            for one in inputs_of(relation):
+                visit(one)
+            order.append(relation)
+
+        for root in roots:
+            visit(root)
+            self._consumers[root] = self._consumers.get(root, 0) + 1
+            self._needed.setdefault(root, set()).update(root.columns.names)
+        for relation in reversed(order):
+            for one, names in _required(relation, self._needed.setdefault(relation, set())):
+                self._needed.setdefault(one, set()).update(names & set(one.columns.names))
+                self._consumers[one] = self._consumers.get(one, 0) + 1
+
+    def name(self, relation: Relation, name: str) -> None:
+        """Operators of this relation, and of what it is made of, are called after `name`."""
+        self._names.setdefault(relation, name)
+
+    @contextmanager
+    def _inside(self, relation: Relation) -> Iterator[None]:
+        before = self._within
+        self._within = self._names.get(relation, before)
+        try:
+            yield
+        finally:
+            self._within = before
+
+    def _id(self, kind: str) -> str:
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", self._within) + f".{kind}"
+        made, number = base, 1
+        while made in self._ids:
+            number += 1
+            made = f"{base}_{number}"
+        self._ids.add(made)
+        return made
+
+    # ------------------------------------------------------------------------------------ relations
+
+    def flow(self, relation: Relation) -> Flow:
+        """The rows of a relation; its operators are added at the first call."""
+        if relation not in self._flows:
+            with self._inside(relation):
+                made = self._lower(relation)
+                if made.sql is not None and self._consumers.get(relation, 0) > 1:
+                    made = self.settle(made)
+            self._flows[relation] = made
+        return self._flows[relation]
+
+    def _lower(self, relation: Relation) -> Flow:
+        if isinstance(relation, Scan):
+            return self._scan(relation)
+        if isinstance(relation, Constants):
+            return self._constants(relation)
+        if isinstance(relation, Map):
+            return self._map(relation)
+        if isinstance(relation, Aggregate):
+            return self._aggregate(relation)
+        if isinstance(relation, Join):
+            return self._join(relation)
+        if isinstance(relation, WindowCalls):
+            return self._window_calls(relation)
+        if isinstance(relation, Ordered):
+            return self._ordered(relation)
+        if isinstance(relation, Union):
+            return self._union(relation)
+        raise AssertionError(type(relation))
+
+    def settle(self, flow: Flow) -> Flow:
+        """Apply the SQL that is still to be applied."""
+        if flow.sql is None:
+            return flow
+        fragment = self._fragment(flow.sql, {"input": flow.schema})
+        port = self.add(Project(fragment), [flow.ports], "project")
+        return Flow((port,), fragment.output)
+
+    def add(self, operator: ArrowOperator, inputs: Sequence[Sequence[Port]], kind: str) -> Port:
+        return self.builder.add("operator", operator, inputs, id=self._id(kind))
+
+    def _fragment(self, sql: str, inputs: dict[str, pa.Schema]) -> Fragment:
+        return Fragment(sql, inputs, functions=self.functions)
+
+    def _columns(self, relation: Relation) -> list[str]:
+        return [name for name in relation.columns.names if name in self._needed.get(relation, set())]
+
+    def batch_schema(self, relation: Relation, names: Sequence[str] | None = None) -> pa.Schema:
+        """The columns of a relation's batches: those that are needed, event time, retractions."""
+        wanted = self._columns(relation) if names is None else names
+        fields = [relation.columns.field(name) for name in wanted]
+        return plain_schema(pa.schema([*fields, _TIME, *([_TAKEN_BACK] if relation.updating else [])]))
+
+    # -------------------------------------------------------------------------------------- sources
+
+    def _scan(self, relation: Scan) -> Flow:
+        table = relation.table
+        wanted = set(self._columns(relation))
+        for value in (relation.event_time, relation.watermark):
+            wanted |= set() if value is None else value.columns
+        for item in relation.generated:
+            if item.name in wanted:
+                wanted |= item.value.columns
+        read = relation.read
+        if not relation.updating and table.columns is not None:
+            read = pa.schema([one for one in relation.read if one.name in wanted])
+        if not len(read):
+            read = pa.schema([relation.read.field(0)])
+        port = self._connector("source", table, [], read, f"source_{table.name}")
+        schema = plain_schema(pa.schema([*read, _TIME, *([_TAKEN_BACK] if relation.updating else [])]))
+        hidden = [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.updating else [])
+        inner = [quote(name) for name in read.names]
+        inner += [f"{i.value.text} AS {quote(i.name)}" for i in relation.generated if i.name in wanted]
+        source = f"(SELECT {', '.join([*inner, *hidden])} FROM input)"
+        time = quote(TIMESTAMP) if relation.event_time is None else relation.event_time.text
+        columns = [quote(name) for name in relation.columns.names if name in wanted]
+        middle = [*columns, f"{time} AS {quote(TIMESTAMP)}", *hidden[1:]]
+        mark = (
+            f"{quote(TIMESTAMP)} - INTERVAL '{DEFAULT_LATENESS}'"
+            if relation.watermark is None
+            else f"CAST({relation.watermark.text} AS TIMESTAMP(9))"
+        )
+        outer = [quote(name) for name in self._columns(relation)]
+        sql = (
+            f"SELECT {', '.join([*outer, *hidden, f'{mark} AS {quote(_WATERMARK)}'])} "
+            f"FROM (SELECT {', '.join(middle)} FROM {source})"
+        )
+        flow = self.settle(Flow((port,), schema, sql))
+        marked = self.add(ExpressionWatermark(_WATERMARK), [flow.ports], f"watermark_{table.name}")
+        return Flow((marked,), flow.schema.remove(flow.schema.get_field_index(_WATERMARK)))
+
+    def _connector(
+        self, role: Any, table: Table, inputs: Sequence[Sequence[Port]], columns: pa.Schema, name: str
+    ) -> Port:
+        try:
+            options, secrets = connector_options(table, role, columns)
+            self.secrets += secrets
+            return self.builder.add(role, table.connector, inputs, id=self._unique(name), options=options)
+        except SqlError:
+            raise
+        except HeadraceError as error:
+            first, *others = option_error(error, table)
+            for other in others:
+                self.problems.add(other)
+            raise first from error
+
+    def _unique(self, name: str) -> str:
+        made, number = re.sub(r"[^A-Za-z0-9_-]", "_", name), 1
+        base = made
+        while made in self._ids:
+            number += 1
+            made = f"{base}_{number}"
+        self._ids.add(made)
+        return made
+
+    def _constants(self, relation: Constants) -> Flow:
+        port = self.builder.add(
+            "source", "memory", [], id=self._id("values"), options={"rows": relation.rows}
+        )
+        schema = plain_schema(pa.schema([*relation.columns, _TIME]))
+        return Flow((port,), schema)
+
+    # ------------------------------------------------------------------------------------ row by row
+
+    def _map(self, relation: Map) -> Flow:
+        flow = self.flow(relation.input)
+        wanted = set(self._columns(relation))
+        items = [item for item in relation.items if item.name in wanted]
+        if any("unnest(" in item.value.text.lower() for item in relation.items):
+            items = list(relation.items)  # an unnest makes rows, even where nobody reads it
+        hidden = [TIMESTAMP] + ([RETRACT] if relation.updating else [])
+        texts = [f"{i.value.text} AS {quote(i.name)}" for i in items] + [quote(name) for name in hidden]
+        inner = "input" if flow.sql is None else f"({flow.sql})"
+        sql = f"SELECT {', '.join(texts)} FROM {inner}"
+        if relation.where is not None:
+            sql += f" WHERE {relation.where.text}"
+        return Flow(flow.ports, flow.schema, sql)
+
+    def _mapped(self, flow: Flow, items: Sequence[str]) -> Flow:
+        """Rows with these SELECT items."""
+        inner = "input" if flow.sql is None else f"({flow.sql})"
+        return self.settle(Flow(flow.ports, flow.schema, f"SELECT {', '.join(items)} FROM {inner}"))
+
+    def _union(self, relation: Union) -> Flow:
+        ports: list[Port] = []
+        schema = self.batch_schema(relation)
+        for one in relation.inputs:
+            flow = self.flow(one)
+            items = [quote(name) for name in self._columns(relation)] + [quote(TIMESTAMP)]
+            if relation.updating:
+                items.append(quote(RETRACT) if one.updating else f"FALSE AS {quote(RETRACT)}")
+            ports += self._mapped(flow, items).ports
+        return Flow(tuple(ports), schema)
+
+    # ------------------------------------------------------------------------------------ aggregates
+
+    def _aggregate(self, relation: Aggregate) -> Flow:
+        flow = self.flow(relation.input)
+        needed = self._needed.get(relation, set())
+        calls = [call for call in relation.calls if call.name in needed]
+        raw = sorted({name for call in calls for name in call.call.columns if name != TIMESTAMP})
+        keys = tuple(item.name for item in relation.keys)
+        items = [f"{item.value.text} AS {quote(item.name)}" for item in relation.keys]
+        items += [quote(name) for name in raw if name not in keys]
+        items += [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.input.updating else [])
+        flow = self._mapped(flow, items)
+        aggregation = make_aggregation(
+            calls, keys=keys, rows=flow.schema, planner=self.planner, functions=self.functions
+        )
+        if relation.windowing is None:
+            return self._updating_aggregate(relation, aggregation, flow)
+        return self._windowed_aggregate(relation, aggregation, flow)
+
+    def _windowed_aggregate(self, relation: Aggregate, aggregation: Aggregation, flow: Flow) -> Flow:
+        column = relation.window_column
+        if isinstance(relation.window, Session):
+            gap = relation.window.gap
+            ports = flow.ports
+            if aggregation.in_parts:
+                ports = (self.add(PartialSession(aggregation, gap), [ports], "partial"),)
+            session = SessionAggregate(aggregation, gap, window_column=column)
+            return self._after(relation, self.add(session, [_shuffle(ports, aggregation.keys)], "session"))
+        window = Instant() if relation.window is None else relation.window
+        ports = flow.ports
+        if aggregation.in_parts:
+            ports = (self.add(PartialAggregate(aggregation, window), [ports], "partial"),)
+        kind = type(window).__name__.lower()
+        operator = WindowAggregate(aggregation, window, window_column=column)
+        return self._after(relation, self.add(operator, [_shuffle(ports, aggregation.keys)], kind))
+
+    def _updating_aggregate(self, relation: Aggregate, aggregation: Aggregation, flow: Flow) -> Flow:
+        ports = flow.ports
+        if aggregation.in_parts:
+            ports = (self.add(PartialUpdatingAggregate(aggregation), [ports], "partial"),)
+        operator = UpdatingAggregate(aggregation, ttl=self.ttl)
+        return self._after(relation, self.add(operator, [_shuffle(ports, aggregation.keys)], "aggregate"))
+
+    def _after(self, relation: Aggregate, port: Port) -> Flow:
+        """The rows of groups, reduced to what is needed."""
+        needed = self._needed.get(relation, set())
+        unused = {call.name for call in relation.calls if call.name not in needed}
+        emitted = [name for name in relation.columns.names if name not in unused]
+        items = [quote(name) for name in [*self._columns(relation), TIMESTAMP]]
+        if relation.updating:
+            items.append(quote(RETRACT))
+        schema = self.batch_schema(relation, emitted)
+        return Flow((port,), schema, f"SELECT {', '.join(items)} FROM input")
+
+    # ----------------------------------------------------------------------------------------- joins
+
+    def _join(self, relation: Join) -> Flow:
+        updating = (relation.left.updating, relation.right.updating)
+        either = any(updating)
+        inner = relation.kind == "inner" and not relation.windowed
+        sides = []
+        keys = tuple(f"{TIMESTAMP}:key{index}" for index in range(len(relation.keys)))
+        for side, values in (
+            (relation.left, [pair[0] for pair in relation.keys]),
+            (relation.right, [pair[1] for pair in relation.keys]),
+        ):
+            items = [quote(name) for name in self._columns(side)]
+            items += [f"{value.text} AS {quote(key)}" for key, value in zip(keys, values, strict=True)]
+            items += [quote(TIMESTAMP)]
+            if either:
+                items.append(quote(RETRACT) if side.updating else f"FALSE AS {quote(RETRACT)}")
+            sides.append(self._mapped(self.flow(side), items))
+        columns = [
+            f"{table}.{quote(name)} AS {quote(name)}"
+            for table, side in (("l", relation.left), ("r", relation.right))
+            for name in self._columns(relation)
+            if name in side.columns.names
+        ]
+        time = f"greatest(l.{quote(TIMESTAMP)}, r.{quote(TIMESTAMP)}) AS {quote(TIMESTAMP)}"
+        on = [f"l.{quote(key)} = r.{quote(key)}" for key in keys]
+        if relation.windowed:
+            on.insert(0, f"l.{quote(TIMESTAMP)} = r.{quote(TIMESTAMP)}")
+        if relation.condition is not None:
+            on.append(f"({relation.condition.text})")
+        hidden = [time]
+        if inner and either:
+            hidden.append(f"l.{quote(RETRACT)} <> r.{quote(RETRACT)} AS {quote(RETRACT)}")
+        sql = (
+            f"SELECT {', '.join([*columns, *hidden])} FROM input0 AS l "
+            f"{relation.kind.upper()} JOIN input1 AS r ON {' AND '.join(on)}"
+        )
+        schemas = [side.schema for side in sides]
+        if not inner:
+            schemas = [_without(schema, RETRACT) for schema in schemas]
+        fragment = self._fragment(sql, {"input0": schemas[0], "input1": schemas[1]})
+        inputs = [_shuffle(side.ports, keys) for side in sides]
+        operator: ArrowOperator
+        if relation.windowed:
+            operator = WindowedFragment(fragment, [keys, keys])
+            return self._result(relation, self.add(operator, inputs, "window_join"))
+        if inner:
+            operator = UpdatingJoin(fragment, (keys, keys), ttl=self.ttl, updating=updating)
+        else:
+            operator = UpdatingFragment(fragment, [keys, keys], ttl=self.ttl, updating=(either, either))
+        return self._result(relation, self.add(operator, inputs, "join"))
+
+    def _result(self, relation: Relation, port: Port) -> Flow:
+        """Rows that a fragment has made of just what is needed."""
+        return Flow((port,), self.batch_schema(relation))
+
+    # ---------------------------------------------------------------- window functions and ordering
+
+    def _window_calls(self, relation: WindowCalls) -> Flow:
+        source = relation.input
+        names = self._columns(source)
+        keys = tuple(f"{TIMESTAMP}:{item.name}" for item in relation.partition)
+        items = [quote(name) for name in names]
+        items += [f"{i.value.text} AS {quote(k)}" for i, k in zip(relation.partition, keys, strict=True)]
+        items.append(quote(TIMESTAMP))
+        if source.updating:
+            items.append(quote(RETRACT))
+        flow = self._mapped(self.flow(source), items)
+        rows = _without(flow.schema, RETRACT)
+        calls = [f"{item.value.text} AS {quote(item.name)}" for item in relation.calls]
+        columns = [quote(name) for name in self._columns(relation)] + [quote(TIMESTAMP)]
+        kept = [quote(name) for name in rows.names]
+        inner = f"SELECT {', '.join([*kept, *calls])} FROM input0"
+        where = "" if relation.limit is None else f" WHERE {relation.limit.text}"
+        fragment = self._fragment(f"SELECT {', '.join(columns)} FROM ({inner}){where}", {"input0": rows})
+        inputs = [_shuffle(flow.ports, keys)]
+        if relation.by_instant:
+            operator: ArrowOperator = WindowedFragment(fragment, [keys])
+            return self._result(relation, self.add(operator, inputs, "over"))
+        prune = None
+        if relation.rank is not None and not source.updating:
+            name, count = relation.rank
+            sql = f"SELECT {', '.join(kept)} FROM ({inner}) WHERE {quote(name)} <= {count}"
+            prune = self._fragment(sql, {"input0": rows})
+        operator = UpdatingFragment(fragment, [keys], ttl=self.ttl, updating=(source.updating,), prune=prune)
+        return self._result(relation, self.add(operator, inputs, "over"))
+
+    def _ordered(self, relation: Ordered) -> Flow:
+        source = relation.input
+        flow = self.settle(self.flow(source))
+        rows = _without(flow.schema, RETRACT)
+        order = ", ".join([*relation.order, *tie_breakers(rows)])
+        partition = f"PARTITION BY {quote(TIMESTAMP)} " if relation.by_instant else ""
+        rank = quote(f"{TIMESTAMP}:rank")
+        kept = [quote(name) for name in rows.names]
+        inner = f"SELECT {', '.join(kept)}, row_number() OVER ({partition}ORDER BY {order}) AS {rank} FROM input0"
+        last = None if relation.limit is None else relation.offset + relation.limit
+        conditions = [f"{rank} > {relation.offset}"] if relation.offset else []
+        conditions += [f"{rank} <= {last}"] if last is not None else []
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        columns = [quote(name) for name in self._columns(relation)] + [quote(TIMESTAMP)]
+        sql = f"SELECT {', '.join(columns)} FROM ({inner}){where} ORDER BY {quote(TIMESTAMP)}, {rank}"
+        fragment = self._fragment(sql, {"input0": rows})
+        inputs = [_shuffle(flow.ports, ())]
+        if relation.by_instant:
+            windowed = WindowedFragment(fragment, [()])
+            return self._result(relation, self.add(windowed, inputs, "order"))
+        prune = None
+        if not source.updating:
+            kept_sql = f"SELECT {', '.join(kept)} FROM ({inner}) WHERE {rank} <= {last}"
+            prune = self._fragment(kept_sql, {"input0": rows})
+        operator = UpdatingFragment(fragment, [()], ttl=self.ttl, updating=(source.updating,), prune=prune)
+        return self._result(relation, self.add(operator, inputs, "order"))
+
+    # ----------------------------------------------------------------------------------------- sinks
+
+    def sink(self, table: Table, relations: Sequence[Relation], columns: pa.Schema) -> None:
+        """Write relations, whose columns are the table's, into a table."""
+        self._within = table.name
+        ports: list[Port] = []
+        updating = any(relation.updating for relation in relations)
+        for relation in relations:
+            flow = self.flow(relation)
+            if updating and not relation.updating:
+                items = [*(quote(name) for name in relation.columns.names), quote(TIMESTAMP), f"FALSE AS {quote(RETRACT)}"]
+                flow = self._mapped(flow, items)
+            ports += self.settle(flow).ports
+        self._connector("sink", table, [ports], columns, f"sink_{table.name}")
+
+    def preview(self, relation: Relation, sink: str, options: dict[str, Any]) -> None:
+        """Show a relation's rows."""
+        self._within = "query"
+        flow = self.settle(self.flow(relation))
+        self.builder.add("sink", sink, [flow.ports], id=self._unique("preview"), options=options)
+
+
+def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[str]]]:
+    """What a relation needs of its inputs to give the columns `needed`."""
+    if isinstance(relation, Map):
+        names = {n for item in relation.items if item.name in needed for n in item.value.columns}
+        names |= {n for item in relation.items if "unnest(" in item.value.text.lower() for n in item.value.columns}
+        return [(relation.input, names | (relation.where.columns if relation.where else frozenset()))]
+    if isinstance(relation, Aggregate):
+        names = {n for item in relation.keys for n in item.value.columns}
+        names |= {n for call in relation.calls if call.name in needed for n in call.call.columns}
+        needed |= {item.name for item in relation.keys}
+        return [(relation.input, names)]
+    if isinstance(relation, Join):
+        names = set(needed) | (relation.condition.columns if relation.condition else frozenset())
+        return [
+            (relation.left, names | {n for pair in relation.keys for n in pair[0].columns}),
+            (relation.right, names | {n for pair in relation.keys for n in pair[1].columns}),
+        ]
+    if isinstance(relation, WindowCalls):
+        names = set(needed)
+        for item in (*relation.calls, *relation.partition):
+            names |= item.value.columns
+        return [(relation.input, names)]
+    if isinstance(relation, Ordered):
+        needed |= set(relation.columns.names)
+        return [(relation.input, set(relation.input.columns.names))]
+    return [(one, set(needed)) for one in inputs_of(relation)]
+
+
+def _shuffle(ports: Sequence[Port], keys: Sequence[str]) -> tuple[Port, ...]:
+    return tuple(replace(port, kind="shuffle", keys=tuple(keys)) for port in ports)
+
+
+def _without(schema: pa.Schema, name: str) -> pa.Schema:
+    index = schema.get_field_index(name)
+    return schema if index < 0 else schema.remove(index)
+
+
+def tie_breakers(rows: pa.Schema) -> list[str]:
+    """Columns that put rows in one order where the user's order leaves it open."""
+    return [
+        quote(one.name)
+        for one in rows
+        if not (pa.types.is_nested(one.type) or pa.types.is_interval(one.type) or pa.types.is_null(one.type))
+    ]
+
+
+__all__ = ["Expression", "Item", "Lowering"]

@@ -1,0 +1,244 @@
+"""Which columns names stand for, and expressions over them as DataFusion reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.errors import ExpressionError, SqlError, near
+from headrace.functions.signatures import FUNCTION_NAMES, usage
+from headrace.functions.signatures import resolve as resolve_function
+from headrace.operator import TIMESTAMP
+from headrace.spans import Source
+from headrace.sql.dialect import to_sql
+from headrace.sql.logical import Expression
+from headrace.sql.planning import WINDOWS, Planner
+from headrace.sql.problems import FailedError, Problems, span_of, sql_error
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table of a FROM clause: the names its columns are called by, and what they are called inside."""
+
+    alias: str
+    names: tuple[str, ...]
+    columns: tuple[pa.Field, ...]
+    """In the same order; their names are those of the relation."""
+    merged: frozenset[str] = frozenset()
+    """Names that a USING has merged into an earlier table's."""
+
+
+def identifier_name(identifier: exp.Expression) -> str:
+    """A name as it is compared: lower case unless it was quoted."""
+    name = identifier.name
+    return name if identifier.args.get("quoted") else name.lower()
+
+
+def column_of(name: str) -> exp.Column:
+    """A reference to a column by its inner name."""
+    return exp.Column(this=exp.Identifier(this=name, quoted=True))
+
+
+@dataclass
+class Scope:
+    """The tables that names in a SELECT can mean."""
+
+    planner: Planner
+    source: Source
+    problems: Problems
+    entries: list[Entry] = field(default_factory=list)
+    outer: tuple[str, ...] = ()
+    """Aliases of tables outside, which a subquery cannot see."""
+
+    # ------------------------------------------------------------------------------------- names
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Every column, by its inner name, and event time."""
+        fields = [column for entry in self.entries for column in entry.columns]
+        return pa.schema([*fields, pa.field(TIMESTAMP, pa.timestamp("ns"), nullable=False)])
+
+    def resolve(self, parts: Sequence[exp.Expression], node: exp.Expression) -> tuple[pa.Field, int]:
+        """(the column, how many of the parts name it); the other parts are fields in it."""
+        names = [identifier_name(part) for part in parts]
+        if len(names) > 1:
+            for entry in self.entries:
+                if entry.alias == names[0] and names[1] in entry.names:
+                    return self._column(entry, names[1], node), 2
+        owners = [e for e in self.entries if names[0] in e.names and names[0] not in e.merged]
+        if len(owners) > 1:
+            tables = " or ".join(f"`{entry.alias}.{names[0]}`" for entry in owners)
+            raise sql_error(f"`{names[0]}` could be {tables}", span_of(node, self.source), f"write {tables}")
+        if owners:
+            return self._column(owners[0], names[0], node), 1
+        raise self._unknown(names, node)
+
+    def _column(self, entry: Entry, name: str, node: exp.Expression) -> pa.Field:
+        positions = [index for index, known in enumerate(entry.names) if known == name]
+        if len(positions) > 1:
+            raise sql_error(
+                f"`{entry.alias}` has {len(positions)} columns called `{name}`",
+                span_of(node, self.source),
+                "give them different names with AS where they are made",
+            )
+        return entry.columns[positions[0]]
+
+    def _unknown(self, names: list[str], node: exp.Expression) -> SqlError:
+        aliases = [entry.alias for entry in self.entries]
+        if len(names) > 1 and names[0] in aliases:
+            entry = next(entry for entry in self.entries if entry.alias == names[0])
+            hint = near(names[1], entry.names) or f"its columns are {_listed(entry.names)}"
+            return sql_error(f"`{names[0]}` has no column `{names[1]}`", span_of(node, self.source), hint)
+        known = list(dict.fromkeys(name for entry in self.entries for name in entry.names))
+        if len(names) > 1:
+            message = f"there is no table or column `{names[0]}` here"
+            hint = near(names[0], [*aliases, *known])
+            if not hint:
+                hint = f"the tables are {_listed(aliases)}" if aliases else "there is no FROM"
+        else:
+            message = f"there is no column `{names[0]}`"
+            hint = near(names[0], known) or (f"the columns are {_listed(known)}" if known else "there is no FROM")
+        return sql_error(message, span_of(node, self.source), hint)
+
+    # ------------------------------------------------------------------------------- expressions
+
+    def physical(self, node: exp.Expression) -> exp.Expression:
+        """A copy in which every name is an inner column; what is wrong goes to the problems.
+
+        Raises FailedError if anything was.
+        """
+        failed = False
+
+        def visit(part: exp.Expression) -> exp.Expression:
+            nonlocal failed
+            try:
+                if part.meta.get("physical"):
+                    return part
+                if isinstance(part, exp.Column) and not isinstance(part.this, exp.Star):
+                    return self._reference(list(part.parts), part)
+                if isinstance(part, exp.Dot):
+                    return self._dotted(part)
+            except SqlError as error:
+                self.problems.add(error)
+                failed = True
+                return exp.Null()
+            return part
+
+        made = node.copy().transform(visit)
+        if failed:
+            raise FailedError
+        return self._functions(made)
+
+    def _reference(self, parts: list[exp.Expression], node: exp.Expression) -> exp.Expression:
+        column, used = self.resolve(parts, node)
+        return self._fields(column, parts[used:], node)
+
+    def _dotted(self, node: exp.Dot) -> exp.Expression:
+        parts: list[exp.Expression] = []
+        base: exp.Expression = node
+        while isinstance(base, exp.Dot):
+            parts.insert(0, base.expression)
+            base = base.this
+        if isinstance(base, exp.Column):
+            return self._reference([*base.parts, *parts], node)
+        inner = self.physical(base)
+        for part in parts:
+            inner = _field_access(inner, identifier_name(part))
+        return inner
+
+    def _fields(self, column: pa.Field, parts: list[exp.Expression], node: exp.Expression) -> exp.Expression:
+        made: exp.Expression = column_of(column.name)
+        for key in ("line", "col", "start", "end"):
+            if node.find(exp.Identifier) is not None and key in node.find(exp.Identifier).meta:  # type: ignore[union-attr]
+                made.this.meta[key] = node.find(exp.Identifier).meta[key]  # type: ignore[union-attr]
+        kind = column.type
+        for part in parts:
+            name = identifier_name(part)
+            if not pa.types.is_struct(kind):
+                before = to_sql(node).rsplit(".", 1)[0]
+                raise sql_error(f"`{before}` has no fields: it is {kind}", span_of(node, self.source))
+            known = [kind.field(i).name for i in range(kind.num_fields)]
+            if name not in known:
+                hint = near(name, known) or f"its fields are {_listed(known)}"
+                raise sql_error(f"there is no field `{name}`", span_of(part, self.source), hint)
+            kind = kind.field(known.index(name)).type
+            made = _field_access(made, name)
+        made.meta["physical"] = True
+        return made
+
+    def _functions(self, node: exp.Expression) -> exp.Expression:
+        """Bind functions that are not DataFusion's own, and refuse unknown ones."""
+        failed = False
+        calls = list(node.find_all(exp.Anonymous))
+        for call in reversed(calls):  # arguments before the calls they are in
+            name = call.name.lower()
+            if name in WINDOWS:
+                continue
+            if name == "row_time" and not call.expressions:
+                replacement = column_of(TIMESTAMP)
+                if call is node:
+                    return replacement
+                call.replace(replacement)
+                continue
+            if name not in self.planner.names:
+                hint = near(name, {*self.planner.names, *WINDOWS, "row_time"})
+                self.problems.add(
+                    sql_error(f"there is no function `{name}`", span_of(call, self.source), hint)
+                )
+                failed = True
+                continue
+            if name in FUNCTION_NAMES:
+                inner = self._inner_name(call, name)
+                failed |= inner is None
+                call.set("this", inner or name)
+        if failed:
+            raise FailedError
+        return node
+
+    def _inner_name(self, call: exp.Anonymous, name: str) -> str | None:
+        texts = [to_sql(argument) for argument in call.expressions]
+        try:
+            types = [one.type for one in self.planner.types(texts, self.schema)]
+        except ExpressionError as error:
+            self.problems.add(sql_error(error.message, span_of(call, self.source)))
+            return None
+        inner = resolve_function(name, types)
+        if inner is None:
+            self.problems.add(
+                sql_error(f"`{name}` cannot take these arguments", span_of(call, self.source), usage(name))
+            )
+        return inner
+
+    def expression(self, node: exp.Expression) -> Expression:
+        """An expression over the scope's columns, ready for DataFusion."""
+        return as_expression(self.physical(node))
+
+
+def _field_access(node: exp.Expression, name: str) -> exp.Expression:
+    return exp.Bracket(this=node, expressions=[exp.Literal.string(name)])
+
+
+def as_expression(node: exp.Expression) -> Expression:
+    """A physical expression as text, with the columns it needs."""
+    columns = frozenset(column.name for column in node.find_all(exp.Column))
+    return Expression(to_sql(node), columns)
+
+
+def conjuncts(node: exp.Expression | None) -> Iterator[exp.Expression]:
+    """The conditions that AND joins."""
+    if node is None:
+        return
+    node = node.unnest()
+    if isinstance(node, exp.And):
+        yield from conjuncts(node.this)
+        yield from conjuncts(node.expression)
+    else:
+        yield node
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [f"`{name}`" for name in list(dict.fromkeys(names))[:12]]
+    return ", ".join(shown) + (", …" if len(names) > len(shown) else "")
