@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.errors import (
         ConfigurationError,
         CorruptStateError,
+        ExpressionError,
         ExternalError,
         HeadraceError,
         IncompatibleStateError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         OperatorError,
         PlanError,
+        SqlError,
         StateError,
         StateInUseError,
         UserError,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         timestamp_table_config,
     )
     from headrace.state.tables import GlobalTable, KeyedTable, TimeTable
+    from headrace.user_functions import udaf, udf
     from headrace.watermarks import END_OF_TIME, IDLE, Watermark
 
 __version__ = "0.1.0"
@@ -68,6 +71,7 @@ __all__ = [
     "ConfigurationError",
     "CorruptStateError",
     "Duration",
+    "ExpressionError",
     "ExternalError",
     "Finish",
     "GlobalTable",
@@ -95,6 +99,7 @@ __all__ = [
     "SourceContext",
     "SourceOperator",
     "Split",
+    "SqlError",
     "StateError",
     "StateInUseError",
     "StdoutSink",
@@ -112,6 +117,8 @@ __all__ = [
     "load_pipeline",
     "register",
     "timestamp_table_config",
+    "udaf",
+    "udf",
 ]
 
 _HOMES = {
@@ -123,6 +130,7 @@ _HOMES = {
     "CorruptStateError": "headrace.errors",
     "Duration": "headrace.options",
     "END_OF_TIME": "headrace.watermarks",
+    "ExpressionError": "headrace.errors",
     "ExternalError": "headrace.errors",
     "Finish": "headrace.operator",
     "GlobalTable": "headrace.state.tables",
@@ -151,6 +159,7 @@ _HOMES = {
     "SourceContext": "headrace.operator",
     "SourceOperator": "headrace.operator",
     "Split": "headrace.operator",
+    "SqlError": "headrace.errors",
     "StateError": "headrace.errors",
     "StateInUseError": "headrace.errors",
     "StdoutSink": "headrace.connectors.stdout",
@@ -167,6 +176,8 @@ _HOMES = {
     "load_pipeline": "headrace.loading",
     "register": "headrace.registry",
     "timestamp_table_config": "headrace.state.config",
+    "udaf": "headrace.user_functions",
+    "udf": "headrace.user_functions",
 }
 
 

@@ -26,7 +26,7 @@ from headrace.runtime.explain import explain_json, explain_mermaid, explain_text
 from headrace.runtime.stages import StagePlan, cut_stages
 from headrace.settings import Settings, load_settings
 from headrace.spans import Source
-from headrace.sql.compile import MakeSink, compile_sql, print_rows
+from headrace.sql.compile import MakeSink, ReplaceSink, compile_sql, print_rows
 
 ExplainFormat = Literal["text", "mermaid", "json"]
 
@@ -144,14 +144,16 @@ class Pipeline:
         udfs: Iterable[Function] = (),
         name: str = "pipeline",
         preview: MakeSink = print_rows,
+        sinks: ReplaceSink | None = None,
     ) -> Pipeline:
         """The pipeline that SQL describes; mistakes raise a SqlError with their places.
 
         `udfs` are functions made with `@headrace.udf` and `@headrace.udaf`. `preview` chooses the sink for
-        the rows of a bare SELECT; they go to stdout unless told otherwise.
+        the rows of a bare SELECT; they go to stdout unless told otherwise. `sinks` chooses one in the place of
+        each table that is written, for tests.
         """
         sources = [Source("<sql>", text)] if isinstance(text, str) else list(text)
-        compiled = compile_sql(sources, name=name, udfs=udfs, preview=preview)
+        compiled = compile_sql(sources, name=name, udfs=udfs, preview=preview, sinks=sinks)
         pipeline = cls(name)
         pipeline._builder = compiled.builder  # noqa: SLF001
         return pipeline

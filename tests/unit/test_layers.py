@@ -14,7 +14,7 @@ LAYERS = (
     "spans ids durations",
     "types schema windows watermarks keys options settings",
     "formats | state | functions",
-    "udf",
+    "user_functions",
     "fragments",
     "plan",
     "operator",

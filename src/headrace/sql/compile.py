@@ -49,6 +49,10 @@ MakeSink = Callable[[Preview], tuple[str, dict[str, Any]]]
 """The sink that shows the rows of a bare SELECT: its name and options."""
 
 
+ReplaceSink = Callable[[str, Preview], tuple[str, dict[str, Any]]]
+"""The sink to use in the place of a table's own: its name and options."""
+
+
 def print_rows(preview: Preview) -> tuple[str, dict[str, Any]]:
     """Rows go to stdout as JSON lines; changes as Debezium writes them."""
     options: dict[str, Any] = {
@@ -75,16 +79,26 @@ def compile_sql(
     name: str,
     udfs: Iterable[Function] = (),
     preview: MakeSink = print_rows,
+    sinks: ReplaceSink | None = None,
 ) -> CompiledSql:
-    """The plan of one or several texts, taken as one; raises a SqlError that holds every mistake."""
-    return _Program(sources, name, tuple(udfs), preview).compile()
+    """The plan of one or several texts, taken as one; raises a SqlError that holds every mistake.
+
+    `preview` chooses the sink for the rows of a bare SELECT, `sinks` one in the place of every table that
+    is written, for tests.
+    """
+    return _Program(sources, name, tuple(udfs), preview, sinks).compile()
 
 
 class _Program:
     """The statements of a program on their way to a plan."""
 
     def __init__(
-        self, sources: Sequence[Source], name: str, functions: tuple[Function, ...], preview: MakeSink
+        self,
+        sources: Sequence[Source],
+        name: str,
+        functions: tuple[Function, ...],
+        preview: MakeSink,
+        sinks: ReplaceSink | None,
     ) -> None:
         self.sources = sources
         self.problems = Problems()
@@ -92,6 +106,7 @@ class _Program:
         self.functions = functions
         self.builder = PlanBuilder(name)
         self.make_preview = preview
+        self.replace_sink = sinks
         self.ttl = DEFAULT_TTL
         self.tables: dict[str, Table] = {}
         self.names: dict[str, Callable[[], Bound]] = {}
@@ -130,7 +145,7 @@ class _Program:
                 lowering.name(get().relation, name)
         lowering.prepare([*(r for _, relations, _ in sinks for r in relations), *(b.relation for b in shown)])
         for table, relations, columns in sinks:
-            self._try(lambda t=table, r=relations, c=columns: lowering.sink(t, r, c))  # type: ignore[misc]
+            self._try(lambda t=table, r=relations, c=columns: self._write(lowering, t, r, c))  # type: ignore[misc]
         for bound in shown:
             self._try(lambda b=bound: self._show(lowering, b))  # type: ignore[misc]
         self.problems.raise_all()
@@ -358,6 +373,15 @@ class _Program:
             except HeadraceError as error:
                 for one in option_error(error, table):
                     self.problems.add(one)
+
+    def _write(self, lowering: Lowering, table: Table, relations: list[Relation], columns: pa.Schema) -> None:
+        if self.replace_sink is None:
+            lowering.sink(table, relations, columns)
+            return
+        updating = any(relation.updating for relation in relations)
+        key = table.definition.primary_key or (relations[0].key if len(relations) == 1 else ())
+        sink, options = self.replace_sink(table.name, Preview(columns, updating, key))
+        lowering.sink(table, relations, columns, instead=(sink, options))
 
     def _show(self, lowering: Lowering, bound: Bound) -> None:
         names = list(bound.names)

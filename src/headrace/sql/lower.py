@@ -458,8 +458,15 @@ class Lowering:
 
     # ----------------------------------------------------------------------------------------- sinks
 
-    def sink(self, table: Table, relations: Sequence[Relation], columns: pa.Schema) -> None:
-        """Write relations, whose columns are the table's, into a table."""
+    def sink(
+        self,
+        table: Table,
+        relations: Sequence[Relation],
+        columns: pa.Schema,
+        *,
+        instead: tuple[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """Write relations, whose columns are the table's, into a table, or into another sink `instead`."""
         self._within = table.name
         ports: list[Port] = []
         updating = any(relation.updating for relation in relations)
@@ -469,7 +476,11 @@ class Lowering:
                 items = [*(quote(name) for name in relation.columns.names), quote(TIMESTAMP), f"FALSE AS {quote(RETRACT)}"]
                 flow = self._mapped(flow, items)
             ports += self.settle(flow).ports
-        self._connector("sink", table, [ports], columns, f"sink_{table.name}")
+        if instead is None:
+            self._connector("sink", table, [ports], columns, f"sink_{table.name}")
+        else:
+            name, options = instead
+            self.builder.add("sink", name, [ports], id=self._unique(f"sink_{table.name}"), options=options)
 
     def preview(self, relation: Relation, sink: str, options: dict[str, Any]) -> None:
         """Show a relation's rows."""

@@ -17,7 +17,7 @@ from datafusion import SessionConfig, SessionContext
 from headrace.errors import ConfigurationError, ExpressionError
 from headrace.fragments import Fragment, new_context
 from headrace.functions.failures import take_failure
-from headrace.udf import AggregateFunction, Function, ScalarFunction, load_udfs, udaf, udf
+from headrace.user_functions import AggregateFunction, Function, ScalarFunction, load_udfs, udaf, udf
 
 
 def run(sql: str, table: pa.Table, *functions: Function) -> pa.Table:
@@ -273,7 +273,7 @@ def test_a_raise_shows_the_function_the_row_and_the_users_line() -> None:
     )
     assert len(error.message) < 500
     assert "return part / whole" in error.traceback_text
-    assert "headrace/udf.py" not in error.traceback_text
+    assert "headrace/user_functions.py" not in error.traceback_text
     assert isinstance(error.__cause__, ZeroDivisionError)
     restored = cloudpickle.loads(cloudpickle.dumps(error))
     assert str(restored) == str(error)
@@ -333,7 +333,7 @@ def test_functions_of_a_script_run_where_the_script_is_not(tmp_path: Path) -> No
         textwrap.dedent(
             """
             import sys, cloudpickle
-            from headrace.udf import udf
+            from headrace.user_functions import udf
 
             FACTOR = 3
 
@@ -412,7 +412,7 @@ def test_a_file_may_import_the_modules_next_to_it(tmp_path: Path, monkeypatch: p
     file = written(
         tmp_path,
         """
-        from headrace.udf import udf
+        from headrace.user_functions import udf
         from next_to_it import helper
 
         @udf
@@ -430,7 +430,7 @@ def test_a_file_may_import_the_modules_next_to_it(tmp_path: Path, monkeypatch: p
         ("def f(:\n", "invalid syntax", "line 1"),
         ("x = 1\nx / 0\n", "raised ZeroDivisionError: division by zero", "line 2: x / 0"),
         (
-            "from headrace.udf import udf\n@udf\ndef f(a) -> int: return 1\n",
+            "from headrace.user_functions import udf\n@udf\ndef f(a) -> int: return 1\n",
             "`a` has no annotation",
             "line 2",
         ),
