@@ -61,6 +61,10 @@ class Format(ABC):
     def __init__(self, schema: pa.Schema | None) -> None:
         self.schema = schema
 
+    def __getstate__(self) -> dict[str, object]:
+        # A reader holds functions made for the columns: it is made again where the rows are read.
+        return {name: value for name, value in self.__dict__.items() if name != "_reader"}
+
     @abstractmethod
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "input") -> Decoded:
         """The rows of lines, or of messages given one by one; numbered from `first_line` in errors."""

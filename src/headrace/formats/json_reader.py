@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import decimal
+import functools
 import io
 import json
 import math
@@ -92,11 +93,10 @@ class JsonReader:
         if not isinstance(data, bytes):
             # White space between the tokens is all that a newline inside a JSON value can be.
             data = b"\n".join(message.replace(b"\n", b" ") for message in data)
-        lines = [(number, line) for number, line in split_lines(data, first_line) if line.strip()]
-        if not lines:
+        if not data.strip():
             return Decoded(self.empty)
         rows, bad = [], []
-        for piece in self._pieces(data, lines):
+        for piece in self._pieces(data, first_line):
             if isinstance(piece, pa.Table):
                 rows.append(piece)
                 continue
@@ -110,17 +110,16 @@ class JsonReader:
                     rows.append(outcome)
         return Decoded(pa.concat_tables(rows) if rows else self.empty, bad)
 
-    def _pieces(
-        self, data: bytes, lines: list[tuple[int, bytes]]
-    ) -> Iterator[pa.Table | list[tuple[int, bytes]]]:
+    def _pieces(self, data: bytes, first_line: int) -> Iterator[pa.Table | list[tuple[int, bytes]]]:
         """The rows of pieces that can be read as they are, the lines of those that cannot."""
         if not self._has_json:
             try:
-                yield self._read(data, len(lines))
+                yield self._read(data, _count_lines(data))
             except ValueError:
                 pass
             else:
                 return
+        lines = [(number, line) for number, line in split_lines(data, first_line) if line.strip()]
         for begin in range(0, len(lines), _PIECE):
             piece = lines[begin : begin + _PIECE]
             try:
@@ -324,48 +323,93 @@ class JsonReader:
     def _normal(self, line: bytes) -> bytes:
         """The line as Arrow's parser reads it: only declared members, each in the way `_wire` expects."""
         try:
-            message = json.loads(line, parse_float=lambda text: _Number(_MARK + text))
+            message = _DECODER.decode(line.decode())
         except UnicodeDecodeError:
             raise LineError("it is not UTF-8") from None
         except (ValueError, RecursionError) as error:
             raise LineError(f"it is not JSON: {error}") from None
         if not isinstance(message, dict):
             raise LineError("it is not a JSON object")
-        row = {
-            field.name: self._value(message.get(field.name), field, (field.name,)) for field in self._fields
-        }
-        return _dump(row).encode()
+        return _dump(self._rewrite(message)).encode()
 
-    def _value(self, value: Any, field: pa.Field, path: Path) -> Any:
-        kind = field.type
-        if value is None:
-            if not field.nullable:
-                raise LineError("the value is missing, and the column is NOT NULL", path=path)
-            return None
-        if is_json(field):
-            try:
-                return _dump(value)
-            except ValueError:
-                raise LineError("NaN and Infinity are not JSON", path=path) from None
-        if pa.types.is_struct(kind):
+    @functools.cached_property
+    def _rewrite(self) -> Callable[[Any], Any]:
+        return self._members(self._fields, ())
+
+    def _members(self, fields: Iterable[pa.Field], path: Path) -> Callable[[Any], Any]:
+        members = [(field.name, self._rewriter(field, (*path, field.name))) for field in fields]
+
+        def rewrite(value: Any) -> Any:
             if not isinstance(value, dict):
                 raise _mismatch(value, "an object", path)
-            return {
-                child.name: self._value(value.get(child.name), child, (*path, child.name)) for child in kind
-            }
-        if _is_list(kind):
+            return {name: rewrite(value.get(name)) for name, rewrite in members}
+
+        return rewrite
+
+    def _items(self, field: pa.Field, path: Path) -> Callable[[Any], Any]:
+        item = self._rewriter(field, path)
+
+        def rewrite(value: Any) -> Any:
             if not isinstance(value, list):
                 raise _mismatch(value, "a list", path)
-            return [self._value(item, kind.value_field, path) for item in value]
-        for applies, read in _READERS:
-            if applies(kind):
-                try:
-                    return read(value, kind, self._decimal_bytes)
-                except LineError as error:
-                    raise LineError(error.reason, path=path, hint=error.hint) from None
-                except (ValueError, ArithmeticError):
-                    raise _mismatch(value, f"a value of type {kind}", path) from None
-        return value
+            return [item(one) for one in value]
+
+        return rewrite
+
+    def _leaf(self, kind: pa.DataType, path: Path) -> Callable[[Any], Any]:
+        read = next(read for applies, read in _READERS if applies(kind))
+        as_bytes = self._decimal_bytes
+
+        def rewrite(value: Any) -> Any:
+            try:
+                return read(value, kind, as_bytes)
+            except LineError as error:
+                raise LineError(error.reason, path=path, hint=error.hint) from None
+            except (ValueError, ArithmeticError):
+                raise _mismatch(value, f"a value of type {kind}", path) from None
+
+        return rewrite
+
+    def _rewriter(self, field: pa.Field, path: Path) -> Callable[[Any], Any]:
+        """What brings a value of this field into the form that Arrow's parser reads."""
+        if is_json(field):
+            present = _json_text(path)
+        elif pa.types.is_struct(field.type):
+            present = self._members(field.type, path)
+        elif _is_list(field.type):
+            present = self._items(field.type.value_field, path)
+        else:
+            present = self._leaf(field.type, path)
+        nullable = field.nullable
+
+        def rewrite(value: Any) -> Any:
+            if value is not None:
+                return present(value)
+            if not nullable:
+                raise LineError("the value is missing, and the column is NOT NULL", path=path)
+            return None
+
+        return rewrite
+
+
+def _json_text(path: Path) -> Callable[[Any], str]:
+    def rewrite(value: Any) -> str:
+        try:
+            return _dump(value)
+        except ValueError:
+            raise LineError("NaN and Infinity are not JSON", path=path) from None
+
+    return rewrite
+
+
+_BLANK = re.compile(rb"(?:^|\n)[ \t\r]*(?=\n)")
+
+
+def _count_lines(data: bytes) -> int:
+    """How many lines are not blank."""
+    if _BLANK.search(data) is None:
+        return data.count(b"\n") + bool(data[data.rfind(b"\n") + 1 :].strip())
+    return sum(1 for line in data.split(b"\n") if line.strip())
 
 
 def _step(path: Path, field: pa.Field) -> Path:
@@ -441,8 +485,13 @@ class _Number(str):
         return self[len(_MARK) :]
 
 
+_DECODER = json.JSONDecoder(parse_float=lambda text: _Number(_MARK + text))
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def _dump(value: Any) -> str:
-    return _MARKED.sub(r"\1", json.dumps(value, separators=(",", ":"), allow_nan=False))
+    text = _ENCODER.encode(value)
+    return _MARKED.sub(r"\1", text) if _MARK in text else text
 
 
 def _text(value: Any) -> str:
