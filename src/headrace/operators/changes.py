@@ -1,0 +1,295 @@
+"""What operators over updating streams share: rows kept by key, retractions, and differences.
+
+An updating stream is a stream of rows with a column `_retract`: true takes back an earlier row that is equal
+in every column but `_timestamp`. Nulls are equal to nulls and NaN to NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.durations import format_duration, nanoseconds
+from headrace.errors import PlanError
+from headrace.fragments import BATCH_ROWS, as_batches, plain_schema
+from headrace.keys import hash_array, hash_columns
+from headrace.operator import TIMESTAMP, Collector, OperatorContext
+from headrace.state.config import TableConfig
+from headrace.state.rows import Mask, Positions, group_rows, single
+
+RETRACT: Final = "_retract"
+SEQUENCE: Final = "_sequence"
+"""The column that numbers the rows of a key in the order in which they came, `int64`."""
+UNMATCHED: Final = "unmatched_retractions"
+"""The metric that counts retractions of rows which are not there."""
+
+ONLY_KEY: Final = "_only_key"
+"""The key column of rows that have no other: it is 0 everywhere, and one subtask has them all."""
+
+_ARRIVAL: Final = "_arrival"
+_EVENT_TIME: Final = "_event_time"
+_INSTANT: Final = pa.timestamp("ns")
+
+
+# ------------------------------------------------------------------------------------------ equal rows
+
+
+def number_rows(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[Positions, Positions]:
+    """Give equal rows equal numbers: (the number of each row, the first row of each number)."""
+    if not columns or not rows:
+        return np.zeros(rows, dtype=np.int64), np.arange(min(rows, 1))
+    arrays = [single(column) for column in columns]
+    order, groups = group_rows(hash_columns(arrays), arrays)
+    numbers = np.empty(rows, dtype=np.int64)
+    numbers[order] = groups
+    return numbers, order[np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))]
+
+
+def pair_rows(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Mask, Mask]:
+    """Which rows of each side have a partner on the other side that is equal in the columns `names`.
+
+    A row is the partner of one row at most. Of equal rows the first ones are paired.
+    """
+    columns = [pa.concat_arrays([single(left.column(name)), single(right.column(name))]) for name in names]
+    count = left.num_rows
+    numbers, _ = number_rows(columns, count + right.num_rows)
+    sizes = int(numbers.max(initial=-1)) + 1
+    lefts, rights = numbers[:count], numbers[count:]
+    return (
+        _rank(lefts) < np.bincount(rights, minlength=sizes)[lefts],
+        _rank(rights) < np.bincount(lefts, minlength=sizes)[rights],
+    )
+
+
+def _rank(numbers: Positions) -> Positions:
+    """How many earlier positions have the same number."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    ranks = np.empty(len(numbers), dtype=np.int64)
+    ranks[order] = np.arange(len(numbers)) - np.searchsorted(ordered, ordered, side="left")
+    return ranks
+
+
+def match_retractions(rows: pa.Table, retractions: pa.Table, names: Sequence[str]) -> tuple[Mask, Mask]:
+    """Which rows go, and which retractions found a row.
+
+    A retraction takes a row that is equal in the columns `names`: one of the same `_timestamp` if there is
+    one, and else the first.
+    """
+    gone, found = pair_rows(rows, retractions, [*names, TIMESTAMP])
+    if not found.all():
+        left, open_retractions = np.flatnonzero(~gone), np.flatnonzero(~found)
+        also_gone, also_found = pair_rows(
+            rows.take(pa.array(left)), retractions.take(pa.array(open_retractions)), names
+        )
+        gone[left[also_gone]] = True
+        found[open_retractions[also_found]] = True
+    return gone, found
+
+
+def signed(rows: pa.Table, *, retract: bool) -> pa.Table:
+    """The rows with the column `_retract`."""
+    flags = pa.array(np.full(rows.num_rows, retract, dtype=np.bool_))
+    return rows.append_column(pa.field(RETRACT, pa.bool_()), flags)
+
+
+def difference(old: pa.Table, new: pa.Table) -> pa.Table:
+    """What turns the multiset `old` into `new`: retractions, then appends; `_timestamp` is not compared."""
+    names = [name for name in new.schema.names if name != TIMESTAMP]
+    stays_of_old, stays_of_new = pair_rows(old, new, names)
+    retracted, appended = old.filter(pa.array(~stays_of_old)), new.filter(pa.array(~stays_of_new))
+    return pa.concat_tables([signed(retracted, retract=True), signed(appended, retract=False)])
+
+
+def check_comparable(schema: pa.Schema, what: str) -> None:
+    """Refuse columns of types whose values cannot be compared, before any row comes."""
+    for column in schema:
+        try:
+            hash_array(pa.array([], column.type))
+        except PlanError as error:
+            raise PlanError(
+                f"column `{column.name}` of {what} is {column.type}: rows with it cannot be retracted",
+                hint="convert the column, for example to a text, or leave it out",
+            ) from error
+
+
+def collect_rows(rows: pa.Table, collector: Collector) -> None:
+    """Collect a table in batches of bounded size."""
+    for batch in rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
+        collector.collect(batch)
+
+
+# ------------------------------------------------------------------------------------------ time to live
+
+
+def now(ctx: OperatorContext) -> int:
+    """The wall clock of the epoch in nanoseconds."""
+    return round(ctx.time * 1_000_000) * 1_000
+
+
+def check_ttl(ttl: timedelta) -> None:
+    """Refuse a time to live of nothing."""
+    if ttl <= timedelta(0):
+        raise PlanError(
+            f"the time to live of updating results is {format_duration(ttl)}; it must be longer than nothing",
+            hint="for example 24 hours",
+        )
+
+
+def expiry_tick(ttl: timedelta) -> timedelta:
+    """How often to look for what has expired without being touched: a tenth of `ttl`, 1 s to 10 minutes."""
+    check_ttl(ttl)
+    return min(max(ttl / 10, timedelta(seconds=1)), timedelta(minutes=10))
+
+
+def cutoff(ctx: OperatorContext, ttl: timedelta) -> int:
+    """What is from before this instant has expired."""
+    return now(ctx) - nanoseconds(ttl)
+
+
+# --------------------------------------------------------------------------------------------- kept rows
+
+
+@dataclass
+class Revision:
+    """The stored rows of some keys and the rows that came for them, and which of both go."""
+
+    rows: pa.Table
+    """The stored rows in the order in which they once came, then the new ones."""
+    stored: int
+    """How many of the rows are stored already."""
+    gone: Mask
+    names: tuple[str, ...]
+    """The columns that make a row what it is: all but its times and its number."""
+
+    @property
+    def before(self) -> pa.Table:
+        """The rows as they were."""
+        return self.rows.slice(0, self.stored)
+
+    @property
+    def after(self) -> pa.Table:
+        """The rows as they are now."""
+        return self.rows.filter(pa.array(~self.gone))
+
+    @property
+    def added(self) -> pa.Table:
+        """The new rows that stay."""
+        return self.rows.slice(self.stored).filter(pa.array(~self.gone[self.stored :]))
+
+    @property
+    def removed(self) -> pa.Table:
+        """The stored rows that go."""
+        return self.before.filter(pa.array(self.gone[: self.stored]))
+
+    def expire(self, before: int) -> None:
+        """Let the rows go that came before an instant."""
+        self.gone |= self.rows.column(_ARRIVAL).cast(pa.int64()).to_numpy() < before
+
+    def retract(self, retractions: pa.Table) -> int:
+        """Let one row go for each retraction; returns how many found none."""
+        if not retractions.num_rows:
+            return 0
+        present = np.flatnonzero(~self.gone)
+        gone, found = match_retractions(self.rows.take(pa.array(present)), retractions, self.names)
+        self.gone[present[gone]] = True
+        return int(np.count_nonzero(~found))
+
+    def keep(self, rows: pa.Table) -> None:
+        """Let every row go that is not among `rows`, which have some or all of the columns."""
+        present = np.flatnonzero(~self.gone)
+        kept, _ = pair_rows(self.rows.take(pa.array(present)), rows, rows.schema.names)
+        self.gone[present[~kept]] = True
+
+
+class KeptRows:
+    """The rows of one input, kept by key with the time and order of their arrival.
+
+    In state `_timestamp` is the wall clock of the epoch in which a row came, so that state expires by it
+    whatever the event times are. To the operator `_timestamp` is the event time, as it came.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, *, key: Sequence[str]) -> None:
+        own = (SEQUENCE, RETRACT)
+        self.name = name
+        self.key = tuple(key) or (ONLY_KEY,)
+        self.columns = plain_schema(pa.schema([column for column in schema if column.name not in own]))
+        self._schema = self.columns
+        if not key:
+            self._schema = self._schema.append(pa.field(ONLY_KEY, pa.int8()))
+        self._schema = self._schema.append(pa.field(_ARRIVAL, _INSTANT)).append(
+            pa.field(SEQUENCE, pa.int64())
+        )
+        self._identity = tuple(column for column in self.columns.names if column != TIMESTAMP)
+        self._stored_names = [
+            {TIMESTAMP: _EVENT_TIME, _ARRIVAL: TIMESTAMP}.get(column, column) for column in self._schema.names
+        ]
+
+    def config(self, description: str) -> TableConfig:
+        """The table that keeps the rows; event time does not expire it."""
+        schema = pa.schema(
+            [column.with_name(name) for column, name in zip(self._schema, self._stored_names, strict=True)]
+        )
+        return TableConfig(
+            name=self.name, kind="time", description=description, schema=schema, key=self.key, order_by="key"
+        )
+
+    def arrived(
+        self, batches: Sequence[pa.RecordBatch], ctx: OperatorContext, *, updating: bool
+    ) -> tuple[pa.Table, pa.Table]:
+        """The rows of an epoch with what state keeps of them: (appended rows, retractions)."""
+        schema = self.columns.append(pa.field(RETRACT, pa.bool_())) if updating else self.columns
+        came = pa.Table.from_batches(as_batches(batches, schema))
+        rows = came.select(self.columns.names)
+        count = rows.num_rows
+        if ONLY_KEY in self._schema.names:
+            rows = rows.append_column(ONLY_KEY, pa.array(np.zeros(count, dtype=np.int8)))
+        rows = rows.append_column(_ARRIVAL, pa.array(np.full(count, now(ctx))).cast(_INSTANT))
+        # Epochs follow each other, and inside one the rows of a key all come to this subtask.
+        sequence = (ctx.task_info.epoch << 32) + np.arange(count, dtype=np.int64)
+        rows = rows.append_column(SEQUENCE, pa.array(sequence)).cast(self._schema)
+        if not updating:
+            return rows, rows.slice(0, 0)
+        retracts = came.column(RETRACT).fill_null(False)
+        appends = pa.array(~retracts.to_numpy())
+        return rows.filter(appends), rows.filter(retracts)
+
+    def read(self, keys: pa.Table, ctx: OperatorContext) -> pa.Table:
+        """The stored rows of these keys, in the order in which they came."""
+        if not keys.num_rows:
+            return self._schema.empty_table()
+        return self._public(ctx.time_table(self.name).get(keys))
+
+    def expired(self, before: int, ctx: OperatorContext) -> pa.Table:
+        """The stored rows that came before an instant; every row is looked at."""
+        return self._public(ctx.time_table(self.name).range(None, before))
+
+    def _public(self, stored: pa.Table) -> pa.Table:
+        rows = stored.select(self._stored_names).rename_columns(self._schema.names)
+        return rows.take(pa.array(np.argsort(rows.column(SEQUENCE).to_numpy(), kind="stable")))
+
+    def revision(self, stored: pa.Table, appended: pa.Table) -> Revision:
+        """Stored rows with the rows that came for their keys; nothing is gone yet."""
+        rows = pa.concat_tables([stored, appended])
+        return Revision(rows, stored.num_rows, np.zeros(rows.num_rows, dtype=np.bool_), self._identity)
+
+    def write(self, revision: Revision, ctx: OperatorContext) -> None:
+        """Bring a revision into state."""
+        table = ctx.time_table(self.name)
+        for rows, change in ((revision.removed, table.delete_value), (revision.added, table.insert)):
+            if rows.num_rows:
+                change(rows.rename_columns(self._stored_names))
+
+    def expire(self, before: int, ctx: OperatorContext) -> None:
+        """Remove every row that came before an instant, without reading any."""
+        ctx.time_table(self.name).expire(before)
+
+    def delete(self, keys: pa.Table, ctx: OperatorContext) -> None:
+        """Remove every row of these keys."""
+        if keys.num_rows:
+            ctx.time_table(self.name).delete_key(keys)

@@ -1,0 +1,344 @@
+"""GROUP BY without windows: results that are replaced as rows come and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.durations import format_duration
+from headrace.errors import PlanError
+from headrace.fragments import BATCH_ROWS, Fragment, as_batches, plain_schema, quote
+from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.operators.aggregation import Aggregation
+from headrace.operators.changes import (
+    ONLY_KEY,
+    RETRACT,
+    UNMATCHED,
+    KeptRows,
+    check_comparable,
+    collect_rows,
+    cutoff,
+    expiry_tick,
+    now,
+    number_rows,
+    signed,
+)
+from headrace.state.config import TableConfig, keyed_table_config
+from headrace.state.rows import Mask, Positions, equal_rows, single
+
+ROWS: Final = "_rows"
+"""How many rows a group has: those appended less those retracted."""
+_APPENDS: Final = "_appends"
+_UPDATED: Final = "_updated"
+_GROUP: Final = "_group"
+_INSTANT: Final = pa.timestamp("ns")
+_LATEST: Final = f"max({quote(TIMESTAMP)}) AS {quote(TIMESTAMP)}"
+
+
+def partial_fragment(aggregation: Aggregation) -> Fragment:
+    """The parts of each group of some rows, with how many rows it has and how many were appended."""
+    keys = [quote(key) for key in aggregation.keys]
+    appends, rows = "count(*)", "count(*)"
+    if RETRACT in aggregation.schema.names:
+        appends = f"count(*) FILTER (WHERE NOT {quote(RETRACT)})"
+        rows = f"{appends} - count(*) FILTER (WHERE {quote(RETRACT)})"
+    counts = [f"{rows} AS {quote(ROWS)}", f"{appends} AS {quote(_APPENDS)}"]
+    sql = f"SELECT {', '.join([*keys, *aggregation.partial, *counts, _LATEST])} FROM input"  # noqa: S608
+    if keys:
+        sql += f" GROUP BY {', '.join(keys)}"
+    return Fragment(sql, {"input": aggregation.schema}, aggregation.functions)
+
+
+def merge_fragment(aggregation: Aggregation, parts: pa.Schema) -> Fragment:
+    """From the parts of numbered groups: the parts of each as one, and its results."""
+    merged = ", ".join([quote(_GROUP), _LATEST, *aggregation.merge])
+    items = ", ".join([quote(name) for name in (_GROUP, TIMESTAMP, *parts.names)] + [*aggregation.final])
+    return Fragment(
+        f"SELECT {items} FROM (SELECT {merged} FROM input GROUP BY {quote(_GROUP)})",  # noqa: S608
+        {"input": pa.schema([*parts, (_GROUP, pa.int64()), (TIMESTAMP, _INSTANT)])},
+        aggregation.functions,
+    )
+
+
+def whole_fragment(aggregation: Aggregation, rows: pa.Schema) -> Fragment:
+    """From the rows of numbered groups: the results of each."""
+    items = ", ".join([quote(_GROUP), _LATEST, *aggregation.whole])
+    return Fragment(
+        f"SELECT {items} FROM input GROUP BY {quote(_GROUP)}",  # noqa: S608
+        {"input": rows.append(pa.field(_GROUP, pa.int64()))},
+        aggregation.functions,
+    )
+
+
+class PartialUpdatingAggregate(ArrowOperator):
+    """Brings the rows of each group of a task down to one row of parts, before they are shuffled.
+
+    Needs an aggregation that can be computed in parts. It keeps no state: what it gathers in an epoch goes
+    out with it.
+    """
+
+    def __init__(self, aggregation: Aggregation) -> None:
+        self.aggregation = aggregation
+        self._fragment = partial_fragment(aggregation)
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the parts."""
+        return self._fragment.output
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= 8 * BATCH_ROWS:
+            self._emit(collector)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        if self._rows:
+            self._emit(collector)
+
+    def _emit(self, collector: Collector) -> None:
+        collect_rows(self._fragment.run(input=self._batches), collector)
+        self._batches, self._rows = [], 0
+
+    def display(self) -> str:
+        return f"partial aggregate by {', '.join(self.aggregation.keys) or 'nothing'}"
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """The groups that rows came for in an epoch, numbered by their position in `keys`."""
+
+    rows: pa.Table
+    """What came."""
+    group_of: Positions
+    """The group of each of these rows."""
+    keys: pa.Table
+    stored: pa.Table
+    """What state has of each group; null where it has nothing."""
+    found: Mask
+    alive: Mask
+    """Which groups are stored and have not expired."""
+
+
+class UpdatingAggregate(ArrowOperator):
+    """Keeps the aggregates of every group, and replaces a group's result when it changes.
+
+    Its input is shuffled by the keys: parts from `PartialUpdatingAggregate` where the aggregation can be
+    computed in parts, and else the rows themselves, which are then all kept. Once per epoch it emits, for
+    each group whose result is not what it was, the old result as a retraction and the new one; a group
+    without rows has no result. `_timestamp` is the latest event time of the group; a change of it alone is
+    none. Aggregates that go by the order of rows see them in the order in which they came.
+
+    A group expires when nothing was appended to it for longer than `ttl`, by the wall clock: its result is
+    retracted and its state removed. Groups that nothing comes for are looked through every tenth of `ttl`
+    (1 s to 10 minutes), so their retractions may be that late. Rows that come for an expired group before
+    that start it anew: appends see nothing of the old rows, and retractions of old rows are ignored. Parts do
+    not say which row was retracted, so there a retraction of a row from before counts against the new rows:
+    choose `ttl` longer than rows live. A group with no more appends than retractions is removed.
+
+    On resume, at any parallelism, every group goes on from the result it last emitted.
+    """
+
+    def __init__(self, aggregation: Aggregation, *, ttl: timedelta) -> None:
+        self.aggregation = aggregation
+        self.ttl = ttl
+        self.tick_interval = expiry_tick(ttl)
+        self.max_parallelism = None if aggregation.keys else 1
+        self._updating = RETRACT in aggregation.schema.names
+        rows = plain_schema(aggregation.schema)
+        self._keys = pa.schema([rows.field(key) for key in aggregation.keys] or [(ONLY_KEY, pa.int8())])
+        self._kept = KeptRows("rows", rows, key=aggregation.keys)
+        if aggregation.in_parts:
+            self._input = partial_fragment(aggregation).output
+            own = (*aggregation.keys, ROWS, _APPENDS, TIMESTAMP)
+            self._parts = pa.schema([column for column in self._input if column.name not in own])
+            self._fragment = merge_fragment(aggregation, self._parts)
+        else:
+            self._input = rows
+            self._parts = pa.schema([])
+            self._fragment = whole_fragment(aggregation, self._kept.columns)
+            if self._updating:
+                check_comparable(rows, "an aggregated stream")
+        own = (_GROUP, TIMESTAMP, *self._parts.names)
+        self._results = pa.schema([column for column in self._fragment.output if column.name not in own])
+        self._check_names()
+        self._batches: list[pa.RecordBatch] = []
+        self._due = False
+
+    def _check_names(self) -> None:
+        own = (ROWS, TIMESTAMP, _UPDATED, RETRACT)
+        names = Counter([*self._keys.names, *self._parts.names, *self._results.names, *own])
+        for name, times in names.items():
+            if times > 1:
+                raise PlanError(
+                    f"`{name}` names more than one column of an aggregation",
+                    hint="keys, parts and results need names of their own",
+                )
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the results."""
+        keys = self._keys if self.aggregation.keys else []
+        return pa.schema([*keys, *self._results, (TIMESTAMP, _INSTANT), (RETRACT, pa.bool_())])
+
+    def tables(self) -> Sequence[TableConfig]:
+        own = [(ROWS, pa.int64()), (TIMESTAMP, _INSTANT), (_UPDATED, _INSTANT)]
+        schema = pa.schema([*self._keys, *self._parts, *self._results, *own])
+        groups = keyed_table_config("groups", "each group and its last result", schema, key=self._keys.names)
+        if self.aggregation.in_parts:
+            return [groups]
+        return [groups, self._kept.config("the rows of each group")]
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        self._batches.append(batch)
+
+    def handle_tick(self, n: int, ctx: OperatorContext, collector: Collector) -> None:
+        self._due = True
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        if self._batches:
+            self._update(ctx, collector)
+        if self._due:
+            self._expire(ctx, collector)
+
+    def _update(self, ctx: OperatorContext, collector: Collector) -> None:
+        """Bring the groups that rows came for up to date."""
+        touched = self._touched(ctx)
+        groups = (self._merged if self.aggregation.in_parts else self._recomputed)(touched, ctx)
+        at = groups.column(_GROUP).to_numpy()
+        columns = [
+            *touched.keys.take(pa.array(at)).columns,
+            *groups.select([*self._parts.names, *self._results.names, ROWS, TIMESTAMP]).columns,
+            pa.chunked_array([self._updated(touched, ctx)[at]]),
+        ]
+        schema = ctx.keyed_table("groups").layout.columns
+        groups = pa.Table.from_arrays(columns, names=schema.names).cast(schema)
+        self._store(touched, groups, at, ctx)
+        self._emit(touched, groups, at, collector)
+
+    def _touched(self, ctx: OperatorContext) -> _Touched:
+        rows = pa.Table.from_batches(as_batches(self._batches, self._input)).combine_chunks()
+        if not self.aggregation.keys:
+            rows = rows.append_column(ONLY_KEY, pa.array(np.zeros(rows.num_rows, dtype=np.int8)))
+        group_of, firsts = number_rows([rows.column(key) for key in self._keys.names], rows.num_rows)
+        keys = rows.select(self._keys.names).take(pa.array(firsts))
+        stored, found = ctx.keyed_table("groups").get(keys)
+        alive = found & (_instants(stored.column(_UPDATED)) >= cutoff(ctx, self.ttl))
+        return _Touched(rows, group_of, keys, pa.Table.from_batches([stored]), found, alive)
+
+    def _merged(self, touched: _Touched, ctx: OperatorContext) -> pa.Table:
+        """The groups that have rows, from their stored parts and those that came."""
+        rows, group_of, alive = touched.rows, touched.group_of, touched.alive
+        counts = np.where(alive, touched.stored.column(ROWS).fill_null(0).to_numpy(), 0)
+        np.add.at(counts, group_of, rows.column(ROWS).to_numpy())
+        if (counts < 0).any():
+            ctx.metrics.add(UNMATCHED, -counts[counts < 0].sum())
+        names = [*self._parts.names, TIMESTAMP]
+        stored = touched.stored.select(names).append_column(_GROUP, pa.array(np.arange(len(counts))))
+        came = rows.select(names).append_column(_GROUP, pa.array(group_of))
+        parts = [
+            stored.filter(pa.array(alive & (counts > 0))),
+            came.filter(pa.array(counts[group_of] > 0)),
+        ]
+        return self._counted(self._fragment.run(input=pa.concat_tables(parts)), counts)
+
+    def _recomputed(self, touched: _Touched, ctx: OperatorContext) -> pa.Table:
+        """The groups that have rows, from all their rows."""
+        kept = self._kept
+        kept.delete(touched.keys.filter(pa.array(~touched.alive & touched.found)), ctx)
+        appended, retractions = kept.arrived(self._batches, ctx, updating=self._updating)
+        revision = kept.revision(kept.read(touched.keys, ctx), appended)
+        unmatched = revision.retract(retractions)
+        if unmatched:
+            ctx.metrics.add(UNMATCHED, unmatched)
+        kept.write(revision, ctx)
+        rows = revision.after
+        group_of = _positions(rows, touched.keys)
+        counts = np.bincount(group_of, minlength=touched.keys.num_rows)
+        return self._counted(self._fragment.run(input=rows.append_column(_GROUP, pa.array(group_of))), counts)
+
+    @staticmethod
+    def _counted(groups: pa.Table, counts: Positions) -> pa.Table:
+        return groups.append_column(ROWS, pa.array(counts[groups.column(_GROUP).to_numpy()]))
+
+    def _updated(self, touched: _Touched, ctx: OperatorContext) -> Positions:
+        """When something was last appended to each group."""
+        rows = touched.rows
+        appends = np.ones(rows.num_rows, dtype=np.bool_)
+        if self.aggregation.in_parts:
+            appends = rows.column(_APPENDS).to_numpy() > 0
+        elif self._updating:
+            appends = ~rows.column(RETRACT).fill_null(False).to_numpy()
+        updated = _instants(touched.stored.column(_UPDATED)).copy()
+        updated[touched.group_of[appends]] = now(ctx)
+        return updated
+
+    @staticmethod
+    def _store(touched: _Touched, groups: pa.Table, at: Positions, ctx: OperatorContext) -> None:
+        table = ctx.keyed_table("groups")
+        table.put(groups)
+        empty = touched.found.copy()
+        empty[at] = False
+        table.delete(touched.keys.filter(pa.array(empty)))
+
+    def _emit(self, touched: _Touched, groups: pa.Table, at: Positions, collector: Collector) -> None:
+        """Retract what is no longer the result of a group, then append what is."""
+        same = touched.found[at]
+        before = touched.stored.take(pa.array(at))
+        if self._results.names:
+            same = same & equal_rows(
+                [single(before.column(name)) for name in self._results.names],
+                [single(groups.column(name)) for name in self._results.names],
+            )
+        replaced = touched.found.copy()
+        replaced[at[same]] = False
+        collect_rows(self._result(touched.stored.filter(pa.array(replaced)), retract=True), collector)
+        collect_rows(self._result(groups.filter(pa.array(~same)), retract=False), collector)
+
+    def _result(self, groups: pa.Table, *, retract: bool) -> pa.Table:
+        return signed(groups, retract=retract).select(self.output.names)
+
+    def _expire(self, ctx: OperatorContext, collector: Collector) -> None:
+        """Remove the groups that have expired, and retract their results."""
+        table, before = ctx.keyed_table("groups"), cutoff(ctx, self.ttl)
+        for batch in table.scan():
+            groups = pa.Table.from_batches(
+                [batch.filter(pa.array(_instants(batch.column(_UPDATED)) < before))]
+            )
+            if groups.num_rows:
+                table.delete(groups)
+                if not self.aggregation.in_parts:
+                    self._kept.delete(groups, ctx)
+                ctx.metrics.add("expired_groups", groups.num_rows)
+                collect_rows(self._result(groups, retract=True), collector)
+
+    def display(self) -> str:
+        keys = ", ".join(self.aggregation.keys) or "nothing"
+        return f"updating aggregate by {keys}, ttl {format_duration(self.ttl)}"
+
+
+def _instants(column: pa.Array | pa.ChunkedArray) -> Positions:
+    """Instants as numbers; 0 for null."""
+    numbers: Positions = single(column).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _positions(rows: pa.Table, keys: pa.Table) -> Positions:
+    """For each row the position of its key among `keys`, which are distinct."""
+    columns = [
+        pa.concat_arrays([single(keys.column(name)), single(rows.column(name))]) for name in keys.schema.names
+    ]
+    numbers, firsts = number_rows(columns, keys.num_rows + rows.num_rows)
+    return firsts[numbers[keys.num_rows :]]

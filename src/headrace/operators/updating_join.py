@@ -1,0 +1,172 @@
+"""Inner joins without windows: every row meets the rows of the other side, whenever they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.durations import format_duration
+from headrace.errors import PlanError
+from headrace.fragments import Fragment
+from headrace.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.operators.changes import (
+    RETRACT,
+    UNMATCHED,
+    KeptRows,
+    Revision,
+    check_comparable,
+    check_ttl,
+    collect_rows,
+    cutoff,
+    difference,
+    signed,
+)
+from headrace.state.config import TableConfig
+
+
+class UpdatingJoin(ArrowOperator):
+    """Joins two inputs on equal keys: emits the pairs that the rows of an epoch make, and break.
+
+    The inputs are the fragment's `input0` and `input1`, shuffled by the columns `keys[0]` and `keys[1]`. The
+    fragment joins two sets of rows. If either input is `updating`, both of the fragment's inputs and its
+    result have `_retract`, where a pair is a retraction if exactly one of its rows is; the retractions of an
+    epoch are emitted first. Append-only inputs give an append-only result. Rows with a null in their key
+    meet nothing and are not kept.
+
+    A row expires `ttl` after it came, by the wall clock. From then on it meets no more rows. The pairs it was
+    part of stay: they are not retracted, and a retraction of the row that comes later is ignored and counted
+    as `unmatched_retractions`.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment,
+        keys: tuple[Sequence[str], Sequence[str]],
+        *,
+        ttl: timedelta,
+        updating: tuple[bool, bool],
+    ) -> None:
+        self.fragment = fragment
+        self.keys = (tuple(keys[0]), tuple(keys[1]))
+        self.ttl = ttl
+        self.updating = updating
+        self._check()
+        self._left, self._right = (
+            KeptRows(name, fragment.inputs[f"input{index}"], key=self.keys[index])
+            for index, name in enumerate(("left", "right"))
+        )
+        self._batches: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+
+    def _check(self) -> None:
+        check_ttl(self.ttl)
+        left, right = self.fragment.inputs["input0"], self.fragment.inputs["input1"]
+        kinds = [
+            [schema.field(key).type for key in keys]
+            for schema, keys in zip((left, right), self.keys, strict=True)
+        ]
+        if kinds[0] != kinds[1] or not kinds[0]:
+            raise PlanError(
+                f"the keys {self.keys[0]} and {self.keys[1]} cannot be compared: {kinds[0]} and {kinds[1]}",
+                hint="a join without windows needs at least one equality, with one type on both sides",
+            )
+        signs = [RETRACT in schema.names for schema in (left, right, self.fragment.output)]
+        if signs != [any(self.updating)] * 3:
+            raise PlanError(
+                f"`{RETRACT}` must be in both inputs and the result of a join of updating streams,"
+                " and in none of them otherwise"
+            )
+        if any(self.updating):
+            for schema, what in ((left, "the left side"), (right, "the right side")):
+                check_comparable(schema, what)
+            check_comparable(self.fragment.output, "the result")
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the result."""
+        return self.fragment.output
+
+    def tables(self) -> Sequence[TableConfig]:
+        return [kept.config(f"the {kept.name} rows") for kept in (self._left, self._right)]
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        raise PlanError("a join has two inputs", hint="stream.apply(join, other)")
+
+    def process_batch_index(
+        self,
+        index: int,
+        total: int,
+        batch: pa.RecordBatch,
+        ctx: OperatorContext,
+        collector: Collector,
+    ) -> None:
+        self._batches[index].append(batch)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        for kept in (self._left, self._right):
+            kept.expire(cutoff(ctx, self.ttl), ctx)
+        if not any(self._batches):
+            return
+        left = self._revised(self._left, 0, ctx)
+        right = self._revised(self._right, 1, ctx)
+        # What is new on the left meets the right as it was; what is new on the right meets the left as it is.
+        came = self._changed(left)
+        pairs = [self._pairs(came, self._partners(self._right, came.select(self._left.key), ctx))]
+        self._left.write(left, ctx)
+        came = self._changed(right)
+        pairs.append(self._pairs(self._partners(self._left, came.select(self._right.key), ctx), came))
+        self._right.write(right, ctx)
+        collect_rows(self._settled(pa.concat_tables(pairs)), collector)
+
+    def _revised(self, kept: KeptRows, index: int, ctx: OperatorContext) -> Revision:
+        """The rows that came for one side, and the stored ones that their retractions are about."""
+        appended, retractions = (
+            _without_null_keys(rows, kept.key)
+            for rows in kept.arrived(self._batches[index], ctx, updating=self.updating[index])
+        )
+        revision = kept.revision(kept.read(retractions, ctx), appended)
+        unmatched = revision.retract(retractions)
+        if unmatched:
+            ctx.metrics.add(UNMATCHED, unmatched)
+        return revision
+
+    def _changed(self, revision: Revision) -> pa.Table:
+        if not any(self.updating):
+            return revision.added
+        return pa.concat_tables(
+            [signed(revision.removed, retract=True), signed(revision.added, retract=False)]
+        )
+
+    def _partners(self, kept: KeptRows, keys: pa.Table, ctx: OperatorContext) -> pa.Table:
+        """The stored rows of the other side's keys."""
+        rows = kept.read(keys.rename_columns(kept.key), ctx)
+        return signed(rows, retract=False) if any(self.updating) else rows
+
+    def _pairs(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        if not (left.num_rows and right.num_rows):
+            return self.fragment.output.empty_table()
+        return self.fragment.run(input0=left, input1=right)
+
+    def _settled(self, pairs: pa.Table) -> pa.Table:
+        """The pairs without those that came and went in this very epoch, retractions first."""
+        if not any(self.updating):
+            return pairs
+        retracts = pairs.column(RETRACT)
+        old, new = (pairs.filter(mask).drop_columns([RETRACT]) for mask in (retracts, pc.invert(retracts)))
+        return difference(old, new).select(self.output.names)
+
+    def display(self) -> str:
+        on = ", ".join(f"{left} = {right}" for left, right in zip(*self.keys, strict=True))
+        return f"join on {on}, ttl {format_duration(self.ttl)}"
+
+
+def _without_null_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    for key in keys:
+        column = rows.column(key)
+        if column.null_count:
+            rows = rows.filter(column.is_valid())
+    return rows
