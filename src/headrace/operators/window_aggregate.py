@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -176,6 +175,7 @@ class WindowAggregate(ArrowOperator):
         self._results = make(aggregation, by=[*aggregation.keys, START], schema=started)
         self.output = self._output()
         """The schema of what it emits."""
+        self._late = LateRows(self.output, late_column)
         self._pending: list[pa.RecordBatch] = []
         self._inserted = 0
         self._watermark: int | None = None
@@ -203,10 +203,6 @@ class WindowAggregate(ArrowOperator):
                 "windows", "rows of open windows", width, schema=self._stored, key=self.aggregation.keys
             )
         ]
-
-    @cached_property
-    def _late(self) -> LateRows:
-        return LateRows(self.output, self.late_column)
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._watermark = ctx.last_present_watermark
