@@ -89,19 +89,19 @@ class Binder:
 
     def query(self, query: exp.Expression, names: Names) -> Bound:
         """What a query means, where table names mean `names`."""
-        names = self._with(query, names)
+        names = self.with_names(query, names)
         if isinstance(query, exp.Subquery):
-            return self._ordered(query, self.query(query.this, names), names)
+            return self.ordered(query, self.query(query.this, names))
         if isinstance(query, exp.Union):
-            return self._ordered(query, self._union(query, names), names)
+            return self.ordered(query, self._union(query, names))
         if isinstance(query, exp.Select):
             return _Select(self, query, names).bind()
         if isinstance(query, exp.Values):
-            return self._values(query)
+            return self.values(query)
         kind = type(query).__name__.upper()
         raise self.fail(f"{kind} is not possible on streams", query, "UNION ALL, joins and filters are")
 
-    def _with(self, query: exp.Expression, names: Names) -> Names:
+    def with_names(self, query: exp.Expression, names: Names) -> Names:
         clause = query.args.get("with_")
         if clause is None:
             return names
@@ -205,16 +205,19 @@ class Binder:
             by_instant=by_instant,
         )
 
-    def _values(self, query: exp.Expression) -> Bound:
+    def values(self, query: exp.Expression) -> Bound:
         try:
-            rows = self.planner.rows(f"SELECT * FROM ({to_sql(query)}) AS v")
+            bare = query.copy()
+            bare.set("alias", None)
+            rows = self.planner.rows(to_sql(bare))
         except ExpressionError as error:
             raise self.fail(error.message, query) from error
         return _constants(rows)
 
     # ------------------------------------------------------------------------------ ORDER BY, LIMIT
 
-    def _ordered(self, query: exp.Expression, bound: Bound, names: Names) -> Bound:
+    def ordered(self, query: exp.Expression, bound: Bound) -> Bound:
+        """What ORDER BY, LIMIT and OFFSET leave of a query's rows."""
         order, limit, offset = (query.args.get(name) for name in ("order", "limit", "offset"))
         if order is None and limit is None and offset is None:
             return bound
@@ -521,7 +524,7 @@ class _Select:
         if distinct is not None and distinct.args.get("on") is None:
             made = binder.distinct(made)
             made = replace(made, columns=schema)
-        return binder._ordered(select, Bound(made, tuple(names)), self.names)  # noqa: SLF001
+        return binder.ordered(select, Bound(made, tuple(names)))
 
     def _without_from(self) -> Bound:
         sql = to_sql(self.select)
@@ -553,12 +556,20 @@ class _Select:
 
     def _table(self, node: exp.Expression, *, prefix: bool, sql: str) -> Relation:
         """Add a table to the scope and return its relation, with names of its own if there are several."""
-        bound, alias = self._bound(node)
+        bound, alias, named = self._bound(node)
         if any(entry.alias == alias for entry in self.scope.entries):
             raise self.binder.fail(f"two tables are called `{alias}` here", node, "give one another name with AS")
         stub = f"s{len(self.stubs)}"
         self.stubs[stub] = _stub(bound)
-        self.stub_from.append(sql.format(f"{stub} AS {quote(alias)}"))
+        # A subquery without a name gives its columns none either.
+        columns = ""
+        if not named:
+            names = self.stubs[stub].names
+            self.stubs[stub] = pa.schema([f.with_name(f"c{i}") for i, f in enumerate(self.stubs[stub])])
+            columns = ", ".join(f"c{i} AS {quote(name)}" for i, name in enumerate(names))
+        self.stub_from.append(
+            sql.format(f"{stub} AS {quote(alias)}" if named else f"(SELECT {columns} FROM {stub})")
+        )
         relation = bound.relation
         if prefix:
             relation = self._prefixed(relation, alias)
@@ -576,9 +587,11 @@ class _Select:
             fields.append(column.with_name(name))
         return make_map(relation, items, pa.schema(fields))
 
-    def _bound(self, node: exp.Expression) -> tuple[Bound, str]:
+    def _bound(self, node: exp.Expression) -> tuple[Bound, str, bool]:
+        """What stands in FROM, the name it goes by, and whether that is a name that users know."""
         binder = self.binder
         alias = node.args.get("alias")
+        given = identifier_name(alias.this) if alias is not None and alias.this else None
         columns = [] if alias is None else [identifier_name(c) for c in alias.args.get("columns") or ()]
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             name = node.name.lower()
@@ -586,20 +599,20 @@ class _Select:
                 raise binder.fail("tables have no schema before their name", node, f"write `{name}`")
             if name not in self.names:
                 known = list(self.names)
-                hint = near(name, known) or (f"the tables are {', '.join(known)}" if known else "define it with CREATE TABLE")
-                raise binder.fail(f"there is no table `{node.name}`", node, hint)
-            bound = self.names[name]()
-            alias_name = identifier_name(alias.this) if alias is not None and alias.this else name
-            return binder.renamed(bound, columns, node), alias_name
-        if isinstance(node, exp.Subquery):
-            bound = binder.query(node.this, binder._with(node, self.names))  # noqa: SLF001
-            alias_name = identifier_name(alias.this) if alias is not None and alias.this else f"_{len(self.stubs)}"
-            return binder.renamed(bound, columns, node), alias_name
-        if isinstance(node, exp.Values):
-            bound = binder._values(node)  # noqa: SLF001
-            alias_name = identifier_name(alias.this) if alias is not None and alias.this else f"_{len(self.stubs)}"
-            return binder.renamed(bound, columns, node), alias_name
-        raise binder.fail(f"`{to_sql(node)[:40]}` cannot stand in FROM", node, "a table, a view or a subquery can")
+                listed = f"the tables are {', '.join(known)}" if known else "define it with CREATE TABLE"
+                raise binder.fail(f"there is no table `{node.name}`", node, near(name, known) or listed)
+            return binder.renamed(self.names[name](), columns, node), given or name, True
+        hidden = f"_{len(self.stubs)}"
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
+            bound = binder.query(node.this, binder.with_names(node, self.names))
+        elif isinstance(node, exp.Subquery):
+            return self._bound(node.this)
+        elif isinstance(node, exp.Values):
+            bound = binder.values(node)
+        else:
+            shown = to_sql(node)[:40]
+            raise binder.fail(f"`{shown}` cannot stand in FROM", node, "a table, a view or a subquery can")
+        return binder.renamed(bound, columns, node), given or hidden, given is not None
 
     def _join(self, left: Relation, join: exp.Join) -> Relation:
         binder = self.binder

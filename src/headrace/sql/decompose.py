@@ -41,10 +41,10 @@ def make_aggregation(
     found = [_decompose(call, rows, planner) for call in calls]
     parts = [one for one in found if one is not None]
     if not calls:  # DISTINCT: the keys are all there is
-        counted = quote(f"{TIMESTAMP}:n")
+        counted, part = quote(f"{TIMESTAMP}:n"), quote(f"{TIMESTAMP}:p")
         sign = f"sum({_SIGN})" if RETRACT in rows.names else "count(*)"
         whole = [f"count(*) AS {counted}"]
-        parts = [Parts((f"{sign} AS {counted}",), (f"sum({counted}) AS {counted}",), f"{counted} AS {counted}")]
+        parts = [Parts((f"{sign} AS {part}",), (f"sum({part}) AS {part}",), f"{part} AS {counted}")]
     if len(parts) != max(len(calls), 1):
         return Aggregation(rows, keys, tuple(whole), functions=functions)
     return Aggregation(
@@ -70,15 +70,19 @@ def _decompose(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Parts 
         "mean": lambda: _average(call, argument, rows, planner),
     }
     if name in _SAME and RETRACT not in rows.names:
-        part = quote(call.name)
+        part = _part(call)
         return Parts(
             (f"{name}({argument}){_filter(call)} AS {part}",),
             (f"{name}({part}) AS {part}",),
-            f"{part} AS {part}",
+            f"{part} AS {quote(call.name)}",
         )
     if name not in makers or len(call.arguments) != 1:
         return None
     return makers[name]()
+
+
+def _part(call: AggregateCall) -> str:
+    return quote(f"{call.name}:p")
 
 
 def _filter(call: AggregateCall) -> str:
@@ -98,18 +102,18 @@ def _counted(call: AggregateCall, argument: str, *, updating: bool) -> str:
 
 
 def _count(call: AggregateCall, argument: str, *, updating: bool) -> Parts:
-    part = quote(call.name)
+    part = _part(call)
     return Parts(
         (f"{_counted(call, argument, updating=updating)} AS {part}",),
         (f"sum({part}) AS {part}",),
-        f"{part} AS {part}",
+        f"{part} AS {quote(call.name)}",
     )
 
 
 def _sum(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) -> Parts | None:
     kind = planner.types([argument], rows)[0].type
     result = planner.schema(f"SELECT sum({argument}) AS s FROM input", {"input": rows}).field(0).type
-    part, count = quote(call.name), quote(f"{call.name}:n")
+    part, count, name = _part(call), quote(f"{call.name}:n"), quote(call.name)
     if pa.types.is_decimal(result):
         back = f"arrow_cast({{}}, 'Decimal128({result.precision}, {result.scale})')"
     elif pa.types.is_integer(result) or pa.types.is_floating(result):
@@ -118,7 +122,7 @@ def _sum(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) 
         return None
     if RETRACT not in rows.names:
         merged = back.format(f"sum({part})")
-        return Parts((f"sum({argument}){_filter(call)} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {part}")
+        return Parts((f"sum({argument}){_filter(call)} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {name}")
     if pa.types.is_floating(kind):
         return None  # 0.1 + 0.2 - 0.2 is not 0.1: only the rows that are left give the right sum
     value = f"({argument}) * ({_SIGN})"
@@ -138,7 +142,7 @@ def _sum(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) 
     return Parts(
         (f"{signed} AS {part}", f"{_counted(call, argument, updating=True)} AS {count}"),
         (f"{merged} AS {part}", f"sum({count}) AS {count}"),
-        f"CASE WHEN {count} > 0 THEN {result_back} END AS {part}",
+        f"CASE WHEN {count} > 0 THEN {result_back} END AS {name}",
     )
 
 
@@ -147,12 +151,12 @@ def _average(call: AggregateCall, argument: str, rows: pa.Schema, planner: Plann
     updating = RETRACT in rows.names
     if not (pa.types.is_integer(kind) or (pa.types.is_floating(kind) and not updating)):
         return None
-    part, count = quote(call.name), quote(f"{call.name}:n")
+    part, count, name = _part(call), quote(f"{call.name}:n"), quote(call.name)
     value = f"arrow_cast({argument}, 'Float64')"  # a CAST would be a second `sum(argument)` for DataFusion
     if updating:
         value = f"{value} * ({_SIGN})"
     return Parts(
         (f"sum({value}){_filter(call)} AS {part}", f"{_counted(call, argument, updating=updating)} AS {count}"),
         (f"sum({part}) AS {part}", f"sum({count}) AS {count}"),
-        f"CASE WHEN {count} > 0 THEN {part} / CAST({count} AS DOUBLE) END AS {part}",
+        f"CASE WHEN {count} > 0 THEN {part} / CAST({count} AS DOUBLE) END AS {name}",
     )

@@ -108,4 +108,18 @@ def to_sql(expression: exp.Expression) -> str:
 
 def tokenize(text: str) -> list[tokens.Token]:
     """The tokens of a text, with their positions."""
-    return list(Headrace().tokenize(text))
+    found = list(Headrace().tokenize(text))
+    return [_as_name(token) if _is_name(found, index) else token for index, token in enumerate(found)]
+
+
+def _is_name(found: list[tokens.Token], index: int) -> bool:
+    """Whether `window` is a name, and not the clause `WINDOW w AS (…)`."""
+    if found[index].token_type != TokenType.WINDOW:
+        return False
+    return [token.text.upper() for token in found[index + 2 : index + 4]] != ["AS", "("]
+
+
+def _as_name(token: tokens.Token) -> tokens.Token:
+    return tokens.Token(
+        TokenType.VAR, token.text, token.line, token.col, token.start, token.end, list(token.comments)
+    )

@@ -261,9 +261,8 @@ class Lowering:
     def _map(self, relation: Map) -> Flow:
         flow = self.flow(relation.input)
         wanted = set(self._columns(relation))
-        items = [item for item in relation.items if item.name in wanted]
-        if any("unnest(" in item.value.text.lower() for item in relation.items):
-            items = list(relation.items)  # an unnest makes rows, even where nobody reads it
+        # An unnest makes rows, even where nobody reads it.
+        items = [item for item in relation.items if item.name in wanted or _makes_rows(item)]
         hidden = [TIMESTAMP] + ([RETRACT] if relation.updating else [])
         texts = [f"{i.value.text} AS {quote(i.name)}" for i in items] + [quote(name) for name in hidden]
         inner = "input" if flow.sql is None else f"({flow.sql})"
@@ -493,7 +492,7 @@ def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[
     """What a relation needs of its inputs to give the columns `needed`."""
     if isinstance(relation, Map):
         names = {n for item in relation.items if item.name in needed for n in item.value.columns}
-        names |= {n for item in relation.items if "unnest(" in item.value.text.lower() for n in item.value.columns}
+        names |= {n for item in relation.items if _makes_rows(item) for n in item.value.columns}
         return [(relation.input, names | (relation.where.columns if relation.where else frozenset()))]
     if isinstance(relation, Aggregate):
         names = {n for item in relation.keys for n in item.value.columns}
@@ -515,6 +514,10 @@ def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[
         needed |= set(relation.columns.names)
         return [(relation.input, set(relation.input.columns.names))]
     return [(one, set(needed)) for one in inputs_of(relation)]
+
+
+def _makes_rows(item: Item) -> bool:
+    return "unnest(" in item.value.text.lower()
 
 
 def _shuffle(ports: Sequence[Port], keys: Sequence[str]) -> tuple[Port, ...]:
