@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
@@ -24,6 +23,7 @@ from headrace.connectors.base import (
     wall_clock,
     without_event_time,
 )
+from headrace.connectors.lines import count_lines, read_blocks, scan_lines
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
 from headrace.formats.base import RETRACT, Format, split_lines
 from headrace.formats.json import decode_json_lines
@@ -48,10 +48,8 @@ from headrace.state.config import TableConfig, global_table_config
 
 LANE = "file"
 BATCH_ROWS = 65_536
-_BLOCK = 4 * 1024 * 1024
 _WORTH_SPLITTING = 1024 * 1024
 _SAMPLE_LINES = 1000
-_NEWLINE = 10
 
 
 class SingleFileSource(Connector, SourceOperator):
@@ -124,7 +122,7 @@ class SingleFileSource(Connector, SourceOperator):
                 hint="declare them with the option `schema`",
             )
         with self._path.open("rb") as file:
-            end, _ = _scan(file, 0, size, lines=_SAMPLE_LINES)
+            end = scan_lines(file, 0, size, lines=_SAMPLE_LINES).end
             file.seek(0)
             sample = decode_json_lines(file.read(end), where=str(self._path))
         column = self.options.timestamp_column
@@ -138,9 +136,10 @@ class SingleFileSource(Connector, SourceOperator):
         if position["byte"] >= position["size"] or limit.rows <= 0:
             return start
         with _open(self._path, position["size"]) as file:
-            end, lines = _scan(file, position["byte"], position["size"], lines=limit.rows)
+            file.seek(position["byte"])
+            found = scan_lines(file, position["byte"], position["size"], lines=limit.rows)
         time = max(position["time"], wall_clock(limit.time))
-        return {LANE: {**position, "byte": end, "line": position["line"] + lines, "time": time}}
+        return {LANE: {**position, "byte": found.end, "line": position["line"] + found.lines, "time": time}}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Whole lines in contiguous shares; a small range is one share."""
@@ -156,11 +155,13 @@ class SingleFileSource(Connector, SourceOperator):
                 begin = splits[-1].detail["end"] if splits else first
                 if target <= begin:
                     continue
-                stop = last if target == last else _scan(file, target - 1, last, lines=1)[0]
+                file.seek(target - 1)
+                stop = last if target == last else scan_lines(file, target - 1, last, lines=1).end
                 splits.append(Split(LANE, {**common, "byte": begin, "end": stop, "line": line}))
                 if stop == last:
                     break
-                line += _count_lines(file, begin, stop)
+                file.seek(begin)
+                line += count_lines(file, begin, stop)
         return splits
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
@@ -171,7 +172,9 @@ class SingleFileSource(Connector, SourceOperator):
             schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
         lines = self.options.format_for(schema)
         with _open(self._path, detail["end"]) as file:
-            for line, block in _blocks(file, detail["byte"], detail["end"], detail["line"]):
+            file.seek(detail["byte"])
+            first, last, number = detail["byte"], detail["end"], detail["line"]
+            for line, block in read_blocks(file, first, last, line=number, where=str(self._path)):
                 decoded = lines.decode(block, first_line=line, where=str(self._path))
                 report_bad(ctx, decoded.bad)
                 if decoded.rows.num_rows:
@@ -370,49 +373,6 @@ def _open(path: Path, size: int) -> BinaryIO:
             where="single_file",
         )
     return file
-
-
-def _scan(file: BinaryIO, begin: int, end: int, *, lines: int) -> tuple[int, int]:
-    """Where the first `lines` lines from `begin` end, at most `end`, and how many lines that is."""
-    file.seek(begin)
-    position, found, chunk = begin, 0, b""
-    while position < end:
-        chunk = file.read(min(_BLOCK, end - position))
-        if not chunk:
-            break
-        breaks = np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == _NEWLINE)
-        if found + len(breaks) >= lines:
-            return position + int(breaks[lines - found - 1]) + 1, lines
-        found += len(breaks)
-        position += len(chunk)
-    return end, found + (not chunk.endswith(b"\n"))
-
-
-def _count_lines(file: BinaryIO, begin: int, end: int) -> int:
-    file.seek(begin)
-    left, found = end - begin, 0
-    while left > 0 and (chunk := file.read(min(_BLOCK, left))):
-        found += chunk.count(b"\n")
-        left -= len(chunk)
-    return found
-
-
-def _blocks(file: BinaryIO, begin: int, end: int, line: int) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole lines, each with the number of its first line."""
-    file.seek(begin)
-    rest, left = b"", end - begin
-    while left > 0:
-        chunk = file.read(min(_BLOCK, left))
-        if not chunk:
-            raise ExternalError("the file has become shorter while it was read", where=file.name)
-        left -= len(chunk)
-        cut = len(chunk) if left == 0 else chunk.rfind(b"\n") + 1
-        if cut == 0:
-            rest += chunk
-            continue
-        block, rest = rest + chunk[:cut], chunk[cut:]
-        yield line, block
-        line += block.count(b"\n")
 
 
 def _as_written(kind: pa.DataType) -> pa.DataType:

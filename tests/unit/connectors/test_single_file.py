@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.connectors import lines as lines_module
 from headrace.connectors import single_file
 from headrace.connectors.single_file import LANE, SingleFileSink, SingleFileSource
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, PlanError
@@ -71,7 +72,7 @@ def test_large_files_are_shared_by_tasks_at_line_breaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(single_file, "_WORTH_SPLITTING", 100)
-    monkeypatch.setattr(single_file, "_BLOCK", 64)
+    monkeypatch.setattr(lines_module, "BLOCK", 64)
     lines = [json.dumps({"a": i, "pad": "x" * (i * 37 % 200)}) for i in range(300)]
     source = SingleFileSource(path=write(tmp_path, "\n".join(lines) + "\n"))
     start, *_, end = plan(source, [10**9], start=100.0, now=101.0)
@@ -87,7 +88,7 @@ def test_large_files_are_shared_by_tasks_at_line_breaks(
 
 def test_a_bad_line_is_found_in_any_epoch_and_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(single_file, "_WORTH_SPLITTING", 100)
-    monkeypatch.setattr(single_file, "_BLOCK", 64)
+    monkeypatch.setattr(lines_module, "BLOCK", 64)
     lines = [json.dumps({"a": i}) for i in range(2000)]
     lines[1499] = '{"a":"many"}'
     source = SingleFileSource(path=write(tmp_path, "\n".join(lines)))
