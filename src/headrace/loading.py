@@ -1,23 +1,119 @@
-"""Finds the pipeline that a Python file defines."""
+"""Finds the pipeline that a user asks for: in a Python file, in files of SQL, or in a text."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from headrace.api import Pipeline
 from headrace.errors import UserError, near
+from headrace.secrets import Secrets
+from headrace.spans import Source
+from headrace.sql.compile import MakeSink, print_rows
+from headrace.user_functions import load_udfs
+
+UNNAMED = "query"
+"""The name of a pipeline whose text did not come from a file."""
+
+_PYTHON = re.compile(r".*\.py(:\w*)?", re.DOTALL)
+_COMMENTS = re.compile(r"\s+|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_SQL = re.compile(r"(create|insert|select|with|set)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a user asks to run: a Python file, or texts of SQL that are taken as one."""
+
+    name: str
+    """The name of the pipeline that SQL becomes; a Python file names its own."""
+    python: str | None = None
+    """`file.py` or `file.py:name`."""
+    sql: tuple[Source, ...] = ()
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """What the texts name as `{{ NAME }}`."""
+        return Secrets.named_in(source.text for source in self.sql)
+
+    def load(self, *, udfs: Sequence[str] = (), preview: MakeSink = print_rows) -> Pipeline:
+        """The pipeline; `udfs` are files with functions, `preview` chooses the sink of a bare SELECT."""
+        if self.python is not None:
+            if udfs:
+                raise UserError(
+                    "functions from files are for SQL, and this is a Python file",
+                    hint="give them to Pipeline.from_sql(…, udfs=…) there",
+                )
+            return _load_python(self.python)
+        functions = [function for file in udfs for function in load_udfs(file)]
+        return Pipeline.from_sql(self.sql, udfs=functions, name=self.name, preview=preview)
+
+
+def find_program(files: Sequence[str], *, texts: Sequence[str] = ()) -> Program:
+    """The program in these files, in their order, and then in these texts; `-` is the standard input.
+
+    A pipeline of SQL is called after the last file.
+    """
+    if any(_PYTHON.fullmatch(file) for file in files):
+        if len(files) + len(texts) > 1:
+            raise UserError(
+                "a Python file is a program of its own", hint="name it alone; only SQL can be taken together"
+            )
+        return Program(UNNAMED, python=files[0])
+    if list(files).count("-") > 1:
+        raise UserError("`-`, the standard input, can only be read once")
+    read = [Source("-", sys.stdin.read()) if file == "-" else _read_sql(Path(file)) for file in files]
+    named = [file for file in files if file != "-"]
+    given = [Source("-e", text) for text in texts]
+    return Program(_name_of(named[-1]) if named else UNNAMED, sql=(*read, *given))
 
 
 def load_pipeline(path: str) -> Pipeline:
-    """The pipeline that a Python file defines: `file.py`, or `file.py:name` if it defines several.
+    """The pipeline that a file defines: `file.sql`, `file.py`, or `file.py:name` if it defines several.
 
     The name may be that of a `Pipeline` or of a function that returns one.
     """
+    return find_program([path]).load()
+
+
+def _name_of(file: str) -> str:
+    """A file's name as the name of a pipeline."""
+    return re.sub(r"[^\w.-]+", "_", Path(file).stem).strip("_.") or UNNAMED
+
+
+def _read_sql(file: Path) -> Source:
+    if file.is_dir():
+        raise UserError(f"{file} is a directory", hint="name the .sql or .py files in it")
+    if not file.is_file():
+        siblings = [p.name for p in file.parent.glob("*") if p.suffix in {".sql", ".py"}]
+        raise UserError(f"there is no file {file}", hint=near(file.name, siblings))
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from None
+    if file.suffix.lower() != ".sql" and not _SQL.match(text, _comments_end(text)):
+        raise UserError(
+            f"{file} is neither a .py file nor SQL",
+            hint="SQL begins with CREATE, INSERT, SELECT, WITH or SET, or is in a file called .sql",
+        )
+    return Source(str(file), text)
+
+
+def _comments_end(text: str) -> int:
+    """Where what is not a comment begins."""
+    at = 0
+    while found := _COMMENTS.match(text, at):
+        at = found.end()
+    return at
+
+
+def _load_python(path: str) -> Pipeline:
     file, _, name = path.partition(":")
     found = _pipelines(_load_module(Path(file)))
     if name:
@@ -80,8 +176,6 @@ def _load_module(file: Path) -> Mapping[str, Any]:
     if not file.is_file():
         siblings = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise UserError(f"there is no file {file}", hint=near(file.name, siblings))
-    if file.suffix != ".py":
-        raise UserError(f"{file} is not a Python file", hint="`headrace run` takes a .py file")
     file = file.resolve()
     directory, name = str(file.parent), file.stem
     if directory not in sys.path:

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "headrace"
 
 LAYERS = (
     "errors",
-    "spans ids durations",
+    "spans ids durations secrets",
     "types schema windows watermarks keys options settings",
     "formats | state | functions",
     "user_functions",
@@ -28,13 +28,15 @@ LAYERS = (
     "jobs",
     "api | console",
     "loading",
+    "testing",
     "cli",
-    "testing | __main__",
+    "__main__",
 )
 """From the bottom up. Names with a space between them may see each other, names with `|` may not.
 
 The cli stands one step above the api: `headrace run` loads and runs a pipeline the way a user's own
-script does, and a second way to do that would be a second thing to keep right.
+script does, and a second way to do that would be a second thing to keep right. It stands above testing too:
+`headrace test` is the kit that tests the product, for users, and nothing else of the product may lean on it.
 """
 
 FENCES = {
@@ -186,6 +188,9 @@ def test_packages_keep_their_init_free_of_code() -> None:
             "above",
         ),
         ("cli/run.py", "from headrace.loading import load_pipeline", None),
+        ("cli/test.py", "from headrace.testing.sql_cases import find_cases", None),
+        ("loading.py", "from headrace.testing.in_process import run_in_process", "stands above it"),
+        ("testing/sql_cases.py", "from headrace.cli.terminal import print_error", "stands above it"),
         ("api/pipeline.py", "from headrace.cli import main", "stands above it"),
         ("__init__.py", "from headrace.jobs import progress", None),
         ("__init__.py", "from headrace.cli.main import main", "imports cli"),
