@@ -40,6 +40,11 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "lookup": {},
 }
 
+HIDDEN: Mapping[tuple[Role, str], str] = {
+    ("sink", "preview"): "headrace.connectors.preview:PreviewSink",
+}
+"""Names that the product itself uses and nobody is offered."""
+
 
 class Registry:
     """Maps names to constructors; lookups fail with the near names."""
@@ -58,7 +63,8 @@ class Registry:
                 f"`{getattr(constructor, '__name__', constructor)}` cannot be registered as `{name}`",
                 hint="it needs an inner `class Options(headrace.Options)` and an __init__ that takes it",
             )
-        if name in BUILT_IN[role] or self._registered.get((role, name), constructor) is not constructor:
+        taken = name in BUILT_IN[role] or (role, name) in HIDDEN
+        if taken or self._registered.get((role, name), constructor) is not constructor:
             raise ConfigurationError(f"there is already a {role} called `{name}`")
         self._registered[role, name] = constructor
 
@@ -84,8 +90,9 @@ class Registry:
         """The class behind a name."""
         if (role, name) in self._registered:
             return self._registered[role, name]
-        if name in BUILT_IN[role]:
-            module, _, attribute = BUILT_IN[role][name].partition(":")
+        place = BUILT_IN[role].get(name) or HIDDEN.get((role, name))
+        if place is not None:
+            module, _, attribute = place.partition(":")
             return getattr(importlib.import_module(module), attribute)
         for point in self._plugins(role):
             if point.name == f"{role}.{name}":

@@ -1,0 +1,67 @@
+"""`preview`: the rows of a bare SELECT, handed to whoever shows them in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.connectors.base import RowsSink, one_schema, without_event_time
+from headrace.operator import OperatorContext
+from headrace.options import Options as DeclaredOptions
+
+Show = Callable[[str, pa.Table], None]
+"""Called with the name of a preview and the rows of one epoch, `_retract` among their columns if they change."""
+
+_show: Show | None = None
+
+
+@contextmanager
+def shown_by(show: Show) -> Iterator[None]:
+    """While it lasts, the rows of every preview are handed to `show`, epoch by epoch, on the driver."""
+    global _show  # noqa: PLW0603 - a sink travels by pickle; what it shows on stays in this process
+    before, _show = _show, show
+    try:
+        yield
+    finally:
+        _show = before
+
+
+class PreviewSink(RowsSink):
+    """Shows committed rows in the process of the driver, and keeps nothing.
+
+    Rows appear when their epoch is committed, in the order of subtasks, and once, however often the commit
+    is repeated in this process. A resumed pipeline shows what it computes from then on; an epoch whose commit was
+    cut short may be shown again by the next process.
+    """
+
+    accepts_updates = True
+    takes_changes = True
+
+    class Options(DeclaredOptions):
+        """The options of the preview sink."""
+
+        name: str = Field(
+            "preview", min_length=1, description="What the rows are called where they are shown."
+        )
+
+    options: Options
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Hand the rows of the epoch to whoever shows them."""
+        batches, attempts = self.staged_rows(data, ctx)
+        place = (ctx.task_info.job_id, ctx.task_info.operator_id)
+        if not batches or _SHOWN.get(place) == attempts:
+            return
+        _SHOWN[place] = attempts
+        if _show is not None:
+            rows = pa.Table.from_batches(one_schema([without_event_time(batch) for batch in batches]))
+            _show(self.options.name, rows)
+
+
+_SHOWN: dict[tuple[str, str], frozenset[str]] = {}
+"""What each preview has shown last: the attempts that staged it."""
