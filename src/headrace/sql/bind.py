@@ -1025,7 +1025,7 @@ class _Select:
                     "WHERE comes before OVER", self.select.args["where"], "filter in an outer SELECT"
                 )
         both = nodes[0] if len(nodes) == 1 else exp.and_(*nodes, copy=False)
-        return where_map(relation, as_expression(both))
+        return where_map(limit_ranks(relation, nodes), as_expression(both))
 
     def _aggregate(
         self,
@@ -1334,6 +1334,42 @@ def where_map(relation: Relation, where: Expression) -> Relation:
     """The rows that pass a condition."""
     items = [Item(f.name, Expression(quote(f.name), frozenset([f.name]))) for f in relation.columns]
     return make_map(relation, items, relation.columns, where)
+
+
+def limit_ranks(relation: Relation, conditions: Sequence[exp.Expression]) -> Relation:
+    """Tell the window functions below a filter such as `rn <= 3` that only so many rows of a partition matter."""
+    if not isinstance(relation, Map) or not isinstance(relation.input, WindowCalls) or relation.where is not None:
+        return relation
+    over = relation.input
+    called = {quote(item.name): item for item in over.calls}
+    for one in conditions:
+        found = _at_most(one)
+        if found is None:
+            continue
+        column, count = found
+        source = next((item.value.text for item in relation.items if item.name == column), "")
+        call = called.get(source)
+        if call is None or not call.value.text.lower().startswith(("row_number()", "rank()", "dense_rank()")):
+            continue
+        limit = Expression(f"{source} <= {count}", frozenset([call.name]))
+        rank = (call.name, count) if len(over.calls) == 1 else None
+        return replace(relation, input=replace(over, limit=limit, rank=rank))
+    return relation
+
+
+def _at_most(node: exp.Expression) -> tuple[str, int] | None:
+    """(column, n) of a condition that holds for no number above n."""
+    left, right = node.args.get("this"), node.args.get("expression")
+    kind = type(node)
+    if isinstance(left, exp.Literal):
+        left, right = right, left
+        kind = {exp.GT: exp.LT, exp.GTE: exp.LTE}.get(kind, kind)
+    if not isinstance(left, exp.Column) or not isinstance(right, exp.Literal) or not right.name.isdigit():
+        return None
+    count = int(right.name)
+    if kind is exp.LTE or (kind is exp.EQ and count == 1):
+        return left.name, count
+    return (left.name, count - 1) if kind is exp.LT else None
 
 
 def _this(node: exp.Expression | None) -> exp.Expression | None:
