@@ -13,7 +13,7 @@ from headrace.operator import OperatorContext
 from headrace.options import Options as DeclaredOptions
 
 Show = Callable[[str, pa.Table], None]
-"""Called with the name of a preview and the rows of one epoch, `_retract` among their columns if they change."""
+"""Called with the name of a preview and the rows of one epoch; `_retract` is a column if rows change."""
 
 _show: Show | None = None
 
@@ -33,8 +33,8 @@ class PreviewSink(RowsSink):
     """Shows committed rows in the process of the driver, and keeps nothing.
 
     Rows appear when their epoch is committed, in the order of subtasks, and once, however often the commit
-    is repeated in this process. A resumed pipeline shows what it computes from then on; an epoch whose commit was
-    cut short may be shown again by the next process.
+    is repeated in this process. A resumed pipeline shows what it computes from then on; an epoch whose
+    commit was cut short may be shown again by the next process.
     """
 
     accepts_updates = True
