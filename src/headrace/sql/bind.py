@@ -26,6 +26,7 @@ from headrace.sql.calls import (
 from headrace.sql.catalog import Table, option_model, watermark_of
 from headrace.sql.dialect import to_sql
 from headrace.sql.logical import (
+    TIES,
     Aggregate,
     Constants,
     Expression,
@@ -1259,8 +1260,9 @@ class _Select:
         made = self.scope.physical(node)
         return made if replacement is None else replace_parts(made, replacement)
 
-    def window_calls(self, relation: Relation, calls: list[tuple[str, exp.Window]]) -> Relation:
+    def window_calls(self, relation: Relation, calls: list[tuple[str, exp.Window]]) -> WindowCalls:
         """Rows with window functions beside them."""
+        calls = [(name, _without_ties(call)) for name, call in calls]
         partitions = [{to_sql(one): one for one in call.args.get("partition_by") or ()} for _, call in calls]
         common = [text for text in partitions[0] if all(text in other for other in partitions)]
         windowing = relation.windowing
@@ -1273,7 +1275,8 @@ class _Select:
             else:
                 keys.append(Item(f"by{len(keys)}", value))
         items = [Item(name, as_expression(call)) for name, call in calls]
-        schema = pa.schema([*relation.columns, pa.field(TIMESTAMP, pa.timestamp("ns"), nullable=False)])
+        hidden = [pa.field(name, pa.timestamp("ns"), nullable=False) for name in (TIMESTAMP, TIES)]
+        schema = pa.schema([*relation.columns, *hidden])
         try:
             types = self.planner.types([item.value.text for item in items], schema)
         except ExpressionError as error:
@@ -1310,7 +1313,7 @@ class _Select:
             this=exp.Anonymous(this="row_number", expressions=[]), partition_by=by, order=ordered, over="OVER"
         )
         numbered = self.window_calls(relation, [("over_on", call)])
-        return where_map(numbered, Expression('"over_on" = 1', frozenset(["over_on"])))
+        return replace(numbered, limit=Expression('"over_on" = 1', frozenset(["over_on"])), rank=("over_on", 1))
 
     def _order_by(self, node: exp.Expression, items: list[_Item]) -> exp.Expression:
         made = node.copy()
@@ -1334,6 +1337,24 @@ def where_map(relation: Relation, where: Expression) -> Relation:
     """The rows that pass a condition."""
     items = [Item(f.name, Expression(quote(f.name), frozenset([f.name]))) for f in relation.columns]
     return make_map(relation, items, relation.columns, where)
+
+
+_ONE_ROW = ("row_number", "lag", "lead", "ntile", "first_value")
+"""Window functions whose result depends on which of two rows in the same place of the order comes first."""
+
+
+def _without_ties(call: exp.Window) -> exp.Window:
+    """Let no two rows have the same place, so that a replay and another parallelism give the same."""
+    inner = call.this
+    while inner.this is not None and not isinstance(inner, exp.Anonymous):
+        inner = inner.this
+    if call_name(inner) not in _ONE_ROW or call.args.get("spec") is not None:
+        return call
+    made = call.copy()
+    order = made.args.get("order") or exp.Order(expressions=[])
+    ties = [exp.Ordered(this=column_of(name)) for name in (TIMESTAMP, TIES)]
+    made.set("order", exp.Order(expressions=[*order.expressions, *ties]))
+    return made
 
 
 def limit_ranks(relation: Relation, conditions: Sequence[exp.Expression]) -> Relation:
@@ -1367,7 +1388,7 @@ def _at_most(node: exp.Expression) -> tuple[str, int] | None:
     if not isinstance(left, exp.Column) or not isinstance(right, exp.Literal) or not right.name.isdigit():
         return None
     count = int(right.name)
-    if kind is exp.LTE or (kind is exp.EQ and count == 1):
+    if kind in (exp.LTE, exp.EQ):
         return left.name, count
     return (left.name, count - 1) if kind is exp.LT else None
 

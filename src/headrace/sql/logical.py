@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -18,6 +18,10 @@ from headrace.windows import Hop, Session, Tumble
 WindowKind = Tumble | Hop | Session
 JoinKind = Literal["inner", "left", "right", "full"]
 Part = Literal["window", "start", "end"]
+
+
+TIES: Final = "_timestamp:ties"
+"""In the ORDER BY of a window function: stands for all columns that are left, so that no two rows are alike."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from headrace.operators.windowed_fragment import WindowedFragment
 from headrace.sql.catalog import Table, connector_options, option_error
 from headrace.sql.decompose import RETRACT, make_aggregation
 from headrace.sql.logical import (
+    TIES,
     Aggregate,
     Constants,
     Expression,
@@ -410,7 +411,8 @@ class Lowering:
             items.append(quote(RETRACT))
         flow = self._mapped(self.flow(source), items)
         rows = _without(flow.schema, RETRACT)
-        calls = [f"{item.value.text} AS {quote(item.name)}" for item in relation.calls]
+        ties = ", ".join(tie_breakers(rows))
+        calls = [f"{i.value.text.replace(quote(TIES), ties)} AS {quote(i.name)}" for i in relation.calls]
         columns = [quote(name) for name in self._columns(relation)] + [quote(TIMESTAMP)]
         kept = [quote(name) for name in rows.names]
         inner = f"SELECT {', '.join([*kept, *calls])} FROM input0"
