@@ -17,7 +17,7 @@ import headrace as hr
 from headrace.errors import PlanError
 from headrace.fragments import Fragment
 from headrace.operators.updating_fragment import UpdatingFragment
-from headrace.testing.in_process import run_in_process
+from headrace.testing.in_process import ManualClock, run_in_process
 from tests.unit.operators.updates import (
     Changes,
     answer,
@@ -273,6 +273,19 @@ def test_each_row_expires_by_itself_and_what_it_contributed_is_retracted(tmp_pat
         [("-", 1)],
         [("+", 1)],
     ]
+
+
+def test_expired_rows_leave_nothing_behind_in_state(tmp_path: Path) -> None:
+    clock, sizes = ManualClock(), []
+
+    def pass_time(progress: hr.Progress) -> None:
+        sizes.append(progress.state_rows)
+        clock.advance(4)
+
+    rows = [("+", ("red", player, 0)) for player in range(3)]
+    run_in_process(expiring(*rows, *[TICK] * 4), tmp_path, epoch_rows=1, clock=clock, on_progress=pass_time)
+    assert max(sizes) == 3
+    assert sizes[-1] == 0
 
 
 def test_a_retraction_of_an_expired_row_finds_nothing(tmp_path: Path) -> None:
