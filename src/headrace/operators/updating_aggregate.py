@@ -171,6 +171,7 @@ class UpdatingAggregate(ArrowOperator):
                 check_comparable(rows, "an aggregated stream")
         own = (_GROUP, TIMESTAMP, *self._parts.names)
         self._results = pa.schema([column for column in self._fragment.output if column.name not in own])
+        check_comparable(self._results, "the result of an aggregation")
         self._check_names()
         self._batches: list[pa.RecordBatch] = []
         self._due = False

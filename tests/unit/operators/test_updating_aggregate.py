@@ -390,7 +390,9 @@ def test_a_name_that_is_used_twice_is_refused() -> None:
         UpdatingAggregate(holistic("k", whole=("max(v) AS k",), schema=KEYED), ttl=DAY)
 
 
-def test_retracted_rows_of_a_type_that_cannot_be_compared_are_refused() -> None:
+def test_rows_and_results_of_a_type_that_cannot_be_compared_are_refused() -> None:
     schema = KEYED.append(pa.field("wait", pa.month_day_nano_interval()))
-    with pytest.raises(PlanError, match="`wait`"):
+    with pytest.raises(PlanError, match="`wait` of an aggregated stream"):
         UpdatingAggregate(holistic("k", whole=("max(v) AS m",), schema=schema), ttl=DAY)
+    with pytest.raises(PlanError, match="`m` of the result"):
+        UpdatingAggregate(holistic("k", whole=("max(interval '1 day') AS m",), schema=KEYED), ttl=DAY)
