@@ -18,7 +18,7 @@ from headrace.registry import Role, registry
 from headrace.spans import Source
 from headrace.sql.bind import Binder, Bound, once
 from headrace.sql.catalog import Table, connector_options, define_table, option_error, option_model, roles_of
-from headrace.sql.logical import Relation, Union
+from headrace.sql.logical import Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
 from headrace.sql.problems import FailedError, Problems, sql_error
@@ -119,10 +119,11 @@ class _Program:
         statements = [one for source in self.sources for one in parse_statements(source, self.problems)]
         for source, statement in statements:
             self._try(lambda source=source, statement=statement: self._define(source, statement))  # type: ignore[misc]
+        late = self._define_late()
         for get in list(self.names.values()):
             if getattr(get, "lookup", None) is None and not getattr(get, "source", False):
                 self._try(get)
-        sinks = self._bind_sinks()
+        sinks = [*self._bind_sinks(), *late]
         shown = [
             bound
             for source, one in self.selects
@@ -144,6 +145,9 @@ class _Program:
             if getattr(get, "view", False):
                 lowering.name(get().relation, name)
         lowering.prepare([*(r for _, relations, _ in sinks for r in relations), *(b.relation for b in shown)])
+        # What reads late rows comes after the windows that give them.
+        sinks.sort(key=lambda sink: any(reads_late(relation) for relation in sink[1]))
+        shown.sort(key=lambda bound: reads_late(bound.relation))
         for table, relations, columns in sinks:
             self._try(lambda t=table, r=relations, c=columns: self._write(lowering, t, r, c))  # type: ignore[misc]
         for bound in shown:
@@ -222,6 +226,46 @@ class _Program:
             if table.kind == "lookup":
                 get.lookup = table  # type: ignore[attr-defined]
         self.names[table.name] = get
+
+    def _define_late(self) -> list[tuple[Table, list[Relation], pa.Schema]]:
+        """Late rows: a table of their own, or one that is there to take them."""
+        sinks = []
+        for table in list(self.tables.values()):
+            name = table.value("late_table")
+            if name is None:
+                continue
+            bound = self._try(lambda t=table: self._late(t))  # type: ignore[misc]
+            target = self.tables.get(str(name).lower())
+            if bound is None:
+                continue
+            if target is None:
+                self.names[str(name).lower()] = once(lambda b=bound: b)  # type: ignore[misc]
+            elif target.kind == "connector" and target.columns is None:
+                sinks.append((target, [bound.relation], bound.relation.columns))
+            elif target.kind == "connector" and target.columns is not None:
+                made = self._try(lambda t=table, b=bound, g=target: self._late_into(t, b, g))  # type: ignore[misc]
+                if made is not None:
+                    sinks.append(made)
+            else:
+                self.problems.add(
+                    sql_error(f"late rows cannot go into `{name}`", table.span("late_table"), "name a sink, or a new table")
+                )
+        return sinks
+
+    def _late(self, table: Table) -> Bound:
+        if table.columns is None:
+            raise sql_error(f"`{table.name}` has no columns for its late rows", table.span("late_table"), "declare them")
+        columns = pa.schema([pa.field(f.name, plain_type(f.type)) for f in table.columns])
+        return Bound(Late(columns, table=table), tuple(columns.names))
+
+    def _late_into(self, table: Table, bound: Bound, target: Table) -> tuple[Table, list[Relation], pa.Schema]:
+        if target.columns is None or len(target.columns) != len(bound.names):
+            raise sql_error(
+                f"`{target.name}` must have the columns of `{table.name}` for its late rows", table.span("late_table")
+            )
+        option_model(target, "sink")
+        binder = self._binder(table.source)
+        return target, [binder.cast(bound, _plain(target.columns))], target.columns
 
     def _set(self, statement: SetOption) -> None:
         if statement.name != "updating_ttl":
@@ -390,6 +434,15 @@ class _Program:
         columns = pa.schema([f.with_name(n) for n, f in zip(relation.columns.names, relation.columns, strict=True)])
         sink, options = self.make_preview(Preview(columns, relation.updating, key))
         lowering.preview(relation, sink, options)
+
+
+def reads_late(relation: Relation) -> bool:
+    """Whether late rows are among what a relation is made of."""
+    return isinstance(relation, Late) or any(reads_late(one) for one in inputs_of(relation))
+
+
+def _plain(columns: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, plain_type(f.type)) for f in columns])
 
 
 def _read_columns(table: Table) -> pa.Schema | None:

@@ -71,6 +71,13 @@ class Scan(Relation):
 
 
 @dataclass(frozen=True, eq=False)
+class Late(Relation):
+    """The rows of a table that came too late for a window."""
+
+    table: Table = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
 class Constants(Relation):
     """Rows that are known while planning."""
 

@@ -33,6 +33,7 @@ from headrace.sql.logical import (
     Expression,
     Item,
     Join,
+    Late,
     Map,
     Ordered,
     Relation,
@@ -42,12 +43,14 @@ from headrace.sql.logical import (
     inputs_of,
 )
 from headrace.sql.planning import Planner
-from headrace.sql.problems import Problems
+from headrace.sql.problems import Problems, sql_error
 from headrace.windows import Instant, Session
 
 _TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))
 _TAKEN_BACK = pa.field(RETRACT, pa.bool_())
 _WATERMARK = f"{TIMESTAMP}:watermark"
+_LATE = f"{TIMESTAMP}:late"
+"""The row as it was read, carried to the windows of a table with a late_table."""
 DEFAULT_LATENESS = "1 second"
 """How far behind event time the watermark is where a table says nothing."""
 
@@ -61,6 +64,8 @@ class Flow:
     """The columns of the rows at the ports, with event time and, if they are updating, retractions."""
     sql: str | None = None
     """A SELECT over `input`, the rows at the ports."""
+    late_of: Table | None = None
+    """The table whose late rows are wanted; rows carry what they were when they were read."""
 
 
 class Lowering:
@@ -87,6 +92,7 @@ class Lowering:
         self._names: dict[Relation, str] = {}
         self._within = "query"
         self._ids: set[str] = set()
+        self._late: dict[Table, list[Flow]] = {}
 
     # ------------------------------------------------------------------------- what is really needed
 
@@ -148,7 +154,11 @@ class Lowering:
 
     def _lower(self, relation: Relation) -> Flow:
         if isinstance(relation, Scan):
-            return self._scan(relation)
+            self._names[relation] = relation.table.name
+            with self._inside(relation):
+                return self._scan(relation)
+        if isinstance(relation, Late):
+            return self._late_rows(relation)
         if isinstance(relation, Constants):
             return self._constants(relation)
         if isinstance(relation, Map):
@@ -171,7 +181,7 @@ class Lowering:
             return flow
         fragment = self._fragment(flow.sql, {"input": flow.schema})
         port = self.add(Project(fragment), [flow.ports], "project")
-        return Flow((port,), fragment.output)
+        return Flow((port,), fragment.output, late_of=flow.late_of)
 
     def add(self, operator: ArrowOperator, inputs: Sequence[Sequence[Port]], kind: str) -> Port:
         return self.builder.add("operator", operator, inputs, id=self._id(kind))
@@ -192,7 +202,7 @@ class Lowering:
 
     def _scan(self, relation: Scan) -> Flow:
         table = relation.table
-        wanted = set(self._columns(relation))
+        wanted = set(relation.columns.names if table.value("late_table") else self._columns(relation))
         for value in (relation.event_time, relation.watermark):
             wanted |= set() if value is None else value.columns
         for item in relation.generated:
@@ -218,13 +228,35 @@ class Lowering:
             else f"CAST({relation.watermark.text} AS TIMESTAMP(9))"
         )
         outer = [quote(name) for name in self._columns(relation)]
+        late_of = table if table.value("late_table") is not None else None
+        if late_of is not None:
+            fields = ", ".join(f"{_text(name)}, {quote(name)}" for name in relation.columns.names)
+            outer.append(f"named_struct({fields}) AS {quote(_LATE)}")
         sql = (
             f"SELECT {', '.join([*outer, *hidden, f'{mark} AS {quote(_WATERMARK)}'])} "
             f"FROM (SELECT {', '.join(middle)} FROM {source})"
         )
         flow = self.settle(Flow((port,), schema, sql))
-        marked = self.add(ExpressionWatermark(_WATERMARK), [flow.ports], f"watermark_{table.name}")
-        return Flow((marked,), flow.schema.remove(flow.schema.get_field_index(_WATERMARK)))
+        marked = self.add(ExpressionWatermark(_WATERMARK), [flow.ports], "watermark")
+        return Flow((marked,), _without(flow.schema, _WATERMARK), late_of=late_of)
+
+    def _late_rows(self, relation: Late) -> Flow:
+        flows = self._late.get(relation.table)
+        if not flows:
+            table = relation.table
+            raise sql_error(
+                f"no row of `{table.name}` can be late: no window reads it",
+                table.span("late_table"),
+                "late rows are those of GROUP BY tumble(…), hop(…) or session(…) over the table itself",
+            )
+        names = self._columns(relation)
+        items = [f"{quote(_LATE)}[{_text(name)}] AS {quote(name)}" for name in names] + [quote(TIMESTAMP)]
+        where = f"WHERE {quote(_LATE)} IS NOT NULL"
+        ports: list[Port] = []
+        for flow in flows:
+            sql = f"SELECT {', '.join(items)} FROM input {where}"
+            ports += self.settle(Flow(flow.ports, flow.schema, sql)).ports
+        return Flow(tuple(ports), self.batch_schema(relation))
 
     def _connector(
         self, role: Any, table: Table, inputs: Sequence[Sequence[Port]], columns: pa.Schema, name: str
@@ -265,12 +297,16 @@ class Lowering:
         # An unnest makes rows, even where nobody reads it.
         items = [item for item in relation.items if item.name in wanted or _makes_rows(item)]
         hidden = [TIMESTAMP] + ([RETRACT] if relation.updating else [])
+        plain = all(item.value.text == quote(item.name) for item in items)
+        if plain and relation.where is None and {i.name for i in items} == set(self._columns(relation.input)):
+            return flow
+        hidden += [_LATE] if flow.late_of is not None else []
         texts = [f"{i.value.text} AS {quote(i.name)}" for i in items] + [quote(name) for name in hidden]
         inner = "input" if flow.sql is None else f"({flow.sql})"
         sql = f"SELECT {', '.join(texts)} FROM {inner}"
         if relation.where is not None:
             sql += f" WHERE {relation.where.text}"
-        return Flow(flow.ports, flow.schema, sql)
+        return Flow(flow.ports, flow.schema, sql, late_of=flow.late_of)
 
     def _mapped(self, flow: Flow, items: Sequence[str]) -> Flow:
         """Rows with these SELECT items."""
@@ -299,7 +335,9 @@ class Lowering:
         items = [f"{item.value.text} AS {quote(item.name)}" for item in relation.keys]
         items += [quote(name) for name in raw if name not in keys]
         items += [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.input.updating else [])
-        flow = self._mapped(flow, items)
+        late_of = flow.late_of if relation.window is not None else None
+        items += [quote(_LATE)] if late_of is not None else []
+        flow = replace(self._mapped(flow, items), late_of=late_of)
         aggregation = make_aggregation(
             calls, keys=keys, rows=flow.schema, planner=self.planner, functions=self.functions
         )
@@ -308,21 +346,22 @@ class Lowering:
         return self._windowed_aggregate(relation, aggregation, flow)
 
     def _windowed_aggregate(self, relation: Aggregate, aggregation: Aggregation, flow: Flow) -> Flow:
-        column = relation.window_column
-        if isinstance(relation.window, Session):
-            gap = relation.window.gap
-            ports = flow.ports
-            if aggregation.in_parts:
-                ports = (self.add(PartialSession(aggregation, gap), [ports], "partial"),)
-            session = SessionAggregate(aggregation, gap, window_column=column)
-            return self._after(relation, self.add(session, [_shuffle(ports, aggregation.keys)], "session"))
-        window = Instant() if relation.window is None else relation.window
-        ports = flow.ports
-        if aggregation.in_parts:
-            ports = (self.add(PartialAggregate(aggregation, window), [ports], "partial"),)
+        column, window, ports = relation.window_column, relation.window or Instant(), flow.ports
+        late = None if flow.late_of is None else _LATE
+        in_parts = aggregation.in_parts and late is None
+        operator: ArrowOperator
+        if isinstance(window, Session):
+            if in_parts:
+                ports = (self.add(PartialSession(aggregation, window.gap), [ports], "partial"),)
+            operator = SessionAggregate(aggregation, window.gap, window_column=column, late_column=late)
+        else:
+            if in_parts:
+                ports = (self.add(PartialAggregate(aggregation, window), [ports], "partial"),)
+            operator = WindowAggregate(aggregation, window, window_column=column, late_column=late)
         kind = type(window).__name__.lower()
-        operator = WindowAggregate(aggregation, window, window_column=column)
-        return self._after(relation, self.add(operator, [_shuffle(ports, aggregation.keys)], kind))
+        return self._after(
+            relation, self.add(operator, [_shuffle(ports, aggregation.keys)], kind), flow.late_of
+        )
 
     def _updating_aggregate(self, relation: Aggregate, aggregation: Aggregation, flow: Flow) -> Flow:
         ports = flow.ports
@@ -331,8 +370,8 @@ class Lowering:
         operator = UpdatingAggregate(aggregation, ttl=self.ttl)
         return self._after(relation, self.add(operator, [_shuffle(ports, aggregation.keys)], "aggregate"))
 
-    def _after(self, relation: Aggregate, port: Port) -> Flow:
-        """The rows of groups, reduced to what is needed."""
+    def _after(self, relation: Aggregate, port: Port, late_of: Table | None = None) -> Flow:
+        """The rows of groups, reduced to what is needed; late rows go their own way."""
         needed = self._needed.get(relation, set())
         unused = {call.name for call in relation.calls if call.name not in needed}
         emitted = [name for name in relation.columns.names if name not in unused]
@@ -340,7 +379,15 @@ class Lowering:
         if relation.updating:
             items.append(quote(RETRACT))
         schema = self.batch_schema(relation, emitted)
-        return Flow((port,), schema, f"SELECT {', '.join(items)} FROM input")
+        where = ""
+        if late_of is not None:
+            if late_of.columns is None:
+                raise AssertionError
+            row = pa.field(_LATE, pa.struct(list(late_of.columns)))
+            schema = plain_schema(schema.append(row))
+            self._late.setdefault(late_of, []).append(Flow((port,), schema))
+            where = f" WHERE {quote(_LATE)} IS NULL"
+        return Flow((port,), schema, f"SELECT {', '.join(items)} FROM input{where}")
 
     # ----------------------------------------------------------------------------------------- joins
 
@@ -516,6 +563,11 @@ def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[
         needed |= set(relation.columns.names)
         return [(relation.input, set(relation.input.columns.names))]
     return [(one, set(needed)) for one in inputs_of(relation)]
+
+
+def _text(value: str) -> str:
+    """A text as a SQL literal."""
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _makes_rows(item: Item) -> bool:
