@@ -30,6 +30,9 @@ class Function(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def arguments(self) -> tuple[pa.DataType, ...]: ...
+
     def install(self, ctx: SessionContext) -> None: ...
 
 

@@ -1262,7 +1262,7 @@ class _Select:
 
     def window_calls(self, relation: Relation, calls: list[tuple[str, exp.Window]]) -> WindowCalls:
         """Rows with window functions beside them."""
-        calls = [(name, _without_ties(call)) for name, call in calls]
+        calls = [(name, _without_ties(call, self.planner.aggregates)) for name, call in calls]
         partitions = [{to_sql(one): one for one in call.args.get("partition_by") or ()} for _, call in calls]
         common = [text for text in partitions[0] if all(text in other for other in partitions)]
         windowing = relation.windowing
@@ -1343,17 +1343,26 @@ _ONE_ROW = ("row_number", "lag", "lead", "ntile", "first_value")
 """Window functions whose result depends on which of two rows in the same place of the order comes first."""
 
 
-def _without_ties(call: exp.Window) -> exp.Window:
-    """Let no two rows have the same place, so that a replay and another parallelism give the same."""
+def _without_ties(call: exp.Window, aggregates: frozenset[str]) -> exp.Window:
+    """Let no two rows have the same place, so that a replay and another parallelism give the same.
+
+    An aggregate over a whole partition goes through it in that order too: a sum of floats depends on it.
+    """
     inner = call.this
-    while inner.this is not None and not isinstance(inner, exp.Anonymous):
+    while not isinstance(inner, exp.Anonymous) and isinstance(inner.this, exp.Expression):
         inner = inner.this
-    if call_name(inner) not in _ONE_ROW or call.args.get("spec") is not None:
+    name, order = call_name(inner), call.args.get("order")
+    whole = name in aggregates and name not in _ONE_ROW and order is None
+    if call.args.get("spec") is not None or not (whole or name in _ONE_ROW):
         return call
     made = call.copy()
-    order = made.args.get("order") or exp.Order(expressions=[])
-    ties = [exp.Ordered(this=column_of(name)) for name in (TIMESTAMP, TIES)]
-    made.set("order", exp.Order(expressions=[*order.expressions, *ties]))
+    ties = [exp.Ordered(this=column_of(column)) for column in (TIMESTAMP, TIES)]
+    made.set("order", exp.Order(expressions=[*(order.expressions if order is not None else ()), *ties]))
+    if whole:
+        spec = exp.WindowSpec(
+            kind="ROWS", start="UNBOUNDED", start_side="PRECEDING", end="UNBOUNDED", end_side="FOLLOWING"
+        )
+        made.set("spec", spec)
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
@@ -161,11 +161,13 @@ def roles_of(connector: str) -> list[Role]:
     return [role for role in roles if connector in registry.names(role)]
 
 
-def connector_options(table: Table, role: Role, columns: pa.Schema | None) -> tuple[dict[str, Any], list[str]]:
+def connector_options(
+    table: Table, role: Role, columns: pa.Schema | None, *, key: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
     """The options for a table's connector, secrets filled in, and the secrets' values.
 
     `columns` are those that the connector reads or writes. What the connector declares beyond the options of the
-    user, such as `schema`, is added.
+    user, such as `schema`, is added. `key` identifies rows where the table declares no primary key.
     """
     model = option_model(table, role)
     declared = {field.alias or name for name, field in model.model_fields.items()} | set(model.model_fields)
@@ -178,7 +180,7 @@ def connector_options(table: Table, role: Role, columns: pa.Schema | None) -> tu
     metadata = {c.name: c.metadata for c in table.definition.columns if c.metadata is not None}
     given: dict[str, Any] = {
         "schema": columns,
-        "primary_key": list(table.definition.primary_key),
+        "primary_key": list(table.definition.primary_key or key),
         "metadata": metadata,
         "idle_timeout": idle_timeout(table) if role == "source" else None,
     }

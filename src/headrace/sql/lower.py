@@ -259,10 +259,17 @@ class Lowering:
         return Flow(tuple(ports), self.batch_schema(relation))
 
     def _connector(
-        self, role: Any, table: Table, inputs: Sequence[Sequence[Port]], columns: pa.Schema, name: str
+        self,
+        role: Any,
+        table: Table,
+        inputs: Sequence[Sequence[Port]],
+        columns: pa.Schema,
+        name: str,
+        *,
+        key: Sequence[str] = (),
     ) -> Port:
         try:
-            options, secrets = connector_options(table, role, columns)
+            options, secrets = connector_options(table, role, columns, key=key)
             self.secrets += secrets
             return self.builder.add(role, table.connector, inputs, id=self._unique(name), options=options)
         except SqlError:
@@ -525,7 +532,8 @@ class Lowering:
                 flow = self._mapped(flow, items)
             ports += self.settle(flow).ports
         if instead is None:
-            self._connector("sink", table, [ports], columns, f"sink_{table.name}")
+            key = relations[0].key if len(relations) == 1 else ()
+            self._connector("sink", table, [ports], columns, f"sink_{table.name}", key=key)
         else:
             name, options = instead
             self.builder.add("sink", name, [ports], id=self._unique(f"sink_{table.name}"), options=options)

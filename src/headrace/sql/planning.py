@@ -37,6 +37,11 @@ class Planner:
         return ctx
 
     @cached_property
+    def user_functions(self) -> Mapping[str, Function]:
+        """The user's own functions, by name."""
+        return {function.name: function for function in self.functions}
+
+    @cached_property
     def aggregates(self) -> frozenset[str]:
         """The names of aggregate functions."""
         return frozenset(self.ctx.udafs())

@@ -9,14 +9,16 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.errors import ExpressionError, SqlError, near
+from headrace.fragments import plain_type
 from headrace.functions.signatures import FUNCTION_NAMES, usage
 from headrace.functions.signatures import resolve as resolve_function
 from headrace.operator import TIMESTAMP
 from headrace.spans import Source
-from headrace.sql.dialect import to_sql
+from headrace.sql.dialect import Headrace, to_sql
 from headrace.sql.logical import Expression
 from headrace.sql.planning import WINDOWS, Planner
 from headrace.sql.problems import FailedError, Problems, span_of, sql_error
+from headrace.sql.sql_types import type_name
 
 
 @dataclass(frozen=True)
@@ -190,13 +192,41 @@ class Scope:
                 )
                 failed = True
                 continue
-            if name in FUNCTION_NAMES:
+            if name in self.planner.user_functions:
+                failed |= not self._fit_arguments(call, name)
+            elif name in FUNCTION_NAMES:
+                name = _cast_getter(call, name)
                 inner = self._inner_name(call, name)
                 failed |= inner is None
                 call.set("this", inner or name)
         if failed:
             raise FailedError
         return node
+
+    def _fit_arguments(self, call: exp.Anonymous, name: str) -> bool:
+        """Bring the arguments of a user's function to the types it declares."""
+        function = self.planner.user_functions[name]
+        arguments = call.expressions
+        where = span_of(call, self.source)
+        if any(isinstance(one, exp.Distinct | exp.Order) for one in arguments):
+            hint = "select distinct rows in a subquery before it"
+            self.problems.add(sql_error(f"`{name}` takes all values: no DISTINCT, no ORDER BY", where, hint))
+            return False
+        wanted = function.arguments
+        if len(arguments) != len(wanted):
+            takes = ", ".join(type_name(kind) for kind in wanted)
+            self.problems.add(sql_error(f"`{name}` takes {len(wanted)} arguments", where, f"{name}({takes})"))
+            return False
+        try:
+            found = self.planner.types([to_sql(one) for one in arguments], self.schema)
+        except ExpressionError as error:
+            self.problems.add(sql_error(error.message, where))
+            return False
+        for argument, kind, target in zip(arguments, found, wanted, strict=True):
+            if kind.type != plain_type(target):
+                cast = exp.Cast(this=argument.copy(), to=exp.DataType.build(type_name(target), dialect=Headrace))
+                argument.replace(cast)
+        return True
 
     def _inner_name(self, call: exp.Anonymous, name: str) -> str | None:
         texts = [to_sql(argument) for argument in call.expressions]
@@ -215,6 +245,27 @@ class Scope:
     def expression(self, node: exp.Expression) -> Expression:
         """An expression over the scope's columns, ready for DataFusion."""
         return as_expression(self.physical(node))
+
+
+_GETTERS = {
+    exp.DataType.Type.TEXT: "json_get_str",
+    exp.DataType.Type.VARCHAR: "json_get_str",
+    exp.DataType.Type.BIGINT: "json_get_int",
+    exp.DataType.Type.INT: "json_get_int",
+    exp.DataType.Type.DOUBLE: "json_get_float",
+    exp.DataType.Type.FLOAT: "json_get_float",
+    exp.DataType.Type.BOOLEAN: "json_get_bool",
+}
+
+
+def _cast_getter(call: exp.Anonymous, name: str) -> str:
+    """`CAST(json_get(…) AS BIGINT)` asks for the number, not for its text."""
+    parent = call.parent
+    while isinstance(parent, exp.Paren):
+        parent = parent.parent
+    if name == "json_get" and isinstance(parent, exp.Cast) and parent.this.unnest() is call:
+        return _GETTERS.get(parent.to.this, name)
+    return name
 
 
 def _field_access(node: exp.Expression, name: str) -> exp.Expression:

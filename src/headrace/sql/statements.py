@@ -418,11 +418,9 @@ class _StatementParser:
         return kind, is_json
 
     def _type_name(self, name: str) -> str:
-        if (name == "DOUBLE" and self.take("PRECISION")) or (
-            name in ("CHARACTER", "CHAR") and self.take("VARYING")
-        ):
-            return "DOUBLE" if name == "DOUBLE" else "TEXT"
-        return name
+        if name in ("DOUBLE", "CHARACTER", "CHAR") and (self.take("PRECISION") or self.take("VARYING")):
+            return name
+        return name.removesuffix(" PRECISION").removesuffix(" VARYING")
 
     def _arguments(self) -> tuple[int, ...]:
         if not self.take("("):
