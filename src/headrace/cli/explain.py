@@ -6,11 +6,12 @@ from typing import Literal
 
 import click
 
+from headrace.cli.program import program_arguments, read_program
 from headrace.cli.terminal import verbose_option
 
 
 @click.command
-@click.argument("pipeline", metavar="FILE.py[:NAME]")
+@program_arguments
 @click.option(
     "--format",
     type=click.Choice(["text", "mermaid", "json"]),
@@ -22,7 +23,9 @@ from headrace.cli.terminal import verbose_option
 @click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Plan for this many subtasks.")
 @verbose_option
 def explain(
-    pipeline: str,
+    files: tuple[str, ...],
+    texts: tuple[str, ...],
+    udfs: tuple[str, ...],
     format: Literal["text", "mermaid", "json"],  # noqa: A002  the flag's own name
     spark: bool,
     parallelism: int | None,
@@ -30,9 +33,9 @@ def explain(
 ) -> None:
     """Show the plan of a pipeline without running it.
 
-    Operators, chains, stages and state tables.
+    Operators with the SQL that each computes, chains, stages and state tables. FILE is SQL (several files
+    are taken as one program, - is the standard input), or FILE.py[:NAME].
     """
-    from headrace.loading import load_pipeline
-
-    loaded = load_pipeline(pipeline)
-    click.echo(loaded.explain(format=format, spark=spark, parallelism=parallelism))
+    program = read_program(files, texts)
+    shown = program.load(udfs=udfs).explain(format=format, spark=spark, parallelism=parallelism)
+    click.echo(program.secrets.hide(shown))

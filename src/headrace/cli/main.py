@@ -12,12 +12,14 @@ from typing import Any, NoReturn
 
 import click
 
+from headrace.cli.check import check
 from headrace.cli.doctor import doctor
 from headrace.cli.explain import explain
 from headrace.cli.operators import operators
 from headrace.cli.run import run
 from headrace.cli.state import state
 from headrace.cli.terminal import Session, print_error, print_text
+from headrace.cli.test import test
 from headrace.errors import HeadraceError, near
 
 INTERRUPTED = 130
@@ -45,10 +47,10 @@ class Headrace(click.Group):
             sys.exit(INTERRUPTED)
         except HeadraceError as error:
             if error.exit_code != 0:  # 0 is a request to stop, such as a reader that has closed the pipe
-                print_error(error, verbose=session.verbose)
+                print_error(error, verbose=session.verbose, secrets=session.secrets)
             sys.exit(error.exit_code)
         except Exception as error:  # noqa: BLE001  whatever is left is a bug, and must look like one
-            print_error(error, verbose=session.verbose)
+            print_error(error, verbose=session.verbose, secrets=session.secrets)
             sys.exit(1)
         sys.exit(result if isinstance(result, int) else 0)
 
@@ -72,11 +74,11 @@ def _print_usage_error(error: click.UsageError) -> None:
 @click.group(cls=Headrace, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="headrace", message="headrace %(version)s")
 def main() -> None:
-    """Run streams of Arrow operators on Spark, exactly once.
+    """Run streaming SQL and streams of Arrow operators on Spark, exactly once.
 
     Settings come from flags, then from variables HEADRACE__SECTION__KEY, then from headrace.toml.
     """
 
 
-for command in (run, explain, state, operators, doctor):
+for command in (run, check, explain, test, state, operators, doctor):
     main.add_command(command)

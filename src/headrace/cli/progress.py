@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, TextIO
@@ -82,11 +82,19 @@ def progress_line(progress: Progress) -> str:
         f"state {format_bytes(progress.state_bytes)}",
     ]
     if progress.late_rows:
-        parts.append(f"late {format_count(progress.late_rows)}")
+        parts.append(f"late {format_count(progress.late_rows)}{_where_late(progress.late_by)}")
     return " · ".join(parts)
 
 
-def summary(result: RunResult, *, pipeline: str, state_dir: str | None) -> str:
+def _where_late(late_by: Mapping[str, int]) -> str:
+    """At which operators rows came late."""
+    if len(late_by) == 1:
+        return f" at {next(iter(late_by))}"
+    shown = ", ".join(f"{node} {format_count(count)}" for node, count in late_by.items())
+    return f" ({shown})" if shown else ""
+
+
+def summary(result: RunResult, *, program: Sequence[str], state_dir: str | None) -> str:
     """What a run did, and how to go on with it if its state was kept."""
     rate = result.rows_per_second
     epochs = "no epochs"
@@ -105,13 +113,14 @@ def summary(result: RunResult, *, pipeline: str, state_dir: str | None) -> str:
         f"  watermark {format_watermark(result.watermark)} · state {format_bytes(result.state_bytes)}",
     ]
     if result.late_rows:
-        lines.append(f"  {result.late_rows:,} rows came too late")
+        rows = "1 row" if result.late_rows == 1 else f"{result.late_rows:,} rows"
+        lines.append(f"  {rows} came too late{_where_late(result.late_by)}")
     if result.errors:
         lines += _reported(result)
     if state_dir is not None:
         lines.append(f"  state kept in {state_dir}")
         if result.reason != "finished":
-            again = shlex.join(["headrace", "run", pipeline, "--state-dir", state_dir])
+            again = shlex.join(["headrace", "run", *program, "--state-dir", state_dir])
             lines.append(f"  go on with: {again}")
     return "\n".join(lines)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.program import program_arguments, read_program
 from headrace.cli.terminal import verbose_option
 
 if TYPE_CHECKING:
     from headrace.cli.progress import Display
+    from headrace.cli.results import Results
+    from headrace.secrets import Secrets
 
 T = TypeVar("T")
 
@@ -33,7 +38,7 @@ def _read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, .
 
 
 @click.command
-@click.argument("pipeline", metavar="FILE.py[:NAME]")
+@program_arguments
 @click.option(
     "-s", "--state-dir", metavar="DIR", help="Keep checkpoints here (a path or URL), and resume from them."
 )
@@ -73,8 +78,10 @@ def _read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, .
 @click.option("-q", "--quiet", is_flag=True, help="Show rows and errors, nothing else.")
 @click.option("--progress/--no-progress", default=True, help="Whether to show a line about the last epoch.")
 def run(
-    pipeline: str,
+    files: tuple[str, ...],
+    texts: tuple[str, ...],
     *,
+    udfs: tuple[str, ...],
     state_dir: str | None,
     parallelism: int | None,
     master: str | None,
@@ -93,14 +100,17 @@ def run(
 ) -> None:
     """Run a pipeline on Spark until it ends or is stopped.
 
-    FILE.py is a Python file with one pipeline in it, or FILE.py:NAME for one of several.
+    FILE is SQL: several files are taken as one program, and - is the standard input. The rows of a bare
+    SELECT are shown as a table on a terminal, and written as JSON lines elsewhere. Or FILE is a Python file
+    with one pipeline in it, FILE.py, or FILE.py:NAME for one of several.
 
     Ctrl-C and SIGTERM finish the epoch, commit it and stop; a second Ctrl-C ends at once.
     """
-    from headrace.cli.progress import display, summary
+    from headrace.cli.progress import summary
+    from headrace.cli.results import Results
     from headrace.cli.terminal import stderr
-    from headrace.loading import load_pipeline
     from headrace.settings import load_settings
+    from headrace.sql.compile import print_rows
 
     flags: dict[str, dict[str, Any]] = {
         "run": {
@@ -114,9 +124,15 @@ def run(
         "log": {"dir": log_dir},
     }
     settings = load_settings(flags=flags, config=config)  # before anything of the user's runs
-    loaded = load_pipeline(pipeline)
+    program, results = read_program(files, texts), Results()
+    live = sys.stdout.isatty() and not verbose  # Spark's own log and a table that is redrawn do not mix
+    loaded = program.load(udfs=udfs, preview=results.sink if live else print_rows)
     stop = threading.Event()
-    with display(progress=progress and not quiet, verbose=verbose) as shown, stop_on_signals(stop, shown):
+    with (
+        hidden_in_logs(program.secrets),
+        _display(results, progress=progress and not quiet, verbose=verbose) as shown,
+        stop_on_signals(stop, shown),
+    ):
         shown.say("starting Spark and the first epoch …")
         result = in_background(
             lambda: loaded.run(
@@ -136,7 +152,42 @@ def run(
             tick=shown.tick,
         )
     if not quiet:
-        stderr().print(summary(result, pipeline=pipeline, state_dir=settings.state.dir), markup=False)
+        named = [
+            *files,
+            *(f for text in texts for f in ("-e", text)),
+            *(f for u in udfs for f in ("--udf", u)),
+        ]
+        said = summary(result, program=named, state_dir=settings.state.dir)
+        stderr().print(program.secrets.hide(said), markup=False)
+
+
+@contextmanager
+def _display(results: Results, *, progress: bool, verbose: bool) -> Iterator[Display]:
+    from headrace.cli.progress import display
+    from headrace.cli.results import live_results
+
+    if results.shown:
+        with live_results(results, progress=progress) as shown:
+            yield shown
+    else:
+        with display(progress=progress, verbose=verbose) as line:
+            yield line
+
+
+@contextmanager
+def hidden_in_logs(secrets: Secrets) -> Iterator[None]:
+    """Keep secrets out of what Headrace logs meanwhile."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        record.msg, record.args = secrets.hide(record.getMessage()), ()
+        return True
+
+    log = logging.getLogger("headrace")
+    log.addFilter(hide)
+    try:
+        yield
+    finally:
+        log.removeFilter(hide)
 
 
 def in_background(work: Callable[[], T], *, tick: Callable[[], None]) -> T:

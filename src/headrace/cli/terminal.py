@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.errors import HeadraceError, InternalError
+from headrace.errors import HeadraceError, InternalError, SqlError
+from headrace.secrets import Secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +24,8 @@ class Session:
     """What the error renderer has to know about the command that ran."""
 
     verbose: bool = False
+    secrets: Secrets = field(default_factory=Secrets)
+    """What must not be printed."""
 
 
 def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
@@ -49,7 +52,14 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def print_text(label: str, message: str = "", *, where: str | None = None, hint: str | None = None) -> None:
+def print_text(
+    label: str,
+    message: str = "",
+    *,
+    where: str | None = None,
+    excerpt: str | None = None,
+    hint: str | None = None,
+) -> None:
     """Print `label: message` on stderr, the label in red, and below it where and what to do."""
     from rich.text import Text
 
@@ -59,30 +69,46 @@ def print_text(label: str, message: str = "", *, where: str | None = None, hint:
         text.append(f": {message}")
     if where:
         text.append("\n  at ", style="dim").append(where)
+    if excerpt:
+        line, _, caret = excerpt.partition("\n")
+        text.append(f"\n{line}\n").append(caret, style="red")
     if hint:
         text.append("\n  hint: ", style="cyan").append(hint)
     stderr().print(text)
 
 
-def print_error(error: Exception, *, verbose: bool) -> None:
-    """Print what went wrong, where, and what to do; a bug asks to be reported."""
+def print_error(error: Exception, *, verbose: bool, secrets: Secrets | None = None) -> None:
+    """Print what went wrong, where, and what to do; a bug asks to be reported. `secrets` are left out."""
+    hide = (secrets or Secrets()).hide
     if isinstance(error, InternalError) or not isinstance(error, HeadraceError):
         message = error.message if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
         again = "" if verbose else "; --verbose shows where it happened"
         print_text(
             "error[internal]",
-            message,
-            where=getattr(error, "where", None),
-            hint=getattr(error, "hint", None) or f"this is a bug in Headrace, please report it{again}",
+            hide(message),
+            where=hide(getattr(error, "where", None) or ""),
+            hint=hide(getattr(error, "hint", None) or "")
+            or f"this is a bug in Headrace, please report it{again}",
         )
     else:
-        print_text(f"error[{error.code}]", error.message, where=error.where, hint=error.hint)
+        more = error.more if isinstance(error, SqlError) else ()
+        for one in (error, *more):
+            print_text(
+                f"error[{one.code}]",
+                hide(one.message),
+                where=hide(one.where or ""),
+                excerpt=getattr(one, "excerpt", None),
+                hint=hide(one.hint or ""),
+            )
+        if more:
+            stderr().print(f"{1 + len(more)} errors", style="bold red")
         if error.traceback_text:
-            stderr().print(error.traceback_text.rstrip(), markup=False)
+            stderr().print(hide(error.traceback_text.rstrip()), markup=False)
     if log_file := getattr(error, "log_file", None):
         stderr().print(f"  log: {log_file}", markup=False)
     if verbose:
-        stderr().print("".join(traceback.format_exception(error)).rstrip(), markup=False, style="dim")
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        stderr().print(hide(trace), markup=False, style="dim")
 
 
 def print_json(value: Any) -> None:

@@ -35,6 +35,8 @@ class Progress:
     bytes_written: int
     seconds: float
     late_rows: int
+    late_by: Mapping[str, int] = field(default_factory=dict)
+    """The late rows of each operator that had any."""
     errors: tuple[str, ...] = ()
 
 
@@ -66,6 +68,16 @@ class RunResult:
     def rows_per_second(self) -> float:
         """Rows read per second of epochs; the start of Spark is not counted."""
         return self.rows_in / self.busy_seconds if self.busy_seconds > 0 else 0.0
+
+    @property
+    def late_by(self) -> Mapping[str, int]:
+        """The late rows of each operator that had any."""
+        return late_by(self.metrics)
+
+
+def late_by(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
+    """The late rows of each operator that had any, by the counters of all operators."""
+    return {node: int(values["late_rows"]) for node, values in metrics.items() if values.get("late_rows")}
 
 
 def collected_rows(plan: Plan, job_id: str) -> dict[str, pa.Table]:
@@ -122,6 +134,7 @@ class Tally:
             bytes_written=report.bytes_written,
             seconds=seconds,
             late_rows=self._late,
+            late_by=late_by(self._metrics),
             errors=report.errors,
         )
 

@@ -61,12 +61,13 @@ def run_in_process(
     on_progress: Callable[[Progress], None] | None = None,
     restarts: int = 0,
     idle_epochs: int = 1000,
+    idle_seconds: float = 0.01,
 ) -> RunResult:
     """Run a pipeline until its sources end or `max_epochs` is reached.
 
     `seed` shuffles the order in which tasks run and envelopes arrive. `on_step(name, epoch)` is called at
     each step of an epoch and may raise `CrashError`. A source that has nothing new is asked `idle_epochs`
-    times.
+    times, `idle_seconds` apart by a clock that is moved by hand.
     """
     now = clock or ManualClock()
     stages = cut_stages(pipeline.plan(), parallelism=parallelism)
@@ -99,7 +100,7 @@ def run_in_process(
         if end == start:
             idle += 1
             if isinstance(now, ManualClock):
-                now.advance(0.01)
+                now.advance(idle_seconds)
             if idle > idle_epochs:
                 return tally.result(
                     "stopped", rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir)

@@ -134,25 +134,25 @@ def test_the_line_tells_epoch_rows_rate_watermark_and_state() -> None:
 
 
 def test_the_summary_tells_what_was_done() -> None:
-    assert summary(result("finished"), pipeline="p.py", state_dir=None).splitlines() == [
+    assert summary(result("finished"), program=["p.py"], state_dir=None).splitlines() == [
         "finished: every source has come to its end",
         "  3 epochs (4–6) in 2s",
         "  3,000,000 rows in · 12 rows out · 1.5M rows/s",
         "  watermark 2026-11-15T10:00:00 · state 812 B",
     ]
-    assert "  1 epoch (4) in" in summary(result(epochs=1), pipeline="p.py", state_dir=None)
-    assert "  no epochs in" in summary(result(epochs=0), pipeline="p.py", state_dir=None)
+    assert "  1 epoch (4) in" in summary(result(epochs=1), program=["p.py"], state_dir=None)
+    assert "  no epochs in" in summary(result(epochs=0), program=["p.py"], state_dir=None)
 
 
 def test_the_summary_tells_how_to_go_on_when_there_is_more() -> None:
     command = "headrace run 'my file.py' --state-dir s3://b/x"
-    assert command in summary(result("stopped"), pipeline="my file.py", state_dir="s3://b/x")
-    assert command not in summary(result("finished"), pipeline="my file.py", state_dir="s3://b/x")
+    assert command in summary(result("stopped"), program=["my file.py"], state_dir="s3://b/x")
+    assert command not in summary(result("finished"), program=["my file.py"], state_dir="s3://b/x")
 
 
 def test_the_summary_counts_what_operators_reported() -> None:
     errors = ("bad row", "odd row", "bad row", *"abcdef")
-    text = summary(result(errors=errors), pipeline="p.py", state_dir=None)
+    text = summary(result(errors=errors), program=["p.py"], state_dir=None)
     assert "  ! bad row (2 times)\n  ! odd row\n" in text
     assert "  ! and 3 other kinds, in /runs/spark.log" in text
 

@@ -1,0 +1,44 @@
+"""Which program a command is about: the arguments that name it, the same for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.terminal import Session
+
+if TYPE_CHECKING:
+    from headrace.loading import Program
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+udf_option = click.option(
+    "--udf",
+    "udfs",
+    multiple=True,
+    metavar="FILE.py",
+    help="Python functions that the SQL may call; repeatable.",
+)
+
+
+def program_arguments(function: F) -> F:
+    """Give a command the arguments `FILE… -e SQL --udf FILE.py`, as `files`, `texts` and `udfs`."""
+    files = click.argument("files", nargs=-1, metavar="FILE…")
+    texts = click.option("-e", "texts", multiple=True, metavar="SQL", help="SQL to take in; repeatable.")
+    return files(texts(udf_option(function)))
+
+
+def read_program(files: tuple[str, ...], texts: tuple[str, ...]) -> Program:
+    """The program that the arguments name; what it says is secret will not be printed."""
+    from headrace.loading import find_program
+
+    if not files and not texts:
+        raise click.UsageError(
+            "missing argument: FILE.sql, FILE.py, - for the standard input, or -e SQL",
+            click.get_current_context(),
+        )
+    program = find_program(files, texts=texts)
+    click.get_current_context().ensure_object(Session).secrets = program.secrets
+    return program

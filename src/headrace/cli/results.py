@@ -1,0 +1,296 @@
+"""The rows of a bare SELECT on a terminal: a table that changes as the rows come, and stays at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.cli.progress import Display, format_count, progress_line
+from headrace.connectors.preview import shown_by
+from headrace.formats.base import RETRACT
+from headrace.formats.json import encode_json_values, encode_objects
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from headrace.jobs.progress import Progress
+    from headrace.sql.compile import Preview
+
+KEPT = 10_000
+"""How many rows of a result are remembered: more than any screen shows."""
+
+Cells = tuple[str, ...]
+
+
+class Appended:
+    """A result whose rows never change: the last of them."""
+
+    def __init__(self, columns: pa.Schema) -> None:
+        self._columns = columns
+        self._rows: deque[Cells] = deque(maxlen=KEPT)
+        self.total = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Take the rows of an epoch."""
+        self.total += rows.num_rows
+        self._rows.extend(_cells(rows.slice(max(0, rows.num_rows - KEPT)).select(self._columns.names)))
+
+    def last(self, count: int) -> list[Cells]:
+        """At most this many rows, the newest at the end."""
+        return list(self._rows)[-count:]
+
+
+@dataclass
+class _Current:
+    """A row of an updating result as it stands."""
+
+    text: str
+    cells: Cells
+    count: int
+    changed: int
+
+
+class Updated:
+    """A result whose rows change: those that stand, each in the place where it first appeared."""
+
+    def __init__(self, columns: pa.Schema, key: Sequence[str] = ()) -> None:
+        self._columns = columns
+        self._key = [columns.names.index(name) for name in key if name in columns.names]
+        self._rows: dict[Any, _Current] = {}
+        self._changes = 0
+        self.total = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Take the changes of an epoch."""
+        taken_back = pc.fill_null(rows.column(RETRACT).combine_chunks(), False)
+        shown = rows.select(self._columns.names).combine_chunks()
+        batch = shown.to_batches()[0] if shown.num_rows else None
+        if batch is None:
+            return
+        changes = pa.table(
+            {
+                "row": encode_objects(list(batch.schema), batch),
+                "by": pc.if_else(taken_back, -1, 1),
+                "at": pa.array(range(batch.num_rows), pa.int64()),
+            }
+        )
+        self.total += pc.sum(changes["by"]).as_py()
+        # Most changes of an epoch cancel each other out: only what is left is looked at row by row.
+        net = changes.group_by("row", use_threads=False).aggregate([("by", "sum"), ("at", "max")])
+        net = net.filter(pc.not_equal(net["by_sum"], 0)).sort_by("at_max")
+        gone = net.filter(pc.less(net["by_sum"], 0))
+        known = pa.array([one.text for one in self._rows.values()], net["row"].type)
+        gone = gone.filter(pc.is_in(gone["row"], value_set=known))
+        come = net.filter(pc.greater(net["by_sum"], 0))
+        come = come.slice(max(0, come.num_rows - KEPT))
+        self._change(batch, gone)
+        self._change(batch, come)
+        emptied = [key for key, row in self._rows.items() if row.count <= 0]
+        for key in emptied + list(self._rows)[: max(0, len(self._rows) - len(emptied) - KEPT)]:
+            self._rows.pop(key, None)
+
+    def _change(self, batch: pa.RecordBatch, net: pa.Table) -> None:
+        cells = _cells(pa.Table.from_batches([batch]).take(net["at_max"]))
+        for text, count, row in zip(net["row"].to_pylist(), net["by_sum"].to_pylist(), cells, strict=True):
+            key = tuple(row[index] for index in self._key) if self._key else text
+            self._changes += 1
+            current = self._rows.get(key)
+            if current is not None and current.text == text:
+                current.count += count
+                current.changed = self._changes
+            elif count > 0:
+                self._rows[key] = _Current(text, row, count, self._changes)
+
+    def last(self, count: int) -> list[Cells]:
+        """At most this many rows, those that changed last, in the order of their places."""
+        rows = list(self._rows.values())
+        if sum(row.count for row in rows) > count:
+            oldest = sorted((row.changed for row in rows), reverse=True)[min(count, len(rows)) - 1]
+            rows = [row for row in rows if row.changed >= oldest]
+        return [row.cells for row in rows for _ in range(row.count)][-count:]
+
+
+def _cells(rows: pa.Table) -> list[Cells]:
+    """The rows as texts, as they are shown."""
+    columns = [_texts(column.combine_chunks()) for column in rows.columns]
+    return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
+
+
+def _texts(column: pa.Array) -> list[str]:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        texts = column.to_pylist()
+    else:
+        texts = pc.if_else(column.is_valid(), encode_json_values(column), None).to_pylist()
+        if not pa.types.is_nested(kind):
+            texts = [text and text.strip('"') for text in texts]
+    if pa.types.is_timestamp(kind):
+        texts = [text and text.replace("T", " ", 1) for text in texts]
+    return ["" if text is None else _printable(text) for text in texts]
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+class Results:
+    """The results that the bare SELECTs of a program show, in their order."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, Appended | Updated] = {}
+        self._columns: dict[str, pa.Schema] = {}
+
+    def sink(self, preview: Preview) -> tuple[str, dict[str, Any]]:
+        """The sink for the rows of one more SELECT."""
+        name = f"query {len(self.shown) + 1}"
+        columns = preview.columns
+        self.shown[name] = Updated(columns, preview.key) if preview.updating else Appended(columns)
+        self._columns[name] = columns
+        return "preview", {"name": name}
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Take the rows of an epoch."""
+        self.shown[name].add(rows)
+
+    def render(self, height: int) -> list[RenderableType]:
+        """The tables, so that they fit together into this many lines."""
+        each = max(1, height // len(self.shown) - 3 - (len(self.shown) > 1))
+        return [part for name in self.shown for part in self._table(name, each)]
+
+    def _table(self, name: str, height: int) -> list[RenderableType]:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        result, columns = self.shown[name], self._columns[name]
+        rows = result.last(height)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for field in columns:
+            number = (
+                pa.types.is_integer(field.type)
+                or pa.types.is_floating(field.type)
+                or pa.types.is_decimal(field.type)
+            )
+            table.add_column(
+                Text(_printable(field.name)),
+                justify="right" if number else "left",
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        said = f"{format_count(result.total)} row{'' if result.total == 1 else 's'}"
+        if result.total > len(rows):
+            said = f"last {len(rows)} {'changed ' if isinstance(result, Updated) else ''}of {said}"
+        title = [Text(name, style="bold")] if len(self.shown) > 1 else []
+        return [*title, table, Text(said, style="dim")]
+
+
+class LiveResults(Display):
+    """Tables of results at the bottom of a terminal, a line about the run below; others write above them."""
+
+    def __init__(
+        self,
+        results: Results,
+        console: Console,
+        *,
+        progress: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        from rich.live import Live
+
+        self._results = results
+        self._console = console
+        self._progress = progress
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._text = ""
+        self._since: float | None = None
+        self._drawn: object = None
+        self._news = 0
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def update(self, progress: Progress) -> None:
+        """Show the epoch from the next tick on."""
+        with self._lock:
+            self._text, self._since = progress_line(progress), None
+
+    def say(self, message: str) -> None:
+        """Show a message, and how long it has been so."""
+        with self._lock:
+            self._text, self._since = message, self._clock()
+            self._draw()
+
+    def tick(self) -> None:
+        """Draw what has changed."""
+        with self._lock:
+            if (self._news, self._line(), self._console.size) != self._drawn:
+                self._draw()
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Rows of a result have been committed: the next tick draws them."""
+        with self._lock:
+            self._results.add(name, rows)
+            self._news += 1
+
+    @contextmanager
+    def shown(self) -> Iterator[LiveResults]:
+        """Show the results while they come, and leave the last of them on the screen."""
+        with shown_by(self.add), self._live:
+            try:
+                yield self
+            finally:
+                with self._lock:
+                    self._progress = False
+                    self._draw()
+
+    def _line(self) -> str:
+        if self._since is None:
+            return self._text
+        seconds = int(self._clock() - self._since)
+        return f"{self._text} {seconds}s" if seconds else self._text
+
+    def _draw(self) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        self._drawn = (self._news, self._line(), self._console.size)
+        parts: list[RenderableType] = []
+        if self._news or not self._progress:
+            parts += self._results.render(self._console.height - 2)
+        if self._progress:
+            parts.append(Text(self._line(), style="dim", no_wrap=True, overflow="ellipsis"))
+        self._live.update(Group(*parts), refresh=True)
+
+
+@contextmanager
+def live_results(results: Results, *, progress: bool) -> Iterator[Display]:
+    """Show results on the terminal that stdout is."""
+    from rich.console import Console
+
+    with (
+        _own_stdout() as stream,
+        LiveResults(
+            results, Console(file=stream, force_terminal=True, highlight=False), progress=progress
+        ).shown() as live,
+    ):
+        yield live
+
+
+@contextmanager
+def _own_stdout() -> Iterator[TextIO]:
+    """Stdout by another file descriptor: while Spark starts, the usual one leads to its log file."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with open(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding, errors="replace") as stream:  # noqa: PTH123
+        yield stream

@@ -1,0 +1,549 @@
+"""Tests of SQL: files beside the rows they must give, run whole, stopped, killed and rescaled.
+
+A case is `name.sql` with one of
+
+- `name.expected.jsonl`: the rows of its only sink or bare SELECT, JSON objects, one a line, in any order;
+- `name.<table>.expected.jsonl` for each of several; bare SELECTs are called `select`, `select_2`, …;
+- `name.error.txt`: what is said when the SQL is refused.
+
+Paths in the SQL are relative to its file. Nothing is written to its sinks: their rows are collected instead,
+and of a result that changes the rows that stand at the end. Rows are compared as the JSON format writes them;
+numbers exactly, unless one of the first lines of the SQL is a comment `-- approx: 1e-9`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+import time as clock
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import chdir
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.api import Pipeline
+from headrace.errors import HeadraceError, UserError, near
+from headrace.formats.base import RETRACT
+from headrace.formats.json import JsonFormat
+from headrace.fragments import Function
+from headrace.jobs.progress import RunResult
+from headrace.spans import Source
+from headrace.sql.compile import Preview
+from headrace.testing.in_process import CrashError, ManualClock, run_in_process
+
+EXPECTED = ".expected.jsonl"
+ERROR = ".error.txt"
+ONLY = ""
+"""The key of the expected rows when a program has one result."""
+
+EPOCHS = 8
+"""About how many epochs a run takes that is to be stopped or killed."""
+MOST_EPOCHS = 500
+"""A whole run that takes more does not seem to end."""
+IDLE_SECONDS = 10.0
+"""How far the clock moves when no source has anything new."""
+STEPS = ("metadata_written", "begin", "sink_committed", "tasks_done", "committed", "operators_written")
+"""Where runs are killed, one after the other."""
+
+_APPROX = re.compile(r"--\s*approx:\s*(\S+)\s*$")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One SQL file, and what is expected of it."""
+
+    name: str
+    sql: Path
+    expected: Mapping[str, Path] = field(default_factory=dict)
+    """The file with the rows of each result; of the only one under `ONLY`."""
+    error: Path | None = None
+
+    @cached_property
+    def text(self) -> str:
+        """The SQL."""
+        return self.sql.read_text(encoding="utf-8")
+
+    @property
+    def tolerance(self) -> float | None:
+        """How far numbers that are not whole may be apart, relatively; None if they must be equal."""
+        for line in self.text.splitlines():
+            if line.strip() and not line.startswith("--"):
+                return None
+            if found := _APPROX.fullmatch(line.rstrip()):
+                try:
+                    return float(found[1])
+                except ValueError:
+                    raise UserError(f"`{found[1]}` is not a number", where=str(self.sql)) from None
+        return None
+
+    def file_of(self, output: str) -> Path:
+        """Where the expected rows of a result are, or would be."""
+        middle = f".{output}" if output else ""
+        return self.sql.with_name(f"{self.sql.stem}{middle}{EXPECTED}")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong with a case: in which run, and which rows differ."""
+
+    title: str
+    detail: str = ""
+    missing: Sequence[str] = ()
+    """Rows that were expected and did not come."""
+    unexpected: Sequence[str] = ()
+    """Rows that came and were not expected."""
+
+    def lines(self, most: int = 20) -> list[str]:
+        """The differences, `− ` before what was expected and `+ ` before what came."""
+        rows = [*((row, f"− {row}") for row in self.missing), *((row, f"+ {row}") for row in self.unexpected)]
+        shown = [line for _, line in sorted(rows)[:most]]
+        if len(rows) > most:
+            shown.append(f"… and {len(rows) - most} others")
+        return [*self.detail.splitlines(), *shown]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(f"  {line}" for line in self.lines())])
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What came of a case."""
+
+    case: Case
+    seconds: float
+    failures: Sequence[Failure] = ()
+    written: Sequence[Path] = ()
+    """The files that were brought up to date."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.failures
+
+    def __str__(self) -> str:
+        return "\n".join([self.case.name, *map(str, self.failures)])
+
+
+def find_cases(path: str | Path) -> list[Case]:
+    """The case of a SQL file, or the cases of all SQL files below a directory, by name."""
+    root = Path(path)
+    if root.is_file():
+        if root.suffix != ".sql":
+            raise UserError(f"{root} is not a .sql file", hint="name a .sql file or a directory of them")
+        return [_case(root, root.stem)]
+    if not root.is_dir():
+        siblings = [one.name for one in root.parent.glob("*")] if root.parent.is_dir() else []
+        raise UserError(f"there is no file or directory {root}", hint=near(root.name, siblings))
+    cases = [_case(sql, str(sql.relative_to(root).with_suffix(""))) for sql in sorted(root.rglob("*.sql"))]
+    if not cases:
+        raise UserError(f"there is no .sql file in {root}")
+    known = {file for case in cases for file in (*case.expected.values(), case.error)}
+    for file in sorted([*root.rglob(f"*{EXPECTED}"), *root.rglob(f"*{ERROR}")]):
+        if file not in known:
+            stem = file.name.removesuffix(EXPECTED).removesuffix(ERROR)
+            raise UserError(
+                f"{file} belongs to no test: there is no {stem}.sql beside it",
+                hint=near(f"{stem}.sql", [case.sql.name for case in cases if case.sql.parent == file.parent]),
+            )
+    return cases
+
+
+def _case(sql: Path, name: str) -> Case:
+    expected = {}
+    for file in sorted(sql.parent.glob(f"*{EXPECTED}")):
+        whole = file.name.removesuffix(EXPECTED)
+        if whole == sql.stem:
+            expected[ONLY] = file
+        elif whole.startswith(f"{sql.stem}.") and not sql.with_name(f"{whole}.sql").exists():
+            expected[whole.removeprefix(f"{sql.stem}.")] = file
+    error = sql.with_name(f"{sql.stem}{ERROR}")
+    found = error if error.exists() else None
+    if found is not None and expected:
+        raise UserError(
+            f"{sql} cannot both be refused and have rows",
+            hint=f"remove {found.name} or {', '.join(file.name for file in expected.values())}",
+        )
+    return Case(name, sql, expected, found)
+
+
+def run_case(
+    case: Case, *, functions: Iterable[Function] = (), spark: bool = False, update: bool = False
+) -> CaseResult:
+    """Run a case and compare its rows with the expected ones, however the run is cut.
+
+    In this process: whole; in small epochs, stopped in the middle and resumed by more subtasks; killed at
+    several steps of its epochs and resumed by other numbers of subtasks. With `spark` on Spark: whole;
+    stopped and resumed. With `update` the expected rows are brought up to date, if all runs agree.
+    """
+    began = clock.monotonic()
+    with chdir(case.sql.parent):
+        here = Case(case.name, Path(case.sql.name), _names(case.expected), _name(case.error))
+        failures, written = _Run(here, tuple(functions), spark=spark, update=update).all()
+    folder = case.sql.parent
+    return CaseResult(case, clock.monotonic() - began, failures, [folder / file for file in written])
+
+
+def _names(files: Mapping[str, Path]) -> dict[str, Path]:
+    return {output: Path(file.name) for output, file in files.items()}
+
+
+def _name(file: Path | None) -> Path | None:
+    return None if file is None else Path(file.name)
+
+
+Rows = Counter[str]
+"""Rows as JSON texts, each as often as it is there."""
+
+
+class _Run:
+    """The runs of one case, in the directory of its file."""
+
+    def __init__(self, case: Case, functions: tuple[Function, ...], *, spark: bool, update: bool) -> None:
+        self.case = case
+        self.functions = functions
+        self.spark = spark
+        self.update = update
+        self.outputs: dict[str, Preview] = {}
+        self.failures: list[Failure] = []
+        self.written: list[Path] = []
+
+    def all(self) -> tuple[list[Failure], list[Path]]:
+        try:
+            if self.case.error is not None:
+                self._check_refused(self.case.error)
+            else:
+                self._check_rows()
+        except HeadraceError as error:
+            self.failures.append(Failure("it failed", str(error)))
+        except Exception:  # noqa: BLE001 - a bug must not keep the other cases from being run
+            self.failures.append(Failure("it failed because of a bug in Headrace", traceback.format_exc()))
+        return self.failures, self.written
+
+    def _pipeline(self) -> Pipeline:
+        selects = 0
+
+        def show(preview: Preview) -> tuple[str, dict[str, Any]]:
+            nonlocal selects
+            selects += 1
+            return collect("select" if selects == 1 else f"select_{selects}", preview)
+
+        def collect(output: str, preview: Preview) -> tuple[str, dict[str, Any]]:
+            self.outputs[output] = preview
+            return "memory", {"name": output}
+
+        source = Source(self.case.sql.name, self.case.text)
+        return Pipeline.from_sql([source], udfs=self.functions, name="test", preview=show, sinks=collect)
+
+    # ---------------------------------------------------------------------------------------- refusal
+
+    def _check_refused(self, file: Path) -> None:
+        expected = file.read_text(encoding="utf-8").strip()
+        try:
+            self._pipeline().plan()
+        except UserError as error:
+            said = str(error)
+        else:
+            self.failures.append(Failure(f"it is accepted, and {file.name} says that it is refused"))
+            return
+        if said.strip() == expected:
+            return
+        if self.update:
+            self._write(file, f"{said.strip()}\n")
+        else:
+            missing, unexpected = expected.splitlines(), said.strip().splitlines()
+            detail = "\n".join([*(f"− {line}" for line in missing), *(f"+ {line}" for line in unexpected)])
+            self.failures.append(Failure("it is refused with other words", detail))
+
+    # ------------------------------------------------------------------------------------------- rows
+
+    def _check_rows(self) -> None:
+        try:
+            pipeline = self._pipeline()
+            pipeline.plan()
+        except UserError as error:
+            hint = f"if it should be refused, say so in {self.case.sql.stem}{ERROR}"
+            self.failures.append(Failure("it is refused", f"{error}\n({hint})"))
+            return
+        expected = self._expected()
+        if not expected and not self.update:
+            return
+        passes = self._passes_on_spark(pipeline) if self.spark else self._passes(pipeline)
+        first: dict[str, Rows] | None = None
+        for name, run in passes:
+            with tempfile.TemporaryDirectory(prefix="headrace-test-") as state:
+                lives = run(state)
+            if lives[-1].reason != "finished":
+                why = f"it does not come to an end: {lives[-1].last_epoch} epochs, {lives[-1].rows_in} rows"
+                hint = "sources of tests must have an end, such as `message_count`"
+                self.failures.append(Failure(f"{name}: {why}", f"({hint})"))
+                return
+            found = {output: _rows(lives, output, preview) for output, preview in self.outputs.items()}
+            late = sum(life.late_rows for life in lives)
+            if first is not None and self.update:
+                self._compare(f"{name}, compared with the whole run", first, found, late)
+            elif not self.update:
+                self._compare(name, expected, found, late)
+            first = first or found
+        if self.update and not self.failures and first is not None:
+            self._write_rows(expected, first)
+
+    def _expected(self) -> dict[str, Rows]:
+        """The expected rows of each result that has a file of them."""
+        only = next(iter(self.outputs)) if len(self.outputs) == 1 else None
+        expected: dict[str, Rows] = {}
+        for output, file in self.case.expected.items():
+            name = only if output == ONLY and only is not None else output
+            if name in self.outputs:
+                expected[name] = _read_rows(file)
+            else:
+                results = ", ".join(self.outputs)
+                why = f"there is no result `{name}`" if name else "there are several results"
+                self.failures.append(Failure(f"{file.name}: {why}", f"the results are {results}"))
+        if not self.update:
+            for output in self.outputs.keys() - expected.keys():
+                file = self._file(output)
+                self.failures.append(Failure(f"there is no {file.name}", "(--update writes it)"))
+        return expected
+
+    def _file(self, output: str) -> Path:
+        only = len(self.outputs) == 1 and output not in self.case.expected
+        return self.case.file_of(ONLY if only else output)
+
+    def _compare(self, name: str, expected: Mapping[str, Rows], found: Mapping[str, Rows], late: int) -> None:
+        for output in self.outputs:
+            if output not in expected:
+                continue
+            missing, unexpected = differences(expected[output], found[output], self.case.tolerance)
+            if missing or unexpected:
+                result = f", {output}" if len(self.outputs) > 1 else ""
+                said = f": {len(missing)} rows are missing, {len(unexpected)} are not expected"
+                detail = f"({late} rows came too late)" if late else ""
+                self.failures.append(Failure(f"{name}{result}{said}", detail, missing, unexpected))
+
+    def _write_rows(self, expected: Mapping[str, Rows], found: Mapping[str, Rows]) -> None:
+        for output, rows in found.items():
+            same = output in expected and not any(differences(expected[output], rows, self.case.tolerance))
+            if not same:
+                self._write(self._file(output), "".join(f"{row}\n" for row in sorted(rows.elements())))
+
+    def _write(self, file: Path, text: str) -> None:
+        file.write_text(text, encoding="utf-8")
+        self.written.append(file)
+
+    # ------------------------------------------------------------------------------------------ passes
+
+    def _passes(self, pipeline: Pipeline) -> Iterable[tuple[str, Callable[[str], list[RunResult]]]]:
+        read = 0
+
+        def whole(state: str) -> list[RunResult]:
+            nonlocal read
+            result = run_in_process(
+                pipeline, state, parallelism=1, max_epochs=MOST_EPOCHS, idle_seconds=IDLE_SECONDS
+            )
+            read = result.rows_in
+            return [result]
+
+        yield "whole", whole
+        rows = max(1, math.ceil(read / EPOCHS))
+        yield "stopped and resumed", lambda state: _stopped(pipeline, state, rows)
+        yield "killed and resumed", lambda state: _killed(pipeline, state, rows)
+
+    def _passes_on_spark(self, pipeline: Pipeline) -> Iterable[tuple[str, Callable[[str], list[RunResult]]]]:
+        read = 0
+
+        def whole(state: str) -> list[RunResult]:
+            nonlocal read
+            result = pipeline.run(state, parallelism=1, max_epochs=MOST_EPOCHS)
+            read = result.rows_in
+            return [result]
+
+        yield "whole on Spark", whole
+        rows = max(1, math.ceil(read / EPOCHS))
+        yield (
+            "stopped and resumed on Spark",
+            lambda state: [
+                pipeline.run(state, parallelism=2, epoch_rows=rows, max_epochs=EPOCHS // 2),
+                pipeline.run(state, parallelism=3, epoch_rows=rows),
+            ],
+        )
+
+
+def _stopped(pipeline: Pipeline, state: str, rows: int) -> list[RunResult]:
+    now = ManualClock()
+    return [
+        run_in_process(
+            pipeline,
+            state,
+            parallelism=parallelism,
+            epoch_rows=rows,
+            max_epochs=epochs,
+            clock=now,
+            seed=parallelism,
+            idle_seconds=IDLE_SECONDS,
+        )
+        for parallelism, epochs in ((2, EPOCHS // 2), (3, None))
+    ]
+
+
+def _killed(pipeline: Pipeline, state: str, rows: int) -> list[RunResult]:
+    """Kill a run again and again, each time one epoch later and at another step; its last life ends it.
+
+    What the killed lives had collected is still in this process, and an epoch that is committed again takes
+    the place of itself: the last life has all rows.
+    """
+    now = ManualClock()
+    for turn in range(len(STEPS) + 1):
+        try:
+            result = run_in_process(
+                pipeline,
+                state,
+                parallelism=1 + turn % 3,
+                epoch_rows=rows,
+                clock=now,
+                seed=turn,
+                compact_after=2,
+                on_step=_killer(turn),
+                idle_seconds=IDLE_SECONDS,
+            )
+        except CrashError:
+            continue
+        return [result]
+    raise AssertionError("the last life is not killed")
+
+
+def _killer(turn: int) -> Callable[[str, int], None]:
+    def step(name: str, epoch: int) -> None:
+        if turn < len(STEPS) and epoch > turn and name.partition(":")[0] == STEPS[turn]:
+            raise CrashError(f"{name} of epoch {epoch}")
+
+    return step
+
+
+# ---------------------------------------------------------------------------------------------- comparing
+
+
+def _rows(lives: Sequence[RunResult], output: str, preview: Preview) -> Rows:
+    """The rows of a result that stand at the end of all lives."""
+    rows: Rows = Counter()
+    for life in lives:
+        table = life.rows[output]
+        if not table.num_rows:
+            continue
+        back = pa.nulls(table.num_rows, pa.bool_())
+        if RETRACT in table.column_names:
+            back = table.column(RETRACT)
+            table = table.drop_columns([RETRACT])
+        back = pc.fill_null(back, False)
+        lines = JsonFormat(preview.columns)
+        rows.update(_texts(lines, table.filter(pc.invert(back))))
+        rows.subtract(_texts(lines, table.filter(back)))
+    wrong = [row for row, count in rows.items() if count < 0]
+    if wrong:
+        raise HeadraceError(f"a row was taken back that was not there: {wrong[0]}")
+    return +rows
+
+
+def _texts(lines: JsonFormat, table: pa.Table) -> list[str]:
+    return [line.decode() for line in lines.messages(table)]
+
+
+def _read_rows(file: Path) -> Rows:
+    rows: Rows = Counter()
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"it is not JSON: {error}", where=f"{file}:{number}") from None
+        if not isinstance(value, dict):
+            raise UserError(f"a row is a JSON object, not {line.strip()}", where=f"{file}:{number}")
+        rows[line.strip()] += 1
+    return rows
+
+
+def differences(expected: Rows, found: Rows, tolerance: float | None = None) -> tuple[list[str], list[str]]:
+    """The rows that are only in `expected`, and those that are only in `found`.
+
+    The order of keys does not matter; numbers are equal if their values are, or nearly so with a `tolerance`.
+    """
+    left, right = _by_value(expected), _by_value(found)
+    missing = [text for value, texts in left.items() for text in texts[len(right.get(value, ())) :]]
+    unexpected = [text for value, texts in right.items() for text in texts[len(left.get(value, ())) :]]
+    if tolerance is None or not missing or not unexpected:
+        return missing, unexpected
+    return _apart(missing, unexpected, tolerance)
+
+
+def _by_value(rows: Rows) -> dict[Any, list[str]]:
+    values: dict[Any, list[str]] = defaultdict(list)
+    for text in rows.elements():
+        values[_value(text)].append(text)
+    return values
+
+
+def _value(text: str) -> Any:
+    return _frozen(json.loads(text, parse_float=Decimal))
+
+
+def _frozen(value: Any) -> Any:
+    """A JSON value that can be compared and hashed; true is not 1."""
+    if isinstance(value, dict):
+        return ("object", tuple(sorted((key, _frozen(one)) for key, one in value.items())))
+    if isinstance(value, list):
+        return ("list", tuple(_frozen(one) for one in value))
+    return ("true" if value else "false",) if isinstance(value, bool) else value
+
+
+def _apart(missing: list[str], unexpected: list[str], tolerance: float) -> tuple[list[str], list[str]]:
+    """What is left when rows that are nearly equal are put together."""
+    candidates: dict[Any, list[tuple[str, list[Decimal]]]] = defaultdict(list)
+    for text in unexpected:
+        shape, numbers = _shape(_value(text))
+        candidates[shape].append((text, numbers))
+    alone = []
+    for text in missing:
+        shape, numbers = _shape(_value(text))
+        others = candidates[shape]
+        near_ones = [one for one in others if _are_near(numbers, one[1], tolerance)]
+        if near_ones:
+            others.remove(near_ones[0])
+        else:
+            alone.append(text)
+    return alone, [text for others in candidates.values() for text, _ in others]
+
+
+def _shape(value: Any) -> tuple[Any, list[Any]]:
+    """A value without its numbers, and these in order."""
+    numbers: list[Any] = []
+
+    def visit(one: Any) -> Any:
+        if isinstance(one, tuple):
+            return tuple(visit(part) for part in one)
+        if isinstance(one, int | Decimal):
+            numbers.append(one)
+            return ...
+        return one
+
+    return visit(value), numbers
+
+
+def _are_near(left: Sequence[Any], right: Sequence[Any], tolerance: float) -> bool:
+    return len(left) == len(right) and all(
+        one == other
+        or (
+            not (isinstance(one, int) and isinstance(other, int))
+            and math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+        )
+        for one, other in zip(left, right, strict=True)
+    )
