@@ -23,6 +23,7 @@ ENTRY_POINTS = "headrace.operators"
 
 BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "source": {
+        "filesystem": "headrace.connectors.filesystem:FileSystemSource",
         "impulse": "headrace.connectors.impulse:ImpulseSource",
         "memory": "headrace.connectors.memory:MemorySource",
         "nexmark": "headrace.connectors.nexmark:NexmarkSource",
@@ -33,6 +34,7 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     },
     "sink": {
         "blackhole": "headrace.connectors.blackhole:BlackholeSink",
+        "filesystem": "headrace.connectors.filesystem:FileSystemSink",
         "memory": "headrace.connectors.memory:MemorySink",
         "single_file": "headrace.connectors.single_file:SingleFileSink",
         "stdout": "headrace.connectors.stdout:StdoutSink",

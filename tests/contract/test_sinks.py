@@ -65,8 +65,14 @@ def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureF
         rows = to_rows(collected(job, "out").to_batches())
         return [{key: value for key, value in row.items() if key != "_timestamp"} for row in rows]
 
+    def folder_lines() -> list[dict[str, Any]]:
+        files = [path for path in (tmp_path / "out").rglob("*.json") if ".staged" not in path.parts]
+        rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+        return sorted(rows, key=lambda row: row["n"])
+
     cases: dict[str, tuple[dict[str, Any], Shown | None, dict[str, Any]]] = {
         "blackhole": ({}, None, {"x": 1}),
+        "filesystem": ({"path": str(tmp_path / "out")}, folder_lines, {"filename.strategy": "x"}),
         "memory": ({"name": "out"}, memory_rows, {"name": ""}),
         "single_file": ({"path": str(tmp_path / "out.json")}, file_lines, {"path": ""}),
         "stdout": ({}, lines, {"format": "xml"}),

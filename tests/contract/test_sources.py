@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any
 
 import cloudpickle
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.errors import ConfigurationError
@@ -41,7 +43,36 @@ def _file(folder: Path) -> dict[str, Any]:
     return {"path": str(path)}
 
 
+def _json_files(folder: Path, *, compress: bool = False) -> dict[str, Any]:
+    first = 0
+    for number, size in enumerate((100, 1, ROWS - 151, 50)):
+        lines = [json.dumps({"a": i, "b": "ü" * (i % 13)}) for i in range(first, first + size)]
+        path = folder / "in" / f"day={number % 2}" / f"{number}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = "\n".join(lines).encode()
+        path.write_bytes(gzip.compress(data) if compress else data)
+        first += size
+    (folder / "in" / "empty.json").touch()
+    options: dict[str, Any] = {"path": str(folder / "in"), "schema": {"a": "int64", "b": "string"}}
+    return {**options, "source.compression": "gzip"} if compress else options
+
+
+def _parquet_files(folder: Path) -> dict[str, Any]:
+    (folder / "in").mkdir(exist_ok=True)
+    for number, (first, last) in enumerate(pairwise((0, 0, 10, 200, ROWS))):
+        table = pa.table({"a": pa.array(range(first, last), pa.int32())})
+        pq.write_table(table, folder / "in" / f"{number}.parquet", row_group_size=7)
+    return {"path": str(folder / "in"), "format": "parquet", "schema": {"a": "int64", "b": "string"}}
+
+
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "filesystem": ("filesystem", _json_files, {"source.compression": "zip"}),
+    "filesystem of compressed files": (
+        "filesystem",
+        lambda folder: _json_files(folder, compress=True),
+        {"format": "xml"},
+    ),
+    "filesystem of Parquet files": ("filesystem", _parquet_files, {"path": ""}),
     "impulse": ("impulse", lambda _: {"message_count": ROWS}, {"event_rate": "often"}),
     "impulse with a rate": (
         "impulse",

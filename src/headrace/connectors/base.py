@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,8 @@ INLINE_LIMIT = 32 * 1024
 """Payloads up to this size travel in the commit data itself instead of a staged file."""
 
 TIMESTAMP_TYPE = pa.timestamp("ns")
+
+AnyRows = TypeVar("AnyRows", pa.RecordBatch, pa.Table)
 
 
 class Connector:
@@ -101,7 +103,7 @@ class RowsSink(Connector, ArrowOperator):
         return batches, frozenset(attempts)
 
 
-def without_event_time(batch: pa.RecordBatch) -> pa.RecordBatch:
+def without_event_time(batch: AnyRows) -> AnyRows:
     """The columns of the user: all but `_timestamp`."""
     return batch.drop_columns([TIMESTAMP]) if TIMESTAMP in batch.schema.names else batch
 
@@ -207,6 +209,20 @@ def _read_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     except pa.ArrowInvalid:
         # Texts with a zone (`…Z`, `…+02:00`) are instants; without a zone they are taken as UTC.
         return column.cast(pa.timestamp("ns", "UTC")).cast(TIMESTAMP_TYPE)
+
+
+def with_event_time(
+    rows: pa.Table, *, time: int, column: str | None = None, unit: TimeUnit = "ns"
+) -> pa.Table:
+    """The rows with `_timestamp`: from `column`, from a column of that name, or `time` for all of them."""
+    source, field = column or TIMESTAMP, pa.field(TIMESTAMP, TIMESTAMP_TYPE)
+    if source not in rows.schema.names:
+        times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows).view(TIMESTAMP_TYPE)
+        return rows.append_column(field, times)
+    times = read_event_time(rows.column(source), source, unit=unit)
+    if TIMESTAMP in rows.schema.names:
+        return rows.set_column(rows.schema.get_field_index(TIMESTAMP), field, times)
+    return rows.append_column(field, times)
 
 
 def parse_instant(value: Any) -> int:

@@ -11,23 +11,22 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import (
-    TIMESTAMP_TYPE,
     Connector,
     TimeUnit,
     check_column,
     one_schema,
-    read_event_time,
     report_bad,
     stage,
     unstage,
     wall_clock,
+    with_event_time,
     without_event_time,
 )
 from headrace.connectors.lines import count_lines, read_blocks, scan_lines
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
 from headrace.formats.base import RETRACT, Format, split_lines
-from headrace.formats.json import decode_json_lines
-from headrace.formats.options import Columns, FormatOptions, check_readable
+from headrace.formats.json import infer_schema
+from headrace.formats.options import Columns, FormatOptions, check_readable, implied_columns
 from headrace.formats.type_text import format_type, parse_type
 from headrace.operator import (
     TIMESTAMP,
@@ -114,21 +113,16 @@ class SingleFileSource(Connector, SourceOperator):
         return {LANE: {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}}
 
     def _infer(self, size: int) -> dict[str, str]:
-        if self.options.format in {"raw_string", "raw_bytes"} or self.options.json_unstructured:
-            return {"value": "binary" if self.options.format == "raw_bytes" else "string"}
-        if self.options.format != "json" or self.options.json_include_schema:
-            raise ConfigurationError(
-                "the columns can only be found out from plain JSON lines",
-                hint="declare them with the option `schema`",
-            )
-        with self._path.open("rb") as file:
-            end = scan_lines(file, 0, size, lines=_SAMPLE_LINES).end
-            file.seek(0)
-            sample = decode_json_lines(file.read(end), where=str(self._path))
-        column = self.options.timestamp_column
-        if column is not None and sample.num_rows:
-            check_column(column, sample.schema.names, what="single_file, option `timestamp_column`")
-        return {field.name: format_type(_as_written(field.type)) for field in sample.schema}
+        columns = implied_columns(self.options)
+        if columns is None:
+            with self._path.open("rb") as file:
+                end = scan_lines(file, 0, size, lines=_SAMPLE_LINES).end
+                file.seek(0)
+                columns = infer_schema(file.read(end), where=str(self._path))
+            column = self.options.timestamp_column
+            if column is not None and len(columns):
+                check_column(column, columns.names, what="single_file, option `timestamp_column`")
+        return {field.name: format_type(field.type) for field in columns}
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """`limit.rows` lines further, or the end of the file."""
@@ -184,32 +178,24 @@ class SingleFileSource(Connector, SourceOperator):
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def _stamp(self, rows: pa.Table, time: int, lines: Format, block: bytes, line: int) -> pa.Table:
-        source = self.options.timestamp_column or TIMESTAMP
-        field = pa.field(TIMESTAMP, TIMESTAMP_TYPE)
-        if source not in rows.schema.names:
-            times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows).view(TIMESTAMP_TYPE)
-            return rows.append_column(field, times)
-        column, unit = rows.column(source), self.options.timestamp_unit
+        source, unit = self.options.timestamp_column, self.options.timestamp_unit
         try:
-            times = read_event_time(column, source, unit=unit)
+            return with_event_time(rows, time=time, column=source, unit=unit)
         except HeadraceError:
             for number, text in split_lines(block, line):
                 try:
-                    read_event_time(lines.decode([text]).rows.column(source), source, unit=unit)
+                    with_event_time(lines.decode([text]).rows, time=time, column=source, unit=unit)
                 except HeadraceError as error:
                     content = text.decode("utf-8", "replace").strip()
                     raise BadLineError(
-                        f"line {number} has no event time in column `{source}`: {content}",
+                        f"line {number} has no event time in column `{source or TIMESTAMP}`: {content}",
                         line=number,
                         content=content,
-                        column=source,
+                        column=source or TIMESTAMP,
                         where=str(self._path),
                         hint=error.hint,
                     ) from None
             raise
-        if TIMESTAMP in rows.schema.names:
-            return rows.set_column(rows.schema.get_field_index(TIMESTAMP), field, times)
-        return rows.append_column(field, times)
 
     def is_finished(self, offset: Offset) -> bool:
         """Whether the file has been read to the end it had when the pipeline started."""
@@ -373,14 +359,3 @@ def _open(path: Path, size: int) -> BinaryIO:
             where="single_file",
         )
     return file
-
-
-def _as_written(kind: pa.DataType) -> pa.DataType:
-    """What JSON holds: texts that look like times stay texts, and columns of nulls may become texts."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _as_written(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_as_written(kind.value_type))
-    if pa.types.is_temporal(kind) or pa.types.is_null(kind):
-        return pa.string()
-    return kind

@@ -454,6 +454,22 @@ def decode_json_lines(
     return table
 
 
+def infer_schema(data: bytes, *, where: str) -> pa.Schema:
+    """The columns of JSON lines: texts that look like times stay texts, columns of nulls become texts."""
+    sample = decode_json_lines(data, where=where)
+    return pa.schema([pa.field(field.name, _as_written(field.type)) for field in sample.schema])
+
+
+def _as_written(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _as_written(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_as_written(kind.value_type))
+    if pa.types.is_temporal(kind) or pa.types.is_null(kind):
+        return pa.string()
+    return kind
+
+
 def _infer(data: bytes) -> pa.Table:
     return pa.json.read_json(
         io.BytesIO(data),

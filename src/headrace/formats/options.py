@@ -19,11 +19,13 @@ from headrace.formats.json import (
     TimestampFormat,
     UnstructuredJsonFormat,
 )
+from headrace.formats.parquet import ParquetCompression, ParquetFormat
 from headrace.formats.raw import RawFormat, check_value_column
 from headrace.formats.type_text import format_type, parse_type
-from headrace.options import Names, Options
+from headrace.options import Names, Options, Size
 
 FormatName = Literal["json", "debezium_json", "raw_string", "raw_bytes"]
+FileFormatName = Literal["json", "debezium_json", "raw_string", "raw_bytes", "parquet"]
 
 
 def _read_schema(value: Any) -> Any:
@@ -152,6 +154,35 @@ class FormatOptions(Options):
         )
 
 
+class FileFormatOptions(FormatOptions):
+    """The options of formats that whole files can have."""
+
+    format: FileFormatName = Field(  # type: ignore[assignment]
+        "json",
+        description="`json`, `debezium_json`, `raw_string` or `raw_bytes` in lines, or `parquet`.",
+    )
+    json_compression: Literal["uncompressed", "gzip"] = Field(
+        "uncompressed", alias="json.compression", description="How files of lines are compressed by a sink."
+    )
+    parquet_compression: ParquetCompression = Field(
+        "zstd", alias="parquet.compression", description="How Parquet files are compressed."
+    )
+    parquet_row_group_size: Size | None = Field(
+        None,
+        ge=1,
+        alias="parquet.row_group_size",
+        description="About how many bytes of rows a row group of a Parquet file holds, uncompressed.",
+    )
+
+    def format_for(self, schema: pa.Schema | None) -> Format:
+        """The format for rows with these columns; None writes whatever columns there are."""
+        if self.format == "parquet":
+            return ParquetFormat(
+                schema, compression=self.parquet_compression, row_group_bytes=self.parquet_row_group_size
+            )
+        return super().format_for(schema)
+
+
 class _Framed(Format):
     """A format whose messages hold a row in each line; lines may be cut to a length."""
 
@@ -181,3 +212,15 @@ def check_readable(options: FormatOptions) -> None:
                 hint="declare a column as PRIMARY KEY, or name the columns with the option `primary_key`",
             )
         options.format_for(options.columns).decode(b"")
+
+
+def implied_columns(options: FormatOptions) -> pa.Schema | None:
+    """The columns that undeclared rows have by their format alone; None if the rows have to tell."""
+    if options.format in {"raw_string", "raw_bytes"} or options.json_unstructured:
+        return pa.schema({"value": pa.binary() if options.format == "raw_bytes" else pa.string()})
+    if options.format == "debezium_json" or options.json_include_schema:
+        raise ConfigurationError(
+            "the columns can only be found out from plain JSON lines",
+            hint="declare them with the option `schema`",
+        )
+    return None

@@ -1,0 +1,137 @@
+"""Parquet files: rows of a range, by the columns a table declares, and rows as files of about a size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import ConfigurationError
+from headrace.formats.base import Decoded, Format, Rows, plain_field
+
+ParquetCompression = Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"]
+
+_BATCH_ROWS = 65_536
+_ROW_GROUP_BYTES = 128 * 1024 * 1024
+
+
+class ParquetFormat(Format):
+    """Rows as whole Parquet files."""
+
+    def __init__(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        compression: ParquetCompression = "zstd",
+        row_group_bytes: int | None = None,
+    ) -> None:
+        super().__init__(schema)
+        self._codec = {"uncompressed": "none", "lz4_raw": "lz4"}.get(compression, compression)
+        self._row_group_bytes = row_group_bytes or _ROW_GROUP_BYTES
+
+    def decode(
+        self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "Parquet"
+    ) -> Decoded:
+        """The rows of whole files."""
+        tables: list[pa.Table] = []
+        for one in [data] if isinstance(data, bytes) else data:
+            with pq.ParquetFile(pa.BufferReader(one)) as file:
+                tables += read_rows(file, 0, file.metadata.num_rows, self.schema, where=where)
+        return Decoded(pa.concat_tables(tables) if tables else self._plain().empty_table())
+
+    def _plain(self) -> pa.Schema:
+        return pa.schema([plain_field(field) for field in self.schema or ()])
+
+    def encode(self, rows: Rows) -> bytes:
+        """The rows as one file."""
+        return b"".join(self.files(rows)) or _write(self._plain().empty_table())
+
+    def files(self, rows: Rows, *, file_bytes: int | None = None) -> Iterator[bytes]:
+        """The rows as files; with `file_bytes`, each is ended when it has become that long."""
+        _, batch = self.columns(rows)
+        table = pa.Table.from_batches([batch])
+        row_bytes = max(1, table.nbytes // max(1, table.num_rows))
+        # How long a file is shows when a row group is written: groups may not be longer than files.
+        group_bytes = min(self._row_group_bytes, file_bytes or self._row_group_bytes)
+        group_rows = max(1, group_bytes // row_bytes)
+        start = 0
+        while start < table.num_rows:
+            out = pa.BufferOutputStream()
+            with pq.ParquetWriter(out, table.schema, compression=self._codec) as writer:
+                while start < table.num_rows and not (file_bytes and out.tell() >= file_bytes):
+                    writer.write_table(table.slice(start, group_rows), row_group_size=group_rows)
+                    start += group_rows
+            yield out.getvalue().to_pybytes()
+
+
+def _write(table: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out)
+    data: bytes = out.getvalue().to_pybytes()
+    return data
+
+
+def read_rows(
+    file: pq.ParquetFile, first: int, end: int, schema: pa.Schema | None, *, where: str
+) -> Iterator[pa.Table]:
+    """The rows from `first` up to `end` of a file, in the columns of `schema`; all columns without one."""
+    groups: list[int] = []
+    position = seen = 0
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if not groups:
+            position = seen
+        if first < seen + rows and seen < end:
+            groups.append(group)
+        seen += rows
+    known = file.schema_arrow.names
+    columns = None if schema is None else [name for name in schema.names if name in known]
+    if columns == []:
+        yield conform(pa.table({"": pa.nulls(end - first)}), schema, where=where)
+        return
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False):
+        begin, stop = max(first - position, 0), min(end - position, batch.num_rows)
+        position += batch.num_rows
+        if begin < stop:
+            table = pa.Table.from_batches([batch.slice(begin, stop - begin)])
+            table = table.replace_schema_metadata(None)
+            yield table if schema is None else conform(table, schema, where=where)
+
+
+def conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.Table:
+    """The columns of `schema` in its types, missing ones null; what cannot be is a ConfigurationError."""
+    columns = []
+    for field in schema:
+        kind = plain_field(field).type
+        if field.name not in table.schema.names:
+            column = pa.nulls(table.num_rows, kind)
+        else:
+            column = table.column(field.name)
+            try:
+                column = column if column.type == kind else column.cast(kind)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+                raise ConfigurationError(
+                    f"column `{field.name}` is {column.type} and cannot be read as {kind}: {error}",
+                    where=where,
+                    hint="declare the column with the type it has in the file",
+                ) from None
+        if column.null_count and not field.nullable:
+            raise ConfigurationError(
+                f"column `{field.name}` has nulls in the file, and is declared NOT NULL", where=where
+            )
+        columns.append(column)
+    return pa.table(columns, schema=pa.schema([plain_field(field) for field in schema]))
+
+
+def check_parquet(schema: pa.Schema) -> None:
+    """Refuse columns of types that Parquet does not have."""
+    for field in schema:
+        try:
+            pq.write_table(pa.schema([plain_field(field)]).empty_table(), pa.BufferOutputStream())
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise ConfigurationError(
+                f"column `{field.name}` of type {field.type} cannot be written to Parquet: {error}",
+                hint="cast it to a text or a number",
+            ) from None
