@@ -137,7 +137,11 @@ def _token_error(error: TokenError, source: Source) -> SqlError:
     opened = _unclosed(text)
     span = Span(source, opened, min(opened + 1, len(text))) if opened is not None else None
     try:
-        fail("a text or a comment is never closed" if span else str(error), span, "close it with the same quote")
+        fail(
+            "a text or a comment is never closed" if span else str(error),
+            span,
+            "close it with the same quote",
+        )
     except SqlError as made:
         return made
 
@@ -215,6 +219,11 @@ class _StatementParser:
             fail(f"the statement ends where {expected} was expected", end, hint)
         fail(f"expected {expected}, found `{self.current.text}`", self.span(), hint)
 
+    def table_name(self, what: str) -> tuple[str, Token]:
+        """The name of a table, whose case does not matter."""
+        name, token = self.name(what)
+        return name.lower(), token
+
     def name(self, what: str) -> tuple[str, Token]:
         token = self.current
         if token is None or token.token_type in (TokenType.STRING, TokenType.NUMBER) or not _is_word(token):
@@ -260,18 +269,22 @@ class _StatementParser:
         temporary = self.take("TEMPORARY") or self.take("TEMP")
         if self.take("VIEW"):
             self.take("IF", "NOT", "EXISTS")
-            name, token = self.name("the name of the view")
+            name, token = self.table_name("the name of the view")
             columns = self._names() if self.peek("(") else ()
             self.expect("AS")
             return CreateView(name, self.span(token), self.query(), columns)
         if self.peek("MATERIALIZED"):
-            fail("materialized views do not exist here", self.span(), "write CREATE VIEW, or a table with a connector")
+            fail(
+                "materialized views do not exist here",
+                self.span(),
+                "write CREATE VIEW, or a table with a connector",
+            )
         if self.take("FUNCTION"):
             fail("functions are written in Python", self.span(), "use @headrace.udf and --udf FILE.py")
         if not self.take("TABLE"):
             self.unexpected("`TABLE` or `VIEW`")
         self.take("IF", "NOT", "EXISTS")
-        name, token = self.name("the name of the table")
+        name, token = self.table_name("the name of the table")
         return self._table(name, token, temporary=temporary)
 
     def _table(self, name: str, token: Token, *, temporary: bool) -> CreateTable:
@@ -343,7 +356,11 @@ class _StatementParser:
     def _column(self) -> ColumnDefinition:
         name, first = self.name("the name of a column")
         if name in ("_timestamp", "_retract"):
-            fail(f"`{name}` is a name of the engine", self.span(first), "name the column otherwise; row_time() is event time")
+            fail(
+                f"`{name}` is a name of the engine",
+                self.span(first),
+                "name the column otherwise; row_time() is event time",
+            )
         if self.current is None or self.peek(",") or self.peek(")"):
             fail(f"column `{name}` has no type", self.span(first), f"write `{name} TEXT`, for example")
         kind, is_json = self._type()
@@ -368,7 +385,8 @@ class _StatementParser:
                 self.expect(")")
             else:
                 self.unexpected(
-                    "`,` or `)`", "after the type come NOT NULL, PRIMARY KEY, GENERATED ALWAYS AS (…), METADATA FROM '…'"
+                    "`,` or `)`",
+                    "after the type come NOT NULL, PRIMARY KEY, GENERATED ALWAYS AS (…), METADATA FROM '…'",
                 )
         marks = {b"headrace.json": b"true"} if is_json else None
         column = pa.field(name, kind, nullable=nullable, metadata=marks)
@@ -400,7 +418,7 @@ class _StatementParser:
             kind = pa.list_(self._type()[0])
             self._close_angle()
         else:
-            kind = named_type(self._type_name(name), self._arguments())
+            kind = named_type(name, self._arguments())
             if name.startswith("TIMESTAMP") and (
                 self.take("WITHOUT", "TIME", "ZONE") or self.take("WITH", "TIME", "ZONE")
             ):
@@ -411,16 +429,12 @@ class _StatementParser:
             fail(
                 f"`{first.text}` is not a type",
                 self.span(first),
-                near(name, TYPE_NAMES) or "types are INT, BIGINT, TEXT, TIMESTAMP, DOUBLE, STRUCT<…>, INT[], …",
+                near(name, TYPE_NAMES)
+                or "types are INT, BIGINT, TEXT, TIMESTAMP, DOUBLE, STRUCT<…>, INT[], …",
             )
         while self.take("[", "]"):
             kind = pa.list_(kind)
         return kind, is_json
-
-    def _type_name(self, name: str) -> str:
-        if name in ("DOUBLE", "CHARACTER", "CHAR") and (self.take("PRECISION") or self.take("VARYING")):
-            return name
-        return name.removesuffix(" PRECISION").removesuffix(" VARYING")
 
     def _arguments(self) -> tuple[int, ...]:
         if not self.take("("):
@@ -537,7 +551,7 @@ class _StatementParser:
 
     def _insert(self) -> Insert:
         self.expect("INTO", hint="write INSERT INTO table SELECT …")
-        name, token = self.name("the name of a table")
+        name, token = self.table_name("the name of a table")
         columns = self._names() if self.peek("(") and not self.peek("(", "SELECT") else ()
         if self.current is None:
             self.unexpected("a SELECT")
@@ -617,12 +631,28 @@ def _describe(description: str, token: Token) -> str:
         return f"expected `{match.group(1)}` near `{token.text}`"
     if description.startswith(("Invalid expression", "Required keyword", "Expected")):
         missing = re.search(r"Required keyword: '(\w+)' missing", description)
-        return f"`{token.text}` is not expected here" if missing is None else f"something is missing near `{token.text}`"
+        return (
+            f"`{token.text}` is not expected here"
+            if missing is None
+            else f"something is missing near `{token.text}`"
+        )
     return description.rstrip(".")
 
 
 def _advice(token: Token) -> str | None:
-    keywords = ["SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "UNION", "INTERVAL", "BETWEEN", "ORDER", "LIMIT"]
+    keywords = [
+        "SELECT",
+        "FROM",
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "JOIN",
+        "UNION",
+        "INTERVAL",
+        "BETWEEN",
+        "ORDER",
+        "LIMIT",
+    ]
     word = token.text.upper()
     return None if word in keywords else near(word, keywords)
 
