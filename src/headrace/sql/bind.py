@@ -130,14 +130,19 @@ class Binder:
         counts = [len(side.names) for side in sides]
         if counts[0] != counts[1]:
             raise self.fail(
-                f"UNION of {counts[0]} and {counts[1]} columns", query.expression, "both sides need the same number"
+                f"UNION of {counts[0]} and {counts[1]} columns",
+                query.expression,
+                "both sides need the same number",
             )
         tables = {f"s{i}": _stub(side) for i, side in enumerate(sides)}
         try:
             made = self.planner.schema("SELECT * FROM s0 UNION ALL SELECT * FROM s1", tables)
         except ExpressionError as error:
             raise self.fail(error.message, query.expression) from error
-        fields = [pa.field(name, f.type, f.nullable) for name, f in zip(_distinct(sides[0].names), made, strict=True)]
+        fields = [
+            pa.field(name, f.type, f.nullable)
+            for name, f in zip(_distinct(sides[0].names), made, strict=True)
+        ]
         schema = pa.schema(fields)
         parts = [self.cast(side, schema) for side in sides]
         windows = [part.windowing for part in parts]
@@ -299,7 +304,9 @@ class Binder:
             return table.columns, pa.schema([column.field for column in table.physical])
         schema = getattr(registry.constructor("source", table.connector), "table_schema", None)
         if schema is None:
-            raise sql_error(f"table `{table.name}` has no columns", table.span(), "write them: (name TYPE, …)")
+            raise sql_error(
+                f"table `{table.name}` has no columns", table.span(), "write them: (name TYPE, …)"
+            )
         return schema, schema
 
     def _scan(self, table: Table, columns: pa.Schema, read: pa.Schema) -> Bound:
@@ -324,7 +331,9 @@ class Binder:
             if not pa.types.is_timestamp(kind):
                 raise sql_error(
                     f"event time `{event_time}` is {type_name(kind)}, not TIMESTAMP",
-                    table.definition.watermark.span if table.definition.watermark else table.span("event_time_field"),
+                    table.definition.watermark.span
+                    if table.definition.watermark
+                    else table.span("event_time_field"),
                     "declare it as TIMESTAMP, or compute one with GENERATED ALWAYS AS (…)",
                 )
         if watermark is not None:
@@ -333,7 +342,9 @@ class Binder:
             if not pa.types.is_timestamp(found.type):
                 raise sql_error(
                     f"the watermark is {type_name(found.type)}, not TIMESTAMP",
-                    table.definition.watermark.span if table.definition.watermark else table.span("watermark_field"),
+                    table.definition.watermark.span
+                    if table.definition.watermark
+                    else table.span("watermark_field"),
                     "it is an expression such as `ts - INTERVAL '5 seconds'`",
                 )
         debezium = table.is_debezium
@@ -414,11 +425,16 @@ def entry_of(alias: str, bound: Bound) -> Entry:
 def _stub(bound: Bound) -> pa.Schema:
     """The relation's columns under the users' names, for DataFusion to plan with."""
     names = _distinct(bound.names)
-    return pa.schema([pa.field(n, f.type, f.nullable) for n, f in zip(names, bound.relation.columns, strict=True)])
+    return pa.schema(
+        [pa.field(n, f.type, f.nullable) for n, f in zip(names, bound.relation.columns, strict=True)]
+    )
 
 
 def _constants(rows: pa.Table) -> Bound:
-    fields = [pa.field(n, plain_type(f.type)) for n, f in zip(_distinct(rows.schema.names), rows.schema, strict=True)]
+    fields = [
+        pa.field(n, plain_type(f.type))
+        for n, f in zip(_distinct(rows.schema.names), rows.schema, strict=True)
+    ]
     schema = pa.schema(fields)
     made = Constants(schema, rows=rows.rename_columns(schema.names).cast(schema))
     return Bound(made, tuple(rows.schema.names))
@@ -475,6 +491,7 @@ class _Select:
         self.scope = binder.scope([])
         self.stubs: dict[str, pa.Schema] = {}
         self.stub_from: list[str] = []
+        self.unnamed: set[str] = set()
         self.where = list(conjuncts(_this(select.args.get("where"))))
 
     def bind(self) -> Bound:
@@ -541,7 +558,9 @@ class _Select:
                 found = None if node is None else node.find(exp.Query)
                 if found is not None:
                     raise self.binder.fail(
-                        "a subquery can stand in FROM only", found, "join it, or write it as a view or in WITH"
+                        "a subquery can stand in FROM only",
+                        found,
+                        "join it, or write it as a view or in WITH",
                     )
 
     # ---------------------------------------------------------------------------------------- FROM
@@ -559,12 +578,15 @@ class _Select:
         """Add a table to the scope and return its relation, with names of its own if there are several."""
         bound, alias, named = self._bound(node)
         if any(entry.alias == alias for entry in self.scope.entries):
-            raise self.binder.fail(f"two tables are called `{alias}` here", node, "give one another name with AS")
+            raise self.binder.fail(
+                f"two tables are called `{alias}` here", node, "give one another name with AS"
+            )
         stub = f"s{len(self.stubs)}"
         self.stubs[stub] = _stub(bound)
         # A subquery without a name gives its columns none either.
         columns = ""
         if not named:
+            self.unnamed.add(alias)
             names = self.stubs[stub].names
             self.stubs[stub] = pa.schema([f.with_name(f"c{i}") for i, f in enumerate(self.stubs[stub])])
             columns = ", ".join(f"c{i} AS {quote(name)}" for i, name in enumerate(names))
@@ -602,7 +624,11 @@ class _Select:
                 known = list(self.names)
                 listed = f"the tables are {', '.join(known)}" if known else "define it with CREATE TABLE"
                 raise binder.fail(f"there is no table `{node.name}`", node, near(name, known) or listed)
-            return binder.renamed(self.names[name](), columns, node), given or name, True
+            return (
+                binder.renamed(self.names[name](), columns, node),
+                given or identifier_name(node.this),
+                True,
+            )
         hidden = f"_{len(self.stubs)}"
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
             bound = binder.query(node.this, binder.with_names(node, self.names))
@@ -638,7 +664,7 @@ class _Select:
             conditions += self._using(using, before)
         if on is None and not using:
             conditions += self._claim_where(left, right)
-        clause = f"ON {self._bound_text(on)}" if on is not None else "ON TRUE"
+        clause = f"ON {self._stub_text(on)}" if on is not None else "ON TRUE"
         if using:
             clause = f"USING ({', '.join(quote(identifier_name(one)) for one in using)})"
         self.stub_from[-1] = self.stub_from[-1].removesuffix("ON TRUE") + clause
@@ -698,9 +724,7 @@ class _Select:
                 rest.append(one)
                 continue
             values = (as_expression(pair[0]), as_expression(pair[1]))
-            parts = [
-                None if w is None else window_part(v, w) for v, w in zip(values, windows, strict=True)
-            ]
+            parts = [None if w is None else window_part(v, w) for v, w in zip(values, windows, strict=True)]
             if windowed and parts[0] is not None and parts[0] == parts[1]:
                 continue  # implied: rows of one window meet
             keys.append(self._common(values, left, right, one))
@@ -754,7 +778,9 @@ class _Select:
         except ExpressionError as error:
             raise self.binder.fail(error.message, node) from error
         made = [
-            value if kind == types[2] else Expression(f"CAST({value.text} AS {sql_type(types[2])})", value.columns)
+            value
+            if kind == types[2]
+            else Expression(f"CAST({value.text} AS {sql_type(types[2])})", value.columns)
             for value, kind in zip(values, types, strict=False)
         ]
         return made[0], made[1]
@@ -795,7 +821,9 @@ class _Select:
         binder = self.binder
         table: Table = self.names[join.this.name.lower()].lookup  # type: ignore[attr-defined]
         if kind not in ("inner", "left"):
-            raise binder.fail(f"a lookup table cannot be on the right of a {kind} join", join, "INNER and LEFT can")
+            raise binder.fail(
+                f"a lookup table cannot be on the right of a {kind} join", join, "INNER and LEFT can"
+            )
         if left.updating:
             raise binder.fail("a lookup join needs rows that are never taken back", join)
         if table.columns is None:
@@ -803,7 +831,8 @@ class _Select:
         alias = identifier_name(join.this.args["alias"].this) if join.this.args.get("alias") else table.name
         prefix = {name: f"{alias}.{name}" for name in table.columns.names}
         fields = tuple(
-            pa.field(prefix[f.name], plain_type(f.type), nullable=f.nullable or kind == "left") for f in table.columns
+            pa.field(prefix[f.name], plain_type(f.type), nullable=f.nullable or kind == "left")
+            for f in table.columns
         )
         self.scope.entries.append(Entry(alias, tuple(table.columns.names), fields))
         stub = f"s{len(self.stubs)}"
@@ -821,7 +850,11 @@ class _Select:
             if isinstance(one, exp.EQ):
                 for a, b in ((one.this, one.expression), (one.expression, one.this)):
                     mine = as_expression(b)
-                    if mine.columns <= key_columns and mine.columns and not as_expression(a).columns & right_names:
+                    if (
+                        mine.columns <= key_columns
+                        and mine.columns
+                        and not as_expression(a).columns & right_names
+                    ):
                         pair = (as_expression(a), mine)
             if pair is None or found is not None:
                 raise binder.fail(
@@ -859,7 +892,11 @@ class _Select:
         return items
 
     def _expand(self, node: exp.Expression, star: exp.Star) -> list[_Item]:
-        table = identifier_name(node.args["table"]) if isinstance(node, exp.Column) and node.args.get("table") else None
+        table = (
+            identifier_name(node.args["table"])
+            if isinstance(node, exp.Column) and node.args.get("table")
+            else None
+        )
         entries = [e for e in self.scope.entries if table is None or e.alias == table]
         if not entries:
             aliases = [e.alias for e in self.scope.entries]
@@ -886,7 +923,9 @@ class _Select:
             if clause.args.get(kind):
                 raise self.binder.fail(f"{kind.upper().replace('_', ' ')} is not supported", clause)
         if clause.args.get("all"):
-            return [item.node for item in items if not any(find_aggregates(item.node, self.planner.aggregates))]
+            return [
+                item.node for item in items if not any(find_aggregates(item.node, self.planner.aggregates))
+            ]
         group = []
         for node in clause.expressions:
             if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
@@ -923,62 +962,65 @@ class _Select:
             self.scope.physical(having)
         if self.binder.problems.errors and any(e.where for e in self.binder.problems.errors):
             pass
-        stub_items = [item for item in items if item.field is None]
-        body = self._stub_sql(
-            [f"{self._bound_text(item.node)}{_as(item.alias)}" for item in stub_items] or ["1"], group, having
-        )
+        called: list[str] = []
+        texts: list[str] = []
+        for item in items:
+            if item.field is None:
+                text = self._stub_text(item.node)
+                name = item.alias or text
+                # What is called the same twice is planned under names of its own.
+                texts.append(text + _as(f"{name}:{len(texts)}" if name in called else item.alias))
+                called.append(name)
         try:
-            planned = self.planner.schema(body, self.stubs)
+            planned = self.planner.schema(self._stub_sql(texts or ["1"], group, having), self.stubs)
         except ExpressionError as error:
             raise self._explain(error, items, group, having) from error
-        fields = iter(planned)
+        fields = iter([(field, planned.field(called.index(name)).name) for field, name in zip(planned, called, strict=False)])
         made = []
         for item in items:
             if item.field is not None:
                 made.append((item.field, item.alias or item.field.name))
             else:
-                field = next(fields)
-                made.append((field, item.alias or field.name))
+                field, name = next(fields)
+                inner = any(
+                    "__" in call.name for call in self.scope.physical(item.node).find_all(exp.Anonymous)
+                )
+                made.append((field, item.alias or (to_sql(item.node) if inner else name)))
         return made
 
-    def _bound_text(self, node: exp.Expression) -> str:
-        """The user's expression with functions of ours under their inner names."""
-        made = node.copy()
-        scope = self.scope
+    def _stub_text(self, node: exp.Expression) -> str:
+        """An expression as DataFusion plans it for names: bound, over the columns that users know."""
+        known = {
+            column.name: (entry.alias, name)
+            for entry in self.scope.entries
+            for name, column in zip(entry.names, entry.columns, strict=True)
+        }
 
         def visit(part: exp.Expression) -> exp.Expression:
-            if isinstance(part, exp.Anonymous) and not is_window_call(part):
-                physical = scope.physical(part)
-                if isinstance(physical, exp.Anonymous) and physical.name.lower() != part.name.lower():
-                    part.set("this", physical.name)
-            return part
+            if not isinstance(part, exp.Column):
+                return part
+            if part.name == TIMESTAMP:
+                return exp.Anonymous(this="row_time", expressions=[])
+            alias, name = known[part.name]
+            table = None if alias in self.unnamed else exp.to_identifier(alias, quoted=True)
+            return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
 
-        for part in list(made.find_all(exp.Anonymous)):
-            visit(part)
-        return to_sql(made)
+        physical = node if node.meta.get("physical") else self.scope.physical(node)
+        return to_sql(physical.copy().transform(visit))
 
     def _stub_sql(
         self, items: Sequence[str], group: Sequence[exp.Expression], having: exp.Expression | None
     ) -> str:
         sql = f"SELECT {', '.join(items)} FROM {' '.join(self.stub_from)}"
         if self.where:
-            sql += " WHERE " + " AND ".join(f"({self._bound_text(one)})" for one in self.where)
+            sql += " WHERE " + " AND ".join(f"({self._stub_text(one)})" for one in self.where)
         if group:
-            sql += " GROUP BY " + ", ".join(self._star_text(one) for one in group)
+            sql += " GROUP BY " + ", ".join(self._stub_text(one) for one in group)
         if having is not None:
-            sql += f" HAVING {self._bound_text(having)}"
+            sql += f" HAVING {self._stub_text(having)}"
         if windows := self.select.args.get("windows"):
             sql += " WINDOW " + ", ".join(to_sql(one) for one in windows)
         return sql
-
-    def _star_text(self, node: exp.Expression) -> str:
-        """A group expression that came out of `*` has an inner name; DataFusion knows the user's."""
-        if node.meta.get("physical"):
-            for entry in self.scope.entries:
-                for name, column in zip(entry.names, entry.columns, strict=True):
-                    if column.name == node.name:
-                        return f"{quote(entry.alias)}.{quote(name)}"
-        return self._bound_text(node)
 
     def _explain(
         self,
@@ -989,10 +1031,10 @@ class _Select:
     ) -> FailedError:
         """Find the part that DataFusion does not like, to point at it."""
         binder = self.binder
-        candidates = [(one, self._stub_sql_of([f"({self._bound_text(one)})"])) for one in self.where]
-        candidates += [(one, self._stub_sql_of([self._star_text(one)])) for one in group]
+        candidates = [(one, self._stub_sql_of([f"({self._stub_text(one)})"])) for one in self.where]
+        candidates += [(one, self._stub_sql_of([self._stub_text(one)])) for one in group]
         candidates += [
-            (item.node, self._stub_sql_of([self._bound_text(item.node)], group))
+            (item.node, self._stub_sql_of([self._stub_text(item.node)], group))
             for item in items
             if item.field is None
         ]
@@ -1006,7 +1048,7 @@ class _Select:
     def _stub_sql_of(self, items: Sequence[str], group: Sequence[exp.Expression] = ()) -> str:
         sql = f"SELECT {', '.join(items)} FROM {' '.join(self.stub_from)}"
         if group:
-            sql += " GROUP BY " + ", ".join(self._star_text(one) for one in group)
+            sql += " GROUP BY " + ", ".join(self._stub_text(one) for one in group)
         return sql
 
     # ---------------------------------------------------------------------------- WHERE and groups
@@ -1084,7 +1126,11 @@ class _Select:
                     self.select.args["group"],
                     "aggregate the updating rows without a window",
                 )
-            if relation.windowing is not None and relation.windowing.kind == window and not isinstance(window, Session):
+            if (
+                relation.windowing is not None
+                and relation.windowing.kind == window
+                and not isinstance(window, Session)
+            ):
                 # The same window again: the rows are of one already.
                 by_instant = True
                 window_name = fresh("window")
@@ -1103,7 +1149,9 @@ class _Select:
                 if text not in calls:
                     calls[text] = fresh(f"agg{len(calls)}")
                     aggregates.append(aggregate_call(found, calls[text]))
-        schema = self._aggregate_schema(relation, keys, aggregates, window_name if window is not None else None)
+        schema = self._aggregate_schema(
+            relation, keys, aggregates, window_name if window is not None else None
+        )
         windowing: Windowing | None = None
         if window is not None and window_name is not None:
             windowing = Windowing(window, {window_name: "window"})
@@ -1159,7 +1207,9 @@ class _Select:
                 "hop": "hop(interval '10 seconds', interval '1 minute'): the slide, then the width",
                 "session": "session(interval '30 seconds')",
             }[name]
-            raise binder.fail(f"{name} takes {WINDOWS[name]} interval{'s' * (WINDOWS[name] > 1)}", node, usage)
+            raise binder.fail(
+                f"{name} takes {WINDOWS[name]} interval{'s' * (WINDOWS[name] > 1)}", node, usage
+            )
         for argument in call.expressions:
             if not isinstance(argument, exp.Interval):
                 raise binder.fail(
@@ -1185,7 +1235,9 @@ class _Select:
             return Tumble(width)
         if slide > width:
             raise binder.fail(
-                "a hop that slides further than its width leaves rows out", node, "hop(slide, width): the slide comes first"
+                "a hop that slides further than its width leaves rows out",
+                node,
+                "hop(slide, width): the slide comes first",
             )
         return Hop(slide, width)
 
@@ -1209,9 +1261,7 @@ class _Select:
 
     # ---------------------------------------------------------------------------------------- OVER
 
-    def _over(
-        self, relation: Relation, nodes: list[exp.Expression]
-    ) -> tuple[Relation, list[exp.Expression]]:
+    def _over(self, relation: Relation, nodes: list[exp.Expression]) -> tuple[Relation, list[exp.Expression]]:
         calls: dict[str, str] = {}
         windows: list[exp.Window] = []
         for node in nodes:
@@ -1313,7 +1363,9 @@ class _Select:
             this=exp.Anonymous(this="row_number", expressions=[]), partition_by=by, order=ordered, over="OVER"
         )
         numbered = self.window_calls(relation, [("over_on", call)])
-        return replace(numbered, limit=Expression('"over_on" = 1', frozenset(["over_on"])), rank=("over_on", 1))
+        return replace(
+            numbered, limit=Expression('"over_on" = 1', frozenset(["over_on"])), rank=("over_on", 1)
+        )
 
     def _order_by(self, node: exp.Expression, items: list[_Item]) -> exp.Expression:
         made = node.copy()
@@ -1368,7 +1420,11 @@ def _without_ties(call: exp.Window, aggregates: frozenset[str]) -> exp.Window:
 
 def limit_ranks(relation: Relation, conditions: Sequence[exp.Expression]) -> Relation:
     """Tell the window functions below a filter such as `rn <= 3` that only so many rows of a partition matter."""
-    if not isinstance(relation, Map) or not isinstance(relation.input, WindowCalls) or relation.where is not None:
+    if (
+        not isinstance(relation, Map)
+        or not isinstance(relation.input, WindowCalls)
+        or relation.where is not None
+    ):
         return relation
     over = relation.input
     called = {quote(item.name): item for item in over.calls}
