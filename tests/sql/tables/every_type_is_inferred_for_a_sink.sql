@@ -1,0 +1,44 @@
+-- The sink has no columns: the query says which there are.
+CREATE TABLE every_type (
+  flag BOOLEAN,
+  tiny TINYINT,
+  small SMALLINT,
+  medium INT,
+  big BIGINT,
+  utiny TINYINT UNSIGNED,
+  usmall SMALLINT UNSIGNED,
+  umedium INT UNSIGNED,
+  ubig BIGINT UNSIGNED,
+  single FLOAT,
+  wide DOUBLE,
+  words TEXT,
+  letters VARCHAR,
+  moment TIMESTAMP,
+  seconds TIMESTAMP(0),
+  millis TIMESTAMP(3),
+  micros TIMESTAMP(6),
+  day DATE,
+  clock TIME,
+  price DECIMAL(22, 2),
+  bytes BYTEA,
+  span INTERVAL,
+  nested STRUCT<a INT, b STRUCT<c TEXT[], d BOOLEAN>>,
+  list BIGINT[],
+  grid INT[][],
+  doc JSON
+) WITH (
+  connector = 'single_file',
+  path = '../inputs/lang_types.json',
+  format = 'json',
+  type = 'source'
+);
+
+CREATE TABLE inferred WITH (
+  connector = 'single_file',
+  path = 'inferred.json',
+  format = 'json',
+  type = 'sink'
+);
+
+INSERT INTO inferred
+SELECT tiny, ubig, single, moment, seconds, millis, micros, day, clock, price, bytes, span, nested, list, grid FROM every_type WHERE flag;
