@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import headrace as hr
 from headrace.connectors import filesystem
 from headrace.connectors.filesystem import LANE, FileSystemSink, FileSystemSource
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, PlanError
 from headrace.operator import SourceContext
+from headrace.testing.in_process import run_in_process
 from tests.support import ListCollector, SinkDriver, plan, read_range, task
 
 
@@ -384,3 +386,20 @@ def test_what_cannot_be_written_is_refused_before_anything_runs(
     with pytest.raises(ConfigurationError) as caught:
         FileSystemSink(**options).validate()
     assert message in str(caught.value)
+
+
+def test_a_pipeline_stopped_and_rescaled_writes_every_row_once(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, {f"{n}.json": "".join(f'{{"a":{n * 100 + i}}}\n' for i in range(100)) for n in range(5)}
+    )
+
+    def pipeline() -> hr.Pipeline:
+        made = hr.Pipeline("files")
+        made.source("filesystem", path=path).sink("filesystem", path=str(tmp_path / "out"), format="parquet")
+        return made
+
+    stopped = run_in_process(pipeline(), tmp_path / "state", parallelism=2, epoch_rows=70, max_epochs=3)
+    assert stopped.reason == "max_epochs"
+    run_in_process(pipeline(), tmp_path / "state", parallelism=3, epoch_rows=90)
+    rows = everything(FileSystemSource(path=str(tmp_path / "out"), format="parquet"))
+    assert sorted(row["a"] for row in rows) == list(range(500))

@@ -74,6 +74,17 @@ def test_every_type_survives_the_way_out_and_back(name: str, decimals: Any) -> N
         assert made.decode([message]).rows.column("v").combine_chunks().equals(column.slice(index, 1))
 
 
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("decimals", ["number", "bytes"])
+def test_a_line_beside_an_odd_one_is_read_as_it_is_alone(name: str, decimals: Any) -> None:
+    column = COLUMNS[name]
+    schema = pa.schema([("v", column.type)])
+    made = JsonFormat(schema, style=JsonStyle(decimals=decimals))
+    odd = b'{"v":null,"v":null}'  # Arrow refuses a name that comes twice
+    decoded = made.decode(made.encode(pa.record_batch([column], schema=schema)) + odd).rows
+    assert decoded.column("v").combine_chunks().equals(pa.concat_arrays([column, column.slice(2)]))
+
+
 def read(kind: pa.DataType, *values: str, **options: Any) -> Any:
     lines = "".join(f'{{"v":{value}}}\n' for value in values).encode()
     table = JsonFormat(pa.schema([("v", kind)]), **options).decode(lines).rows
