@@ -38,7 +38,6 @@ class PreviewSink(RowsSink):
     """
 
     accepts_updates = True
-    takes_changes = True
 
     class Options(DeclaredOptions):
         """The options of the preview sink."""

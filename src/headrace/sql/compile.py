@@ -352,14 +352,25 @@ class _Program:
                 relations.append(self._inserted(source, one, columns))
         if columns is None:
             raise AssertionError
-        self._check_changes(table, relations, inserts)
+        if any(relation.updating for relation in relations):
+            self._check_changes(table, relations, inserts, columns)
         return table, relations, columns
 
     def _check_changes(
-        self, table: Table, relations: list[Relation], inserts: list[tuple[Source, Insert]]
+        self,
+        table: Table,
+        relations: list[Relation],
+        inserts: list[tuple[Source, Insert]],
+        columns: pa.Schema,
     ) -> None:
-        if table.is_debezium or getattr(registry.constructor("sink", table.connector), "takes_changes", False):
-            return
+        try:
+            options, _ = connector_options(table, "sink", columns)
+            if getattr(registry.build("sink", table.connector, options), "accepts_updates", False):
+                return
+        except SqlError:
+            raise
+        except HeadraceError:
+            return  # its options are wrong, which is found where they are checked
         for relation, (_, one) in zip(relations, inserts, strict=True):
             if relation.updating:
                 raise sql_error(
