@@ -960,8 +960,6 @@ class _Select:
             self.scope.physical(node)  # for its errors: they point at names
         if having is not None:
             self.scope.physical(having)
-        if self.binder.problems.errors and any(e.where for e in self.binder.problems.errors):
-            pass
         called: list[str] = []
         texts: list[str] = []
         for item in items:
@@ -975,18 +973,24 @@ class _Select:
             planned = self.planner.schema(self._stub_sql(texts or ["1"], group, having), self.stubs)
         except ExpressionError as error:
             raise self._explain(error, items, group, having) from error
-        fields = iter([(field, planned.field(called.index(name)).name) for field, name in zip(planned, called, strict=False)])
+        fields = zip(planned, [planned.field(called.index(name)).name for name in called], strict=False)
         made = []
         for item in items:
             if item.field is not None:
                 made.append((item.field, item.alias or item.field.name))
             else:
                 field, name = next(fields)
-                inner = any(
-                    "__" in call.name for call in self.scope.physical(item.node).find_all(exp.Anonymous)
-                )
-                made.append((field, item.alias or (to_sql(item.node) if inner else name)))
-        return made
+                made.append((field, item.alias or self._unnamed(item.node, name)))
+        short = [item.alias or _field_name(item.node, name) for item, (_, name) in zip(items, made, strict=True)]
+        return [
+            (field, shorter if short.count(shorter) == 1 else name)
+            for (field, name), shorter in zip(made, short, strict=True)
+        ]
+
+    def _unnamed(self, node: exp.Expression, name: str) -> str:
+        """What an item without a name is called: as DataFusion calls it, or as it is written."""
+        calls = self.scope.physical(node).find_all(exp.Anonymous)
+        return to_sql(node) if any("__" in call.name for call in calls) else name
 
     def _stub_text(self, node: exp.Expression) -> str:
         """An expression as DataFusion plans it for names: bound, over the columns that users know."""
@@ -1211,6 +1215,8 @@ class _Select:
                 f"{name} takes {WINDOWS[name]} interval{'s' * (WINDOWS[name] > 1)}", node, usage
             )
         for argument in call.expressions:
+            if argument.is_string:
+                argument = exp.Interval(this=argument.copy())  # noqa: PLW2901 - tumble('1 minute')
             if not isinstance(argument, exp.Interval):
                 raise binder.fail(
                     f"{name} takes literal intervals", node, f"write {name}(interval '1 minute'…)"
@@ -1456,6 +1462,13 @@ def _at_most(node: exp.Expression) -> tuple[str, int] | None:
     if kind in (exp.LTE, exp.EQ):
         return left.name, count
     return (left.name, count - 1) if kind is exp.LT else None
+
+
+def _field_name(node: exp.Expression, name: str) -> str:
+    """A field of a struct is called as the field is: `start` of `window.start`."""
+    if not name.endswith("]") or not isinstance(node, exp.Column | exp.Dot):
+        return name
+    return identifier_name(node.this if isinstance(node, exp.Column) else node.expression)
 
 
 def _this(node: exp.Expression | None) -> exp.Expression | None:

@@ -63,7 +63,7 @@ class CreateTable:
     partitioned_by: tuple[exp.Expression, ...] = ()
     temporary: bool = False
     has_columns: bool = False
-    query: exp.Query | None = None
+    query: exp.Query | exp.Values | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class CreateView:
 
     name: str
     span: Span
-    query: exp.Query
+    query: exp.Query | exp.Values
     columns: tuple[str, ...] = ()
 
 
@@ -82,7 +82,7 @@ class Insert:
 
     table: str
     span: Span
-    query: exp.Query
+    query: exp.Query | exp.Values
     columns: tuple[str, ...] = ()
 
 
@@ -90,7 +90,7 @@ class Insert:
 class SelectStatement:
     """A bare SELECT: its result is shown."""
 
-    query: exp.Query
+    query: exp.Query | exp.Values
     span: Span
 
 
@@ -307,7 +307,7 @@ class _StatementParser:
                 self.unexpected("`,` or `)`")
         options: dict[str, Option] = {}
         partitioned: tuple[exp.Expression, ...] = ()
-        query: exp.Query | None = None
+        query: exp.Query | exp.Values | None = None
         while self.current is not None:
             if self.take("WITH"):
                 options.update(self._options())
@@ -584,7 +584,7 @@ class _StatementParser:
 
     # ------------------------------------------------------------------------------------ sqlglot
 
-    def query(self) -> exp.Query:
+    def query(self) -> exp.Query | exp.Values:
         """The rest of the statement as a query."""
         rest = list(self.tokens[self.at :])
         first = self.current or self.tokens[-1]
@@ -592,7 +592,7 @@ class _StatementParser:
             self.unexpected("a SELECT")
         self.at = len(self.tokens)
         parsed = self.parse(rest, None, first)
-        if not isinstance(parsed, exp.Query):
+        if not isinstance(parsed, exp.Query | exp.Values):
             fail("expected a SELECT", self.span(first), "write SELECT … FROM …")
         return parsed
 
