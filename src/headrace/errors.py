@@ -140,6 +140,8 @@ class SqlError(UserError):
     ) -> None:
         super().__init__(message, hint=hint, where=where)
         self.excerpt = excerpt
+        self.place = -1
+        """Where in the text it is, so that errors can be told in the text's order."""
         self.more: tuple[SqlError, ...] = ()
 
     def __str__(self) -> str:

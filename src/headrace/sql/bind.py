@@ -956,10 +956,9 @@ class _Select:
         self, items: list[_Item], group: list[exp.Expression], having: exp.Expression | None
     ) -> list[tuple[pa.Field, str]]:
         """What DataFusion says about the SELECT: the type and the name of each item."""
-        for node in [*(item.node for item in items if item.field is None), *group, *self.where]:
-            self.scope.physical(node)  # for its errors: they point at names
-        if having is not None:
-            self.scope.physical(having)
+        self._check_names(
+            [*(i.node for i in items if i.field is None), *self.where, *group, *([having] if having else [])]
+        )
         called: list[str] = []
         texts: list[str] = []
         for item in items:
@@ -981,11 +980,18 @@ class _Select:
             else:
                 field, name = next(fields)
                 made.append((field, item.alias or self._unnamed(item.node, name)))
-        short = [item.alias or _field_name(item.node, name) for item, (_, name) in zip(items, made, strict=True)]
-        return [
-            (field, shorter if short.count(shorter) == 1 else name)
-            for (field, name), shorter in zip(made, short, strict=True)
-        ]
+        return made
+
+    def _check_names(self, nodes: Sequence[exp.Expression]) -> None:
+        """Find every name that stands for nothing."""
+        failed = False
+        for node in nodes:
+            try:
+                self.scope.physical(node)
+            except FailedError:
+                failed = True
+        if failed:
+            raise FailedError
 
     def _unnamed(self, node: exp.Expression, name: str) -> str:
         """What an item without a name is called: as DataFusion calls it, or as it is written."""
@@ -1462,13 +1468,6 @@ def _at_most(node: exp.Expression) -> tuple[str, int] | None:
     if kind in (exp.LTE, exp.EQ):
         return left.name, count
     return (left.name, count - 1) if kind is exp.LT else None
-
-
-def _field_name(node: exp.Expression, name: str) -> str:
-    """A field of a struct is called as the field is: `start` of `window.start`."""
-    if not name.endswith("]") or not isinstance(node, exp.Column | exp.Dot):
-        return name
-    return identifier_name(node.this if isinstance(node, exp.Column) else node.expression)
 
 
 def _this(node: exp.Expression | None) -> exp.Expression | None:

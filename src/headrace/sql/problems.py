@@ -25,7 +25,7 @@ class Problems:
         """Raise what was collected, in the order of the text, if anything was."""
         if not self.errors:
             return
-        first, *others = self.errors
+        first, *others = sorted(self.errors, key=lambda error: error.place)
         first.more = tuple(others)
         raise first
 
@@ -38,7 +38,9 @@ def sql_error(message: str, span: Span | None, hint: str | None = None) -> SqlEr
     """An error that points at its place."""
     if span is None:
         return SqlError(message, hint=hint)
-    return SqlError(message, hint=hint, where=span.where, excerpt=span.excerpt())
+    error = SqlError(message, hint=hint, where=span.where, excerpt=span.excerpt())
+    error.place = span.start
+    return error
 
 
 def fail(message: str, span: Span | None, hint: str | None = None) -> NoReturn:
@@ -57,6 +59,8 @@ def span_of(node: exp.Expression, source: Source) -> Span | None:
         return None
     start, end = min(starts), max(ends)
     text = source.text
+    if isinstance(node, exp.Anonymous) and text[end : end + 1] == "(":
+        end += 1
     # A call's closing bracket belongs to it.
     depth = text.count("(", start, end) - text.count(")", start, end)
     while depth > 0 and end < len(text):

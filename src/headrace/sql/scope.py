@@ -76,6 +76,10 @@ class Scope:
             raise sql_error(f"`{names[0]}` could be {tables}", span_of(node, self.source), f"write {tables}")
         if owners:
             return self._column(owners[0], names[0], node), 1
+        # A result that DataFusion calls `rides.place[city]` may also be called `city`.
+        fields = [c for e in self.entries for n, c in zip(e.names, e.columns, strict=True) if n.endswith(f"[{names[0]}]")]
+        if len(fields) == 1:
+            return fields[0], 1
         raise self._unknown(names, node)
 
     def _column(self, entry: Entry, name: str, node: exp.Expression) -> pa.Field:
