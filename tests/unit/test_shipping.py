@@ -8,6 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.spark.shipping import _archive, _user_files
+from headrace.user_functions import load_udfs
 
 SCRIPT = """
 import headrace as hr
@@ -35,3 +36,21 @@ def test_a_script_and_the_helper_beside_it_are_shipped_however_it_is_called(
     files = dict(_user_files(plan))
     assert {f"{helper}.py", f"shipping_script_{way}.py"} <= set(files)
     assert Path(_archive(files)).exists()
+
+
+@pytest.mark.parametrize("way", ["import {helper}", "from {helper} import double", "import {helper}.inner"])
+def test_what_a_file_of_functions_imports_from_beside_it_is_shipped(tmp_path: Path, way: str) -> None:
+    helper = f"udf_helper_{len(way)}"
+    call = "double(x)" if way.startswith("from") else way.format(helper=helper).split()[1] + ".double(x)"
+    (tmp_path / helper).mkdir()
+    (tmp_path / helper / "__init__.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / helper / "inner.py").write_text("def double(x):\n    return 2 * x\n")
+    functions = tmp_path / "functions.py"
+    functions.write_text(
+        f"{way.format(helper=helper)}\nfrom headrace import udf\n\n\n"
+        f"@udf\ndef twice(x: int) -> int:\n    return {call}\n"
+    )
+    program = "create table i with (connector = 'impulse'); select twice(counter) from i"
+    plan = hr.Pipeline.from_sql(program, udfs=load_udfs(functions)).plan()
+    files = dict(_user_files(plan))
+    assert {f"{helper}/__init__.py", f"{helper}/inner.py"} <= set(files)

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from cloudpickle.cloudpickle import subimport
+
 from headrace.errors import ConfigurationError
 from headrace.plan import Plan
 
@@ -66,10 +68,17 @@ def _modules_of(payload: bytes) -> set[str]:
     """The modules that a pickled operator refers to: its class's, its functions', its attributes'."""
     modules: set[str] = set()
 
+    def imported(name: str) -> ModuleType:
+        modules.add(name)
+        module: ModuleType = subimport(name)
+        return module
+
     class Finder(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
+            found = super().find_class(module, name)
             modules.add(module)
-            return super().find_class(module, name)
+            # A function that is pickled by value names the modules that its file has imported.
+            return imported if found is subimport else found
 
     Finder(io.BytesIO(payload)).load()
     return modules
