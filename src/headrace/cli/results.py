@@ -164,8 +164,9 @@ class Results:
 
     def render(self, height: int) -> list[RenderableType]:
         """The tables, so that they fit together into this many lines."""
-        each = max(1, height // len(self.shown) - 3 - (len(self.shown) > 1))
-        return [part for name in self.shown for part in self._table(name, each)]
+        several = len(self.shown) > 1
+        each = max(1, height // len(self.shown) - (5 if several else 3))  # lines that are not rows
+        return [part for name in self.shown for part in self._table(name, each)][several:]
 
     def _table(self, name: str, height: int) -> list[RenderableType]:
         from rich import box
@@ -192,7 +193,7 @@ class Results:
         said = f"{format_count(result.total)} row{'' if result.total == 1 else 's'}"
         if result.total > len(rows):
             said = f"last {len(rows)} {'changed ' if isinstance(result, Updated) else ''}of {said}"
-        title = [Text(name, style="bold")] if len(self.shown) > 1 else []
+        title = [Text(""), Text(name, style="bold")] if len(self.shown) > 1 else []
         return [*title, table, Text(said, style="dim")]
 
 
