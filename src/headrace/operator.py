@@ -1,4 +1,4 @@
-"""The two extension points of Headrace, and what the engine gives them.
+"""The extension points of Headrace, and what the engine gives them.
 
 An operator knows neither Spark nor the clock. Time, state and output come from its context and its
 collector. An operator object lives for one epoch of one subtask: what must outlive the epoch goes into
@@ -341,3 +341,57 @@ class SourceOperator(ABC):
     def display(self) -> str:
         """One line about this source for plans."""
         return self.name
+
+
+CACHE_BYTES = 8 * 1024 * 1024
+"""How much of the answers of a lookup a worker remembers, unless the lookup or its user says otherwise."""
+
+
+class Lookup(ABC):
+    """A table outside that rows are joined with by its key, as it is at that moment.
+
+    It pickles: connections and copies that serve many requests go through `ctx.resource`.
+    """
+
+    cache_bytes: int = CACHE_BYTES
+    """How much of its answers is remembered by default; 0 where asking again costs next to nothing."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The column that rows are found by."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """The columns of its rows, the key among them."""
+
+    def validate(self) -> None:
+        """Called on the driver before anything runs: raise a UserError for what cannot work."""
+
+    @abstractmethod
+    def lookup(self, keys: pa.Array, ctx: OperatorContext) -> pa.Table:
+        """The rows of these keys with all columns, in any order; keys without a row are left out.
+
+        The keys are distinct, of the key column's type, and not null; of several rows with one key the last
+        counts. What is wrong outside raises an ExternalError, and the epoch is tried again.
+        """
+
+    def display(self) -> str:
+        """The table on one line, for plans."""
+        return type(self).__name__
+
+
+def key_values(keys: pa.Array) -> list[Any]:
+    """Keys as values for a dict: equal keys have equal values, instants and floats too.
+
+    >>> key_values(pa.array(["a", "b"]))
+    ['a', 'b']
+    """
+    kind = keys.type
+    if pa.types.is_floating(kind):
+        numbers = keys.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 and 0.0 are one key
+        return np.where(np.isnan(numbers), np.nan, numbers).view(np.int64).tolist()  # type: ignore[no-any-return]
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        keys = keys.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return keys.to_pylist()  # type: ignore[no-any-return]

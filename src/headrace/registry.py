@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from headrace.errors import ConfigurationError, near
-from headrace.operator import ArrowOperator, SourceOperator
+from headrace.operator import ArrowOperator, Lookup, SourceOperator
 from headrace.options import Options, parse_options
 
 Role = Literal["source", "operator", "sink", "lookup"]
@@ -39,7 +39,10 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
         "single_file": "headrace.connectors.single_file:SingleFileSink",
         "stdout": "headrace.connectors.stdout:StdoutSink",
     },
-    "lookup": {},
+    "lookup": {
+        "redis": "headrace.connectors.redis:RedisLookup",
+        "single_file": "headrace.connectors.lookup_file:SingleFileLookup",
+    },
 }
 
 HIDDEN: Mapping[tuple[Role, str], str] = {
@@ -83,10 +86,17 @@ class Registry:
 
     def build(self, role: Role, name: str, config: Mapping[str, Any]) -> ArrowOperator | SourceOperator:
         """Build what `name` stands for from its validated configuration."""
-        constructor = self.constructor(role, name)
-        options = parse_options(constructor.Options, config, what=f"{role} `{name}`")
-        built: ArrowOperator | SourceOperator = constructor(options)
+        built: ArrowOperator | SourceOperator = self._build(role, name, config)
         return built
+
+    def build_lookup(self, name: str, config: Mapping[str, Any]) -> Lookup:
+        """Build the lookup table that `name` stands for from its validated configuration."""
+        built: Lookup = self._build("lookup", name, config)
+        return built
+
+    def _build(self, role: Role, name: str, config: Mapping[str, Any]) -> Any:
+        constructor = self.constructor(role, name)
+        return constructor(parse_options(constructor.Options, config, what=f"{role} `{name}`"))
 
     def constructor(self, role: Role, name: str) -> Any:
         """The class behind a name."""

@@ -1,0 +1,179 @@
+"""`redis`: the values of keys, as a lookup table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.connectors.lookup import FormatLookup, LookupOptions, report_bad
+from headrace.errors import BadLineError, ConfigurationError, ExternalError, MissingExtraError
+from headrace.formats.base import Format
+from headrace.operator import OperatorContext
+from headrace.options import Names
+from headrace.options import Options as DeclaredOptions
+
+KEY = "key"
+CONNECT_SECONDS, ANSWER_SECONDS = 10, 30
+"""After this long without a connection, or an answer, the epoch is tried again."""
+
+
+class RedisLookup(FormatLookup):
+    """Looks rows up in Redis: the key is a Redis key, its value a record in the format.
+
+    The primary key is the column declared METADATA FROM 'key'; one that is not a text is written as one. Each
+    worker asks for all keys of a batch with one MGET (on a cluster, one for each slot). A key that is not
+    there, or holds something else than a string, has no row. A record that cannot be read ends the run and is
+    named by its key, or is dropped and counted in the metric `bad_rows`.
+    """
+
+    class Options(LookupOptions):
+        """The options of the redis lookup."""
+
+        address: str | None = Field(
+            None, description="The server, such as redis://localhost:6379/0, or rediss://… for TLS."
+        )
+        cluster_addresses: Names | None = Field(
+            None, alias="cluster.addresses", description="Some servers of a cluster, instead of `address`."
+        )
+        username: str | None = Field(None, description="The user, if the server asks for one.")
+        password: str | None = Field(
+            None, repr=False, description="The password, if the server asks for one."
+        )
+        metadata: Mapping[str, str] = Field(
+            default={}, description="Column → `key`, for the column that is the key in Redis."
+        )
+
+        @property
+        def addresses(self) -> list[str]:
+            """The server, or some servers of the cluster."""
+            return self.cluster_addresses or ([self.address] if self.address else [])
+
+        @model_validator(mode="after")
+        def _can_be_asked(self) -> Self:
+            if bool(self.address) == bool(self.cluster_addresses):
+                raise ValueError("it takes either `address` or `cluster.addresses`")
+            for column, what in self.metadata.items():
+                if what != KEY:
+                    raise ValueError(f"column `{column}`: redis has the metadata `{KEY}`, and no `{what}`")
+            if list(self.metadata) != self.primary_key:
+                raise ValueError(f"the primary key, and no other column, is declared METADATA FROM '{KEY}'")
+            return self
+
+        def format_for(self, schema: pa.Schema | None) -> Format:
+            """The format of the values, in which the key is not."""
+            if schema is not None:
+                schema = pa.schema([field for field in schema if field.name not in self.metadata])
+            return super().format_for(schema)
+
+    options: Options
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        # Bad records are found here, where their key is known.
+        self._format = self.options.model_copy(update={"bad_data": "fail"}).format_for(self.columns)
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with an address that is none."""
+        parse = _load_client().connection.parse_url
+        for address in self.options.addresses:
+            try:
+                parse(address)
+            except ValueError as error:
+                raise ConfigurationError(
+                    f"`{_without_password(address)}` is not the address of a Redis server: {error}",
+                    hint="write it as redis://host:port",
+                ) from None
+
+    def lookup(self, keys: pa.Array, ctx: OperatorContext) -> pa.Table:
+        """The records of these keys."""
+        is_binary = pa.types.is_binary(keys.type) or pa.types.is_fixed_size_binary(keys.type)
+        names = (keys if is_binary else keys.cast(pa.string())).to_pylist()
+        values = self._get(names, ctx)
+        there = [index for index, value in enumerate(values) if value is not None]
+        rows, good = self._decode(there, names, values, ctx)
+        found = keys.take(pa.array(good, pa.int64()))
+        return pa.table({self.key: found, **dict(zip(rows.column_names, rows.columns, strict=True))})
+
+    def _get(self, names: Sequence[Any], ctx: OperatorContext) -> Sequence[Any]:
+        errors = _load_client().exceptions
+        try:
+            client = ctx.resource("lookup.redis", self._connect)
+            ask = client.mget if self.options.address else client.mget_nonatomic
+            values: Sequence[Any] = ask(names)
+        except (errors.RedisError, errors.RedisClusterException) as error:
+            where = ", ".join(map(_without_password, self.options.addresses))
+            raise ExternalError(f"redis does not answer: {error}", where=where) from error
+        return values
+
+    def _connect(self) -> Any:
+        redis, options = _load_client(), self.options
+        given = {
+            "username": options.username,
+            "password": options.password,
+            "socket_connect_timeout": CONNECT_SECONDS,
+            "socket_timeout": ANSWER_SECONDS,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if options.address:
+            return redis.Redis.from_url(options.address, **given)
+        first, *others = options.addresses
+        parsed = [redis.connection.parse_url(address) for address in others]
+        nodes = [redis.cluster.ClusterNode(one["host"], one.get("port", 6379)) for one in parsed]
+        return redis.RedisCluster.from_url(first, startup_nodes=nodes, **given)
+
+    def _decode(
+        self, there: Sequence[int], names: Sequence[Any], values: Sequence[Any], ctx: OperatorContext
+    ) -> tuple[pa.Table, Sequence[int]]:
+        """The rows of the records at these places, and the places of those that can be read."""
+        if len(self.columns) == 1:
+            return pa.table({}), there
+        try:
+            rows = self._format.decode([values[place] for place in there]).rows
+            if rows.num_rows == len(there):
+                return rows, there
+        except BadLineError:
+            pass  # it is found below, with its key
+        tables, good, bad = [self._format.decode([]).rows], [], []
+        for place in there:
+            try:
+                tables.append(self._decode_one(names[place], values[place]))
+                good.append(place)
+            except BadLineError as error:
+                if self.options.bad_data == "fail":
+                    raise
+                bad.append(error)
+        report_bad(ctx, bad)
+        return pa.concat_tables(tables), good
+
+    def _decode_one(self, name: Any, value: bytes) -> pa.Table:
+        reason, column = "it is empty", None
+        try:
+            rows = self._format.decode([value]).rows
+            if rows.num_rows == 1:
+                return rows
+        except BadLineError as error:
+            reason, column = error.message, error.column
+        content = value.decode("utf-8", "replace")
+        message = f"the record of key `{name}` cannot be read: {reason}"
+        raise BadLineError(message, line=1, content=content, column=column, where="redis")
+
+    def display(self) -> str:
+        """The servers, without the password."""
+        return f"{type(self).__name__}({', '.join(map(_without_password, self.options.addresses))})"
+
+
+def _load_client() -> Any:
+    try:
+        import redis
+    except ImportError:
+        raise MissingExtraError("the connector `redis`", extra="redis", package="redis") from None
+    return redis
+
+
+def _without_password(address: str) -> str:
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
