@@ -942,11 +942,18 @@ class _Select:
         aliases = {item.alias: item.node for item in items if item.alias is not None and item.field is None}
 
         def visit(part: exp.Expression) -> exp.Expression:
-            if isinstance(part, exp.Column) and len(part.parts) == 1:
-                name = identifier_name(part.this)
-                if name in aliases and not any(name in entry.names for entry in self.scope.entries):
-                    return aliases[name].copy()
-            return part
+            if not isinstance(part, exp.Column):
+                return part
+            name, *fields = part.parts
+            entries = self.scope.entries
+            taken = any(identifier_name(name) in entry.names for entry in entries)
+            taken |= bool(fields) and any(identifier_name(name) == entry.alias for entry in entries)
+            if taken or identifier_name(name) not in aliases:
+                return part
+            made = aliases[identifier_name(name)].copy()
+            for one in fields:
+                made = exp.Dot(this=made, expression=one.copy())
+            return made
 
         if whole:
             return visit(node)
