@@ -49,7 +49,6 @@ def new_context(functions: Sequence[Function] = ()) -> SessionContext:
         .with_batch_size(BATCH_ROWS)
         .with_information_schema(enabled=True)
         .set("datafusion.sql_parser.map_string_types_to_utf8view", "false")
-        .set("datafusion.execution.time_zone", "UTC")
     )
     ctx = SessionContext(config)
     install_functions(ctx)

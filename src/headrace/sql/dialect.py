@@ -71,6 +71,7 @@ class Headrace(Dialect):
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
             **Postgres.Generator.TRANSFORMS,
             exp.BitwiseXor: lambda self, e: self.binary(e, "^"),
+            exp.TryCast: lambda self, e: self.cast_sql(e, safe_prefix="TRY_"),
         }
 
         TYPE_MAPPING: ClassVar[dict[Any, str]] = {
@@ -87,9 +88,6 @@ class Headrace(Dialect):
             exp.DataType.Type.JSON: "TEXT",
             exp.DataType.Type.JSONB: "TEXT",
         }
-
-        def trycast_sql(self, expression: exp.TryCast) -> str:
-            return self.cast_sql(expression, safe_prefix="TRY_")
 
         def array_sql(self, expression: exp.Array) -> str:
             return f"[{self.expressions(expression, flat=True)}]"
