@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -299,6 +299,31 @@ class Binder:
             self.problems.add(error)
             raise FailedError from error
 
+    def lookup_table(self, table: Table) -> Bound:
+        """A lookup table, for the right side of a join."""
+        definition = table.definition
+        try:
+            option_model(table, "lookup")
+            if table.columns is None:
+                raise sql_error(
+                    f"lookup table `{table.name}` has no columns", table.span(), "write them: (name TYPE, …)"
+                )
+            if len(definition.primary_key) != 1:
+                hint = "declare the column that rows are found by, such as `id TEXT PRIMARY KEY`"
+                raise sql_error(
+                    f"lookup table `{table.name}` needs a primary key of one column", table.span(), hint
+                )
+            for column in definition.columns:
+                if column.generated is not None:
+                    hint = "compute it in the query that joins the table"
+                    raise sql_error("a lookup table cannot have generated columns", column.span, hint)
+            if definition.watermark is not None:
+                raise sql_error("a lookup table has no event time", definition.watermark.span)
+        except SqlError as error:
+            self.problems.add(error)
+            raise FailedError from error
+        return Bound(LookupTable(_plain_columns(table.columns), table=table), tuple(table.columns.names))
+
     def _columns(self, table: Table) -> tuple[pa.Schema, pa.Schema]:
         if table.columns is not None:
             return table.columns, pa.schema([column.field for column in table.physical])
@@ -570,6 +595,13 @@ class _Select:
         joins = self.select.args.get("joins") or []
         many = bool(joins)
         relation = self._table(first, prefix=many, sql="{}")
+        if (lookup := lookup_of(relation)) is not None:
+            key = ", ".join(lookup.definition.primary_key)
+            raise self.binder.fail(
+                f"lookup table `{lookup.name}` can only be joined, on the right",
+                first,
+                f"write FROM … JOIN {lookup.name} ON … = {lookup.name}.{key}",
+            )
         for join in joins:
             relation = self._join(relation, join)
         return relation
@@ -624,8 +656,10 @@ class _Select:
                 known = list(self.names)
                 listed = f"the tables are {', '.join(known)}" if known else "define it with CREATE TABLE"
                 raise binder.fail(f"there is no table `{node.name}`", node, near(name, known) or listed)
+            lookup = getattr(self.names[name], "lookup", None)
+            bound = self.names[name]() if lookup is None else binder.lookup_table(lookup)
             return (
-                binder.renamed(self.names[name](), columns, node),
+                binder.renamed(bound, columns, node),
                 given or identifier_name(node.this),
                 True,
             )
@@ -652,8 +686,6 @@ class _Select:
         if isinstance(join.this, exp.Unnest):
             return self._unnest(left, join)
         on, using = join.args.get("on"), join.args.get("using")
-        if isinstance(join.this, exp.Table) and self._is_lookup(join.this):
-            return self._lookup(left, join, kind)
         # Where a pair is meant, the WHERE of a comma join is its condition.
         keyword = f"{side} JOIN" if side else "JOIN"
         before = len(self.scope.entries)
@@ -668,6 +700,8 @@ class _Select:
         if using:
             clause = f"USING ({', '.join(quote(identifier_name(one)) for one in using)})"
         self.stub_from[-1] = self.stub_from[-1].removesuffix("ON TRUE") + clause
+        if lookup_of(right) is not None:
+            return self._looked_up(left, right, kind, conditions, join)
         return self._joined(left, right, kind, conditions, join, alias)
 
     def _using(self, using: Sequence[exp.Expression], before: int) -> list[exp.Expression]:
@@ -729,6 +763,16 @@ class _Select:
                 continue  # implied: rows of one window meet
             keys.append(self._common(values, left, right, one))
         condition = None
+        # What speaks of one side alone filters that side, unless its rows are kept in any case.
+        for one in list(rest):
+            value = as_expression(one)
+            if kind in ("inner", "right") and value.columns and value.columns <= set(left.columns.names):
+                left = push_filter(left, value) or where_map(left, value)
+            elif kind in ("inner", "left") and value.columns and value.columns <= set(right.columns.names):
+                right = push_filter(right, value) or where_map(right, value)
+            else:
+                continue
+            rest.remove(one)
         if rest:
             both = rest[0] if len(rest) == 1 else exp.and_(*rest, copy=False)
             condition = as_expression(both)
@@ -760,12 +804,15 @@ class _Select:
             condition=condition,
             windowed=windowed and not updating,
         )
-        # Columns of an outer join may be null where their table's are not.
+        self._see(made)
+        return made
+
+    def _see(self, joined: Relation) -> None:
+        """Columns of an outer join may be null where their table's are not."""
         self.scope.entries = [
-            replace(entry, columns=tuple(made.columns.field(c.name) for c in entry.columns))
+            replace(entry, columns=tuple(joined.columns.field(c.name) for c in entry.columns))
             for entry in self.scope.entries
         ]
-        return made
 
     def _common(
         self, values: tuple[Expression, Expression], left: Relation, right: Relation, node: exp.Expression
@@ -813,67 +860,69 @@ class _Select:
 
     # -------------------------------------------------------------------------------------- lookup
 
-    def _is_lookup(self, node: exp.Table) -> bool:
-        bind = self.names.get(node.name.lower())
-        return getattr(bind, "lookup", None) is not None
-
-    def _lookup(self, left: Relation, join: exp.Join, kind: JoinKind) -> Relation:
+    def _looked_up(
+        self,
+        left: Relation,
+        right: Relation,
+        kind: JoinKind,
+        conditions: list[exp.Expression],
+        node: exp.Join,
+    ) -> Relation:
+        """A join whose right side is a lookup table."""
         binder = self.binder
-        table: Table = self.names[join.this.name.lower()].lookup  # type: ignore[attr-defined]
+        table = lookup_of(right)
+        if table is None or table.columns is None:
+            raise AssertionError
         if kind not in ("inner", "left"):
             raise binder.fail(
-                f"a lookup table cannot be on the right of a {kind} join", join, "INNER and LEFT can"
+                f"a lookup table cannot be in a {kind.upper()} JOIN", node, "JOIN and LEFT JOIN are possible"
             )
         if left.updating:
-            raise binder.fail("a lookup join needs rows that are never taken back", join)
-        if table.columns is None:
-            raise binder.fail(f"lookup table `{table.name}` has no columns", join)
-        alias = identifier_name(join.this.args["alias"].this) if join.this.args.get("alias") else table.name
-        prefix = {name: f"{alias}.{name}" for name in table.columns.names}
-        fields = tuple(
-            pa.field(prefix[f.name], plain_type(f.type), nullable=f.nullable or kind == "left")
-            for f in table.columns
-        )
-        self.scope.entries.append(Entry(alias, tuple(table.columns.names), fields))
-        stub = f"s{len(self.stubs)}"
-        self.stubs[stub] = _plain_columns(table.columns)
-        on = join.args.get("on")
-        conditions = [self.scope.physical(one) for one in conjuncts(on)]
-        keyword = "LEFT JOIN" if kind == "left" else "JOIN"
-        text = "TRUE" if on is None else to_sql(on)
-        self.stub_from.append(f"{keyword} {stub} AS {quote(alias)} ON {text}")
-        right_names = set(prefix.values())
-        key_columns = {prefix[name] for name in table.definition.primary_key}
-        found: Expression | None = None
-        for one in conditions:
-            pair = None
-            if isinstance(one, exp.EQ):
-                for a, b in ((one.this, one.expression), (one.expression, one.this)):
-                    mine = as_expression(b)
-                    if (
-                        mine.columns <= key_columns
-                        and mine.columns
-                        and not as_expression(a).columns & right_names
-                    ):
-                        pair = (as_expression(a), mine)
-            if pair is None or found is not None:
-                raise binder.fail(
-                    "a lookup join compares the key of the lookup table, and nothing else",
-                    join,
-                    f"write ON expression = {alias}.{', '.join(table.definition.primary_key) or 'key'}; filters go to WHERE",
-                )
-            found = pair[0]
-        if found is None:
-            raise binder.fail("a lookup join needs ON expression = key", join)
-        return LookupJoin(
+            raise binder.fail(
+                f"rows that may change cannot be joined with lookup table `{table.name}`",
+                node,
+                "it changes too, and what was found first could not be taken back; join it before the aggregate",
+            )
+        prefix = dict(zip(table.columns.names, right.columns.names, strict=True))
+        key = right.columns.field(prefix[table.definition.primary_key[0]])
+        values = [_compared_with(one, key.name, right) for one in conditions]
+        if len(values) != 1 or values[0] is None:
+            raise binder.fail(
+                f"the join with lookup table `{table.name}` must compare its key, and nothing else",
+                node,
+                f"write ON … = {key.name}; other conditions go to WHERE",
+            )
+        fields = [pa.field(f.name, f.type, f.nullable or kind == "left") for f in right.columns]
+        made = LookupJoin(
             pa.schema([*left.columns, *fields]),
             windowing=left.windowing,
             left=left,
             table=table,
             prefix=prefix,
             kind=kind,
-            on=found,
+            on=self._as_key(values[0], key, left, conditions[0]),
         )
+        self._see(made)
+        return made
+
+    def _as_key(self, value: Expression, key: pa.Field, left: Relation, node: exp.Expression) -> Expression:
+        """A value in the type of a key; what the key cannot hold equals none, and is null."""
+        schema = pa.schema([*left.columns, pa.field(TIMESTAMP, pa.timestamp("ns")), key])
+        texts = [value.text, f"coalesce({value.text}, {quote(key.name)})"]
+        try:
+            given, common = (one.type for one in self.planner.types(texts, schema))
+        except ExpressionError as error:
+            raise self.binder.fail(error.message, node) from error
+        if given == key.type:
+            return value
+        wanted = sql_type(key.type)
+        if common != key.type and not (pa.types.is_integer(given) and pa.types.is_integer(key.type)):
+            raise self.binder.fail(
+                f"key `{key.name}` is {type_name(key.type)}, and is compared with {type_name(given)}",
+                node,
+                f"write CAST(… AS {wanted}) = {key.name}",
+            )
+        return Expression(f"TRY_CAST({value.text} AS {wanted})", value.columns)
 
     # --------------------------------------------------------------------------------- SELECT list
 
@@ -1084,8 +1133,17 @@ class _Select:
                 raise self.binder.fail(
                     "WHERE comes before OVER", self.select.args["where"], "filter in an outer SELECT"
                 )
-        both = nodes[0] if len(nodes) == 1 else exp.and_(*nodes, copy=False)
-        return where_map(limit_ranks(relation, nodes), as_expression(both))
+        left_over = []
+        for node in nodes:
+            pushed = push_filter(relation, as_expression(node))
+            if pushed is None:
+                left_over.append(node)
+            else:
+                relation = pushed
+        if not left_over:
+            return relation
+        both = left_over[0] if len(left_over) == 1 else exp.and_(*left_over, copy=False)
+        return where_map(limit_ranks(relation, left_over), as_expression(both))
 
     def _aggregate(
         self,
@@ -1437,6 +1495,24 @@ def _without_ties(call: exp.Window, aggregates: frozenset[str]) -> exp.Window:
     return made
 
 
+def push_filter(relation: Relation, where: Expression) -> Relation | None:
+    """The relation with a condition below its joins, where fewer rows have to be kept; None if it must stay above."""
+    if isinstance(relation, LookupJoin):
+        sides: tuple[str, ...] = ("left",)
+    elif isinstance(relation, Join):
+        sides = {"inner": ("left", "right"), "left": ("left",), "right": ("right",), "full": ()}[
+            relation.kind
+        ]
+    else:
+        return None
+    for side in sides:
+        below: Relation = getattr(relation, side)
+        if where.columns and where.columns <= set(below.columns.names):
+            made = push_filter(below, where) or where_map(below, where)
+            return replace(relation, **{side: made})
+    return None
+
+
 def limit_ranks(relation: Relation, conditions: Sequence[exp.Expression]) -> Relation:
     """Tell the window functions below a filter such as `rn <= 3` that only so many rows of a partition matter."""
     if (
@@ -1487,6 +1563,35 @@ def _identifier(node: exp.Expression) -> exp.Expression:
 
 def _as(alias: str | None) -> str:
     return "" if alias is None else f" AS {quote(alias)}"
+
+
+@dataclass(frozen=True, eq=False)
+class LookupTable(Relation):
+    """A lookup table on the right of a join: it has no rows of its own to read."""
+
+    table: Table = field(kw_only=True)
+
+
+def lookup_of(relation: Relation) -> Table | None:
+    """The lookup table that a relation in FROM is, if it is one."""
+    source = relation.input if isinstance(relation, Map) else relation
+    return source.table if isinstance(source, LookupTable) else None
+
+
+def _compared_with(node: exp.Expression, key: str, right: Relation) -> Expression | None:
+    """What an equality compares the column `key` of a lookup table with, if that is all that it does."""
+    if not isinstance(node, exp.EQ):
+        return None
+    sides = node.this.unnest(), node.expression.unnest()
+    for one, other in (sides, sides[::-1]):
+        value = as_expression(one)
+        if (
+            isinstance(other, exp.Column)
+            and other.name == key
+            and value.columns.isdisjoint(right.columns.names)
+        ):
+            return value
+    return None
 
 
 def _sides(
