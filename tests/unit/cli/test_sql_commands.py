@@ -1,0 +1,220 @@
+"""`run`, `check` and `explain` of SQL: what they take, and what they say about mistakes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import headrace as hr
+from headrace.cli.main import main
+from headrace.loading import find_program
+from headrace.testing.in_process import run_in_process
+
+GOOD = """
+create table numbers with (connector = 'impulse', message_count = '10');
+create table kept (n BIGINT) with (connector = 'blackhole');
+insert into kept select counter from numbers;
+select count(*) as n from numbers;
+"""
+BAD = """
+create table numbers with (connector = 'impuls');
+create table others with (connector = 'impulse', mesage_count = '10');
+select countr from others;
+"""
+CANARY = "canary-0a1b2c3d"
+
+
+def headrace(*args: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    file = tmp_path / "good.sql"
+    file.write_text(GOOD)
+    return file
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    file = tmp_path / "bad.sql"
+    file.write_text(BAD)
+    return file
+
+
+def test_check_counts_what_a_good_program_has(good: Path) -> None:
+    result = headrace("check", good)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("ok: 1 source, ")
+    assert "2 sinks" in result.stdout
+
+
+def test_check_takes_texts_and_the_standard_input() -> None:
+    assert headrace("check", "-", stdin=GOOD).exit_code == 0
+    assert headrace("check", "-e", GOOD).exit_code == 0
+    assert headrace("check", "-", "-e", "select * from numbers", stdin=GOOD).exit_code == 0
+
+
+def test_check_takes_python_files(tmp_path: Path) -> None:
+    file = tmp_path / "check_me.py"
+    file.write_text(
+        "import headrace as hr\npipeline = hr.Pipeline('p')\n"
+        "pipeline.source('impulse', message_count=1).sink('blackhole')\n"
+    )
+    assert headrace("check", file).stdout == "ok: 1 source, 0 operators, 1 sink, 0 state tables\n"
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "run"])
+def test_every_mistake_is_shown_with_its_place_and_what_is_possible(command: str, bad: Path) -> None:
+    result = headrace(command, bad)
+    assert (result.exit_code, result.stdout) == (2, "")
+    said = result.stderr
+    assert f"error[sql]: there is no connector `impuls`\n  at {bad}:2:" in said
+    assert "  2 | create table numbers with (connector = 'impuls');\n    |    " in said
+    assert "did you mean `impulse`?" in said
+    assert f"  at {bad}:3:" in said
+    assert "message_count" in said
+    assert f"  at {bad}:4:8\n  4 | select countr from others;\n    |        ^^^^^^\n  hint: " in said
+    assert said.endswith("3 errors\n")
+    assert "Traceback" not in said
+
+
+def test_one_mistake_is_not_counted(bad: Path) -> None:
+    bad.write_text("selekt 1")
+    result = headrace("check", bad)
+    assert result.exit_code == 2
+    assert "`selekt` does not begin a statement" in result.stderr
+    assert "errors" not in result.stderr
+
+
+def test_a_traceback_is_shown_when_it_is_asked_for(bad: Path) -> None:
+    assert "Traceback" in headrace("check", bad, "--verbose").stderr
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "run"])
+def test_a_command_without_a_program_says_what_it_takes(command: str) -> None:
+    result = headrace(command)
+    assert result.exit_code == 2
+    assert "missing argument: FILE.sql, FILE.py, - for the standard input, or -e SQL" in result.stderr
+
+
+def test_an_empty_program_is_refused() -> None:
+    result = headrace("check", "-", stdin="-- nothing\n")
+    assert result.exit_code == 2
+    assert "no SQL" in result.stderr
+
+
+def test_functions_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(
+        "from headrace import udf\n\n@udf\ndef twice(x: int) -> int:\n    return 2 * x\n"
+    )
+    query = "create table n with (connector = 'impulse'); select twice(counter) from n"
+    assert headrace("check", "-e", query, "--udf", tmp_path / "f.py").exit_code == 0
+    assert headrace("explain", "-e", query, "--udf", tmp_path / "f.py").exit_code == 0
+    refused = headrace("check", "-e", query)
+    assert refused.exit_code == 2
+    assert "twice" in refused.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "mermaid", "json"])
+def test_explain_shows_the_plan_of_sql(form: str, good: Path) -> None:
+    result = headrace("explain", good, "--format", form)
+    assert result.exit_code == 0, result.stderr
+    assert "sink_kept" in result.stdout
+    if form == "text":
+        assert result.stdout.startswith("pipeline good · ")
+        assert 'SELECT "counter"' in result.stdout
+    if form == "json":
+        json.loads(result.stdout)
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A program whose input and output are named by a secret."""
+    monkeypatch.setenv("HEADRACE_TEST_CANARY", CANARY)
+    (tmp_path / f"{CANARY}.json").write_text("".join(f'{{"n": {n}}}\n' for n in range(50)))
+    return f"""
+        create table numbers (n BIGINT) with (
+            connector = 'single_file', format = 'json',
+            path = '{tmp_path}/{{{{ HEADRACE_TEST_CANARY }}}}.json'
+        );
+        create table sums (k BIGINT, n BIGINT) with (
+            connector = 'single_file', path = '{tmp_path}/{{{{HEADRACE_TEST_CANARY}}}}-out.json',
+            format = 'debezium_json', type = 'sink'
+        );
+        insert into sums select n % 3, count(*) from numbers group by 1;
+    """
+
+
+@pytest.mark.parametrize("form", ["text", "mermaid", "json"])
+def test_explain_shows_the_name_of_a_secret_and_not_its_value(form: str, secret: str) -> None:
+    result = headrace("explain", "-e", secret, "--format", form)
+    assert result.exit_code == 0, result.stderr
+    assert CANARY not in result.output
+    assert form == "mermaid" or "{{ HEADRACE_TEST_CANARY }}" in result.stdout
+
+
+@pytest.mark.parametrize("verbose", [(), ("--verbose",)])
+def test_an_error_shows_the_name_of_a_secret_and_not_its_value(
+    verbose: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TEST_CANARY", CANARY)
+    table = "create table t with (connector = 'impulse', message_count = '{{ HEADRACE_TEST_CANARY }}');"
+    result = headrace("check", "-e", f"{table} select * from t", *verbose)
+    assert result.exit_code == 2
+    assert "{{ HEADRACE_TEST_CANARY }}" in result.stderr
+    assert CANARY not in result.output
+
+
+def test_a_failing_run_does_not_show_a_secret(secret: str, tmp_path: Path) -> None:
+    (tmp_path / f"{CANARY}.json").unlink()
+    result = headrace("run", "-e", secret)
+    assert result.exit_code == 2
+    assert "there is no file" in result.stderr
+    assert CANARY not in result.output
+
+
+def test_no_file_of_the_state_directory_holds_a_secret(secret: str, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    pipeline = find_program([], texts=[secret]).load()
+    run_in_process(pipeline, state, epoch_rows=7, max_epochs=4)
+    files = [file for file in state.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    assert [file for file in files if holds_canary(file)] == []
+    assert [file for file in files if CANARY in str(file.relative_to(tmp_path))] == []
+
+
+def holds_canary(file: Path) -> bool:
+    """Whether a file holds the secret: as it is, in base64, or compressed in a table."""
+    content = file.read_bytes()
+    if content.startswith(b"PAR1"):
+        content = str(pq.read_table(file).to_pylist()).encode()
+    shifted = [base64.b64encode(b"." * shift + CANARY.encode())[4:-4] for shift in range(3)]
+    return any(part in content for part in [CANARY.encode(), *shifted])
+
+
+def test_the_search_for_a_secret_finds_one(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text(f"..{CANARY}..")
+    pq.write_table(pa.table({"x": [f"..{CANARY}.."]}), tmp_path / "table")
+    for shift in range(3):
+        (tmp_path / f"base64 {shift}").write_bytes(
+            base64.b64encode(b"x" * shift + CANARY.encode() + b"yyyyyy")
+        )
+    assert all(holds_canary(file) for file in tmp_path.iterdir())
+
+
+def test_a_missing_secret_is_named() -> None:
+    table = "create table t with (connector = 'impulse', message_count = '{{ HEADRACE_TEST_ABSENT }}');"
+    result = headrace("check", "-e", f"{table} select * from t")
+    assert result.exit_code == 2
+    assert "the environment has no `HEADRACE_TEST_ABSENT`" in result.stderr
+
+
+def test_sql_from_a_file_is_a_pipeline_of_the_python_api_too(good: Path) -> None:
+    assert hr.load_pipeline(str(good)).name == "good"
