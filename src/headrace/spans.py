@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 
+_WIDE = 120
+_AROUND = 50
+
+
 @dataclass(frozen=True)
 class Source:
     """A text with the name of where it came from: a file, `-`, `-e` or `<sql>`."""
@@ -52,6 +56,14 @@ class Span:
         number, column = self.source.position(self.start)
         line = self.source.line(number)
         width = max(1, min(self.end - self.start, len(line) - column + 1))
-        indent = "".join("\t" if char == "\t" else " " for char in line[: column - 1])
+        before = line[: column - 1]
+        if len(line) > _WIDE:
+            # Of a long line only what is around the place is shown.
+            before = before if len(before) <= _AROUND else "…" + before[-_AROUND:]
+            width = min(width, _WIDE - _AROUND)
+            after = line[column - 1 :]
+            kept = after[: max(width, _WIDE - len(before))]
+            line = before + kept + ("…" if len(kept) < len(after) else "")
+        indent = "".join("\t" if char == "\t" else " " for char in before)
         margin = str(number)
         return f"  {margin} | {line}\n  {' ' * len(margin)} | {indent}{'^' * width}"

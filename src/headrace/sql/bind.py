@@ -881,7 +881,7 @@ class _Select:
             raise binder.fail(
                 f"rows that may change cannot be joined with lookup table `{table.name}`",
                 node,
-                "it changes too, and what was found first could not be taken back; join it before the aggregate",
+                "what was found when they came may not be found when they go; join it before the aggregate",
             )
         prefix = dict(zip(table.columns.names, right.columns.names, strict=True))
         key = right.columns.field(prefix[table.definition.primary_key[0]])
@@ -916,7 +916,9 @@ class _Select:
         if given == key.type:
             return value
         wanted = sql_type(key.type)
-        if common != key.type and not (pa.types.is_integer(given) and pa.types.is_integer(key.type)):
+        # A whole number has one text, and fits another width or equals no key.
+        fits = pa.types.is_integer(given) and (pa.types.is_integer(key.type) or key.type == pa.string())
+        if common != key.type and not fits:
             raise self.binder.fail(
                 f"key `{key.name}` is {type_name(key.type)}, and is compared with {type_name(given)}",
                 node,

@@ -34,6 +34,12 @@ TABLE_OPTIONS: Final = (
 )
 """Options that belong to every table and not to its connector."""
 
+ELSEWHERE: Final = frozenset(
+    ("confluent", "delta", "fluvio", "iceberg", "kafka", "kinesis", "mqtt", "nats", "polling_http", "rabbitmq")
+    + ("redis", "sse", "webhook", "websocket")
+)
+"""Connectors of Arroyo: a file that defines a table with one and does not use it can still be run."""
+
 IDLE: Final = timedelta(minutes=5)
 """After this long without rows a source no longer holds the watermark back, unless idle_micros says otherwise."""
 
@@ -119,13 +125,8 @@ def _check(table: Table) -> None:
     names = [column.name for column in definition.columns]
     if not definition.has_columns and definition.watermark is None and definition.primary_key:
         fail(f"table `{table.name}` has a key and no columns", definition.span)
-    connectors = sorted({*registry.names("source"), *registry.names("sink"), *registry.names("lookup")})
-    if table.connector not in connectors:
-        fail(
-            f"there is no connector `{table.connector}`",
-            table.span("connector"),
-            near(table.connector, connectors) or f"the connectors are {', '.join(connectors)}",
-        )
+    if table.connector not in ELSEWHERE:
+        check_connector(table)
     kind = table.value("type")
     if kind is not None and kind not in ("source", "sink", "lookup"):
         fail(f"`{kind}` is not a type of table", table.span("type"), "it is 'source', 'sink' or 'lookup'")
@@ -155,6 +156,14 @@ def _check(table: Table) -> None:
         fail(f"there is no column `{column}`", definition.watermark.span, near(column, names))
 
 
+def check_connector(table: Table) -> None:
+    """Refuse a table whose connector is not there."""
+    known = sorted({*registry.names("source"), *registry.names("sink"), *registry.names("lookup")})
+    if table.connector not in known:
+        hint = near(table.connector, known) or f"the connectors are {', '.join(known)}"
+        fail(f"there is no connector `{table.connector}`", table.span("connector"), hint)
+
+
 def roles_of(connector: str) -> list[Role]:
     """What a connector can be."""
     roles: list[Role] = ["source", "sink", "lookup"]
@@ -177,6 +186,8 @@ def connector_options(
         for name, option in table.definition.options.items()
         if name not in TABLE_OPTIONS
     }
+    if table.definition.partitioned_by:
+        values.setdefault("partitioning.fields", _partition_fields(table, declared))
     metadata = {c.name: c.metadata for c in table.definition.columns if c.metadata is not None}
     given: dict[str, Any] = {
         "schema": columns,
@@ -191,6 +202,18 @@ def connector_options(
         column = next(c for c in table.definition.columns if c.metadata is not None)
         fail(f"connector `{table.connector}` has no metadata", column.span)
     return values, secrets
+
+
+def _partition_fields(table: Table, declared: set[str]) -> list[str]:
+    columns = table.definition.partitioned_by
+    plain = all(isinstance(one, exp.Column) and len(one.parts) == 1 for one in columns)
+    if "partitioning.fields" not in declared or not plain:
+        fail(
+            f"connector `{table.connector}` cannot be PARTITIONED BY this",
+            table.span(),
+            "the filesystem connector takes columns: PARTITIONED BY (a, b)",
+        )
+    return [one.name for one in columns]
 
 
 def idle_timeout(table: Table) -> timedelta:
@@ -209,6 +232,7 @@ def idle_timeout(table: Table) -> timedelta:
 
 def option_model(table: Table, role: Role) -> type[Options]:
     """The declared options of a table's connector in a role."""
+    check_connector(table)
     roles = roles_of(table.connector)
     if role not in roles:
         hint = f"it can be a {' or a '.join(roles)}"

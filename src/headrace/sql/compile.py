@@ -414,6 +414,8 @@ class _Program:
             if table.kind == "memory":
                 continue
             roles: list[Role] = roles_of(table.connector)
+            if not roles:
+                continue  # of another engine, and not used: or that has been said
             declared = table.value("type")
             role = declared if declared in roles else roles[0]
             if table.kind == "lookup":

@@ -16,6 +16,8 @@ from headrace.errors import HeadraceError, SqlError
 from headrace.fragments import Fragment, Function, plain_schema, quote
 from headrace.operator import TIMESTAMP, ArrowOperator
 from headrace.operators.aggregation import Aggregation
+from headrace.operators.lookup_join import CacheOptions
+from headrace.operators.lookup_join import LookupJoin as LookupOperator
 from headrace.operators.project import Project
 from headrace.operators.session_aggregate import PartialSession, SessionAggregate
 from headrace.operators.updating_aggregate import PartialUpdatingAggregate, UpdatingAggregate
@@ -24,6 +26,8 @@ from headrace.operators.updating_join import UpdatingJoin
 from headrace.operators.watermark import ExpressionWatermark
 from headrace.operators.window_aggregate import PartialAggregate, WindowAggregate
 from headrace.operators.windowed_fragment import WindowedFragment
+from headrace.options import parse_options
+from headrace.registry import registry
 from headrace.sql.catalog import Table, connector_options, option_error
 from headrace.sql.decompose import RETRACT, make_aggregation
 from headrace.sql.logical import (
@@ -34,6 +38,7 @@ from headrace.sql.logical import (
     Item,
     Join,
     Late,
+    LookupJoin,
     Map,
     Ordered,
     Relation,
@@ -167,6 +172,8 @@ class Lowering:
             return self._aggregate(relation)
         if isinstance(relation, Join):
             return self._join(relation)
+        if isinstance(relation, LookupJoin):
+            return self._lookup_join(relation)
         if isinstance(relation, WindowCalls):
             return self._window_calls(relation)
         if isinstance(relation, Ordered):
@@ -268,10 +275,16 @@ class Lowering:
         *,
         key: Sequence[str] = (),
     ) -> Port:
-        try:
+        with self._options_of(table):
             options, secrets = connector_options(table, role, columns, key=key)
             self.secrets += secrets
             return self.builder.add(role, table.connector, inputs, id=self._unique(name), options=options)
+
+    @contextmanager
+    def _options_of(self, table: Table) -> Iterator[None]:
+        """Let errors of a table's options point at them."""
+        try:
+            yield
         except SqlError:
             raise
         except HeadraceError as error:
@@ -448,6 +461,39 @@ class Lowering:
             operator = UpdatingFragment(fragment, [keys, keys], ttl=self.ttl, updating=(either, either))
         return self._result(relation, self.add(operator, inputs, "join"))
 
+    def _lookup_join(self, relation: LookupJoin) -> Flow:
+        key = f"{TIMESTAMP}:key"
+        flow = self.flow(relation.left)
+        hidden = [TIMESTAMP] + ([_LATE] if flow.late_of is not None else [])
+        names = self._columns(relation)
+        kept = [name for name in names if name in relation.left.columns.names]
+        items = [*(quote(name) for name in [*kept, *hidden]), f"{relation.on.text} AS {quote(key)}"]
+        rows = self._mapped(flow, items)
+        columns = {column: name for column, name in relation.prefix.items() if name in names}
+        operator = self._looking_up(relation, key, columns)
+        port = self.add(operator, [rows.ports], f"lookup_{relation.table.name}")
+        schema = pa.schema([*rows.schema, *(relation.columns.field(name) for name in columns.values())])
+        sql = f"SELECT {', '.join(quote(name) for name in [*names, *hidden])} FROM input"
+        return Flow((port,), plain_schema(schema), sql, late_of=flow.late_of)
+
+    def _looking_up(self, relation: LookupJoin, key: str, columns: dict[str, str]) -> LookupOperator:
+        table = relation.table
+        with self._options_of(table):
+            options, secrets = connector_options(table, "lookup", table.columns)
+            self.secrets += secrets
+            cache = {
+                name: table.value(name)
+                for name in ("lookup.cache.max_bytes", "lookup.cache.ttl")
+                if table.value(name) is not None
+            }
+            return LookupOperator(
+                registry.build_lookup(table.connector, options),
+                on=key,
+                columns=columns,
+                kind="left" if relation.kind == "left" else "inner",
+                cache=parse_options(CacheOptions, cache, what=table.connector),
+            )
+
     def _result(self, relation: Relation, port: Port) -> Flow:
         """Rows that a fragment has made of just what is needed."""
         return Flow((port,), self.batch_schema(relation))
@@ -492,7 +538,9 @@ class Lowering:
         partition = f"PARTITION BY {quote(TIMESTAMP)} " if relation.by_instant else ""
         rank = quote(f"{TIMESTAMP}:rank")
         kept = [quote(name) for name in rows.names]
-        inner = f"SELECT {', '.join(kept)}, row_number() OVER ({partition}ORDER BY {order}) AS {rank} FROM input0"
+        inner = (
+            f"SELECT {', '.join(kept)}, row_number() OVER ({partition}ORDER BY {order}) AS {rank} FROM input0"
+        )
         last = None if relation.limit is None else relation.offset + relation.limit
         conditions = [f"{rank} > {relation.offset}"] if relation.offset else []
         conditions += [f"{rank} <= {last}"] if last is not None else []
@@ -528,7 +576,11 @@ class Lowering:
         for relation in relations:
             flow = self.flow(relation)
             if updating and not relation.updating:
-                items = [*(quote(name) for name in relation.columns.names), quote(TIMESTAMP), f"FALSE AS {quote(RETRACT)}"]
+                items = [
+                    *(quote(name) for name in relation.columns.names),
+                    quote(TIMESTAMP),
+                    f"FALSE AS {quote(RETRACT)}",
+                ]
                 flow = self._mapped(flow, items)
             ports += self.settle(flow).ports
         if instead is None:
@@ -562,6 +614,8 @@ def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[
             (relation.left, names | {n for pair in relation.keys for n in pair[0].columns}),
             (relation.right, names | {n for pair in relation.keys for n in pair[1].columns}),
         ]
+    if isinstance(relation, LookupJoin):
+        return [(relation.left, needed | relation.on.columns)]
     if isinstance(relation, WindowCalls):
         names = set(needed)
         for item in (*relation.calls, *relation.partition):
