@@ -1,0 +1,14 @@
+-- Without GROUP BY there is one row.
+CREATE TABLE customers (
+  id INT PRIMARY KEY,
+  name TEXT,
+  city TEXT,
+  credit DOUBLE
+) WITH (
+  connector = 'single_file',
+  path = '../inputs/lang_customers_cdc.json',
+  format = 'debezium_json',
+  type = 'source'
+);
+
+SELECT count(*) AS n, sum(credit) AS total, count(DISTINCT city) AS cities FROM customers;
