@@ -176,20 +176,22 @@ class Results:
         result, columns = self.shown[name], self._columns[name]
         rows = result.last(height)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for field in columns:
-            number = (
-                pa.types.is_integer(field.type)
-                or pa.types.is_floating(field.type)
-                or pa.types.is_decimal(field.type)
+        for index, field in enumerate(columns):
+            kind = field.type
+            number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+            # A number cut short would be another number: only texts are narrowed.
+            whole = (
+                max((len(row[index]) for row in rows), default=0)
+                if number or pa.types.is_temporal(kind)
+                else None
             )
             table.add_column(
-                Text(_printable(field.name)),
+                Text(_printable(field.name), no_wrap=True, overflow="ellipsis"),
                 justify="right" if number else "left",
-                no_wrap=True,
-                overflow="ellipsis",
+                min_width=whole,
             )
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
         said = f"{format_count(result.total)} row{'' if result.total == 1 else 's'}"
         if result.total > len(rows):
             said = f"last {len(rows)} {'changed ' if isinstance(result, Updated) else ''}of {said}"

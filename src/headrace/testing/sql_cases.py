@@ -13,6 +13,7 @@ numbers exactly, unless one of the first lines of the SQL is a comment `-- appro
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import re
@@ -159,13 +160,12 @@ def find_cases(path: str | Path) -> list[Case]:
 
 
 def _case(sql: Path, name: str) -> Case:
+    others = {f"{one.stem}." for one in sql.parent.glob(f"{glob.escape(sql.stem)}.*.sql")}
     expected = {}
-    for file in sorted(sql.parent.glob(f"*{EXPECTED}")):
-        whole = file.name.removesuffix(EXPECTED)
-        if whole == sql.stem:
-            expected[ONLY] = file
-        elif whole.startswith(f"{sql.stem}.") and not sql.with_name(f"{whole}.sql").exists():
-            expected[whole.removeprefix(f"{sql.stem}.")] = file
+    for file in sorted(sql.parent.glob(f"{glob.escape(sql.stem)}.*")):
+        whole = file.name.removesuffix(EXPECTED) + "."
+        if file.name.endswith(EXPECTED) and not any(whole.startswith(other) for other in others):
+            expected[whole.removeprefix(f"{sql.stem}.").removesuffix(".")] = file
     error = sql.with_name(f"{sql.stem}{ERROR}")
     found = error if error.exists() else None
     if found is not None and expected:
