@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from headrace.connectors.base import Connector
-from headrace.errors import BadLineError
+from headrace.connectors.base import Connector, check_column
+from headrace.errors import BadLineError, ConfigurationError
 from headrace.formats.options import FormatOptions
 from headrace.operator import Lookup, OperatorContext
+from headrace.options import Options as DeclaredOptions
 
 
 class LookupOptions(FormatOptions):
@@ -23,16 +24,9 @@ class LookupOptions(FormatOptions):
     )
 
     @model_validator(mode="after")
-    def _has_a_key(self) -> Self:
+    def _has_one_row(self) -> Self:
         if self.framing is not None:
             raise ValueError("`framing` does not go with a lookup: there is one row for each key")
-        if self.columns is None:
-            raise ValueError("a lookup needs columns")
-        if len(self.primary_key) != 1:
-            given = ", ".join(self.primary_key) or "none"
-            raise ValueError(f"a lookup needs a primary key of one column, got {given}")
-        if self.primary_key[0] not in self.columns.names:
-            raise ValueError(f"there is no column `{self.primary_key[0]}` for the primary key")
         return self
 
 
@@ -40,6 +34,20 @@ class FormatLookup(Connector, Lookup):
     """A lookup table with `LookupOptions`."""
 
     options: LookupOptions
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        name, key = type(self).__name__, self.options.primary_key
+        if self.options.columns is None:
+            raise ConfigurationError(
+                f"{name} needs columns", hint="give their types with the option `schema`"
+            )
+        if len(key) != 1:
+            raise ConfigurationError(
+                f"{name} needs a primary key of one column, got {', '.join(key) or 'none'}",
+                hint="give the column that rows are found by with the option `primary_key`",
+            )
+        check_column(key[0], self.options.columns.names, what=f"{name}, option `primary_key`")
 
     @property
     def key(self) -> str:

@@ -59,8 +59,6 @@ class RedisLookup(FormatLookup):
             for column, what in self.metadata.items():
                 if what != KEY:
                     raise ValueError(f"column `{column}`: redis has the metadata `{KEY}`, and no `{what}`")
-            if list(self.metadata) != self.primary_key:
-                raise ValueError(f"the primary key, and no other column, is declared METADATA FROM '{KEY}'")
             return self
 
         def format_for(self, schema: pa.Schema | None) -> Format:
@@ -73,6 +71,11 @@ class RedisLookup(FormatLookup):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
+        if list(self.options.metadata) != [self.key]:
+            raise ConfigurationError(
+                f"the primary key `{self.key}` is not the key in Redis",
+                hint=f"declare it, and no other column, METADATA FROM '{KEY}'",
+            )
         # Bad records are found here, where their key is known.
         self._format = self.options.model_copy(update={"bad_data": "fail"}).format_for(self.columns)
 

@@ -900,7 +900,7 @@ class _Select:
             table=table,
             prefix=prefix,
             kind=kind,
-            on=self._as_key(values[0], key, left, conditions[0]),
+            on=self._as_key(values[0], key, left, node),
         )
         self._see(made)
         return made

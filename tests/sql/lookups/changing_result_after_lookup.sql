@@ -1,0 +1,17 @@
+-- A result that changes is aggregated by a column of the lookup table.
+CREATE TABLE orders (
+  order_id BIGINT,
+  customer_id TEXT,
+  placed_at TIMESTAMP,
+  amount BIGINT,
+  item INT,
+  WATERMARK FOR placed_at
+) WITH (connector = 'single_file', path = 'orders.json', format = 'json', type = 'source');
+
+CREATE TEMPORARY TABLE customers (
+  id TEXT PRIMARY KEY,
+  name TEXT,
+  plan TEXT
+) WITH (connector = 'single_file', path = 'customers.json', format = 'json', type = 'lookup');
+
+SELECT c.plan, count(*) AS orders, max(c.name) AS last FROM orders o JOIN customers c ON o.customer_id = c.id GROUP BY c.plan HAVING count(*) > 1;
