@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -43,13 +43,16 @@ class PlanBuilder:
         *,
         id: str | None = None,  # noqa: A002 - the word the whole product uses
         options: Mapping[str, Any] | None = None,
+        secrets: Sequence[str] = (),
     ) -> Port:
         """Add an operator, given as an object or by its registered name, behind its inputs.
 
-        Each input is the ports whose rows it gets; several are a union.
+        Each input is the ports whose rows it gets; several are a union. What is in `secrets` is not displayed.
         """
         operator, kind = _build(role, what, options or {})
         node = _node(role, operator, kind, self._new_id(kind, id))
+        for secret in secrets:
+            node = replace(node, display=node.display.replace(secret, "***"))
         for claim in operator.claims() if isinstance(operator, ArrowOperator) else ():
             if claim in self._claims:
                 raise PlanError(

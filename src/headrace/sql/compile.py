@@ -119,11 +119,11 @@ class _Program:
         statements = [one for source in self.sources for one in parse_statements(source, self.problems)]
         for source, statement in statements:
             self._try(lambda source=source, statement=statement: self._define(source, statement))  # type: ignore[misc]
-        late = self._define_late()
+        late_sinks = self._define_late()
         for get in list(self.names.values()):
             if getattr(get, "lookup", None) is None and not getattr(get, "source", False):
                 self._try(get)
-        sinks = [*self._bind_sinks(), *late]
+        sinks = [*self._bind_sinks(), *late_sinks]
         shown = [
             bound
             for source, one in self.selects
@@ -135,23 +135,24 @@ class _Program:
         if not self.inserts and not self.selects and not self.problems.errors:
             where = self.sources[-1].name
             raise SqlError(
-                "nothing is selected or inserted", where=where, hint="end with SELECT … or INSERT INTO … SELECT …"
+                "nothing is selected or inserted",
+                where=where,
+                hint="end with SELECT … or INSERT INTO … SELECT …",
             )
         self.problems.raise_all()
-        lowering = Lowering(
-            self.builder, self.planner, self.problems, ttl=self.ttl, functions=self.functions
-        )
+        lowering = Lowering(self.builder, self.planner, self.problems, ttl=self.ttl, functions=self.functions)
         for name, get in self.names.items():
             if getattr(get, "view", False):
                 lowering.name(get().relation, name)
         lowering.prepare([*(r for _, relations, _ in sinks for r in relations), *(b.relation for b in shown)])
         # What reads late rows comes after the windows that give them.
-        sinks.sort(key=lambda sink: any(reads_late(relation) for relation in sink[1]))
-        shown.sort(key=lambda bound: reads_late(bound.relation))
-        for table, relations, columns in sinks:
-            self._try(lambda t=table, r=relations, c=columns: self._write(lowering, t, r, c))  # type: ignore[misc]
-        for bound in shown:
-            self._try(lambda b=bound: self._show(lowering, b))  # type: ignore[misc]
+        for late in (False, True):
+            for table, relations, columns in sinks:
+                if late == any(reads_late(relation) for relation in relations):
+                    self._try(lambda t=table, r=relations, c=columns: self._write(lowering, t, r, c))  # type: ignore[misc]
+            for bound in shown:
+                if late == reads_late(bound.relation):
+                    self._try(lambda b=bound: self._show(lowering, b))  # type: ignore[misc]
         self.problems.raise_all()
         return CompiledSql(self.builder, lowering.secrets)
 
@@ -200,7 +201,12 @@ class _Program:
             raise sql_error(f"`{name}` is defined twice", statement.span)
 
     def _add_view(
-        self, source: Source, name: str, query: Any, columns: tuple[str, ...], statement: CreateView | CreateTable
+        self,
+        source: Source,
+        name: str,
+        query: Any,
+        columns: tuple[str, ...],
+        statement: CreateView | CreateTable,
     ) -> None:
         binder = self._binder(source)
 
@@ -248,20 +254,29 @@ class _Program:
                     sinks.append(made)
             else:
                 self.problems.add(
-                    sql_error(f"late rows cannot go into `{name}`", table.span("late_table"), "name a sink, or a new table")
+                    sql_error(
+                        f"late rows cannot go into `{name}`",
+                        table.span("late_table"),
+                        "name a sink, or a new table",
+                    )
                 )
         return sinks
 
     def _late(self, table: Table) -> Bound:
         if table.columns is None:
-            raise sql_error(f"`{table.name}` has no columns for its late rows", table.span("late_table"), "declare them")
+            raise sql_error(
+                f"`{table.name}` has no columns for its late rows", table.span("late_table"), "declare them"
+            )
         columns = pa.schema([pa.field(f.name, plain_type(f.type)) for f in table.columns])
         return Bound(Late(columns, table=table), tuple(columns.names))
 
-    def _late_into(self, table: Table, bound: Bound, target: Table) -> tuple[Table, list[Relation], pa.Schema]:
+    def _late_into(
+        self, table: Table, bound: Bound, target: Table
+    ) -> tuple[Table, list[Relation], pa.Schema]:
         if target.columns is None or len(target.columns) != len(bound.names):
             raise sql_error(
-                f"`{target.name}` must have the columns of `{table.name}` for its late rows", table.span("late_table")
+                f"`{target.name}` must have the columns of `{table.name}` for its late rows",
+                table.span("late_table"),
             )
         option_model(target, "sink")
         binder = self._binder(table.source)
@@ -320,7 +335,9 @@ class _Program:
             else:
                 tables = list(self.tables)
                 hint = near(name, tables) or (f"the tables are {', '.join(tables)}" if tables else None)
-                error = sql_error(f"there is no table `{name}`", one.span, hint or "define it with CREATE TABLE")
+                error = sql_error(
+                    f"there is no table `{name}`", one.span, hint or "define it with CREATE TABLE"
+                )
             self.problems.add(error)
 
     def _bind_sink(
@@ -444,7 +461,9 @@ class _Program:
         names = list(bound.names)
         relation = bound.relation
         key = tuple(names[relation.columns.names.index(one)] for one in relation.key)
-        columns = pa.schema([f.with_name(n) for n, f in zip(relation.columns.names, relation.columns, strict=True)])
+        columns = pa.schema(
+            [f.with_name(n) for n, f in zip(relation.columns.names, relation.columns, strict=True)]
+        )
         sink, options = self.make_preview(Preview(columns, relation.updating, key))
         lowering.preview(relation, sink, options)
 

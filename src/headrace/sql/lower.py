@@ -278,7 +278,9 @@ class Lowering:
         with self._options_of(table):
             options, secrets = connector_options(table, role, columns, key=key)
             self.secrets += secrets
-            return self.builder.add(role, table.connector, inputs, id=self._unique(name), options=options)
+            return self.builder.add(
+                role, table.connector, inputs, id=self._unique(name), options=options, secrets=secrets
+            )
 
     @contextmanager
     def _options_of(self, table: Table) -> Iterator[None]:

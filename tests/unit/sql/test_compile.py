@@ -1,0 +1,231 @@
+"""What a program of SQL becomes: which operators, how often a source is read, what is kept and what is shown."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace.jobs.progress import Progress, RunResult
+from headrace.plan import Plan
+from headrace.sql.compile import Preview
+from headrace.testing.in_process import ManualClock, run_in_process
+
+
+def collect(name: str) -> tuple[str, dict[str, Any]]:
+    return "memory", {"name": name}
+
+
+def pipeline(sql: str) -> headrace.Pipeline:
+    shown = iter(f"select_{number}" for number in range(1, 10))
+    return headrace.Pipeline.from_sql(
+        sql, preview=lambda _: collect(next(shown)), sinks=lambda table, _: collect(table)
+    )
+
+
+def run(sql: str, state: Path, **options: Any) -> RunResult:
+    return run_in_process(pipeline(sql), state, **options)
+
+
+def standing(result: RunResult, name: str = "select_1") -> list[dict[str, Any]]:
+    """The rows that stand at the end, without event time."""
+    rows: list[dict[str, Any]] = []
+    for row in result.rows[name].drop_columns(["_timestamp"]).to_pylist():
+        if row.pop("_retract", False):
+            rows.remove(row)
+        else:
+            rows.append(row)
+    return rows
+
+
+def write_lines(file: Path, rows: list[Mapping[str, Any]]) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def kinds(plan: Plan) -> list[str]:
+    return [node.operator for node in plan.nodes]
+
+
+IMPULSE = """
+CREATE TABLE impulse WITH (
+  connector = 'impulse', event_rate = 1000000, message_count = 100, event_time_interval = 1000000000
+);
+"""
+
+
+def test_a_source_is_read_once_however_many_queries_use_it() -> None:
+    plan = pipeline(
+        IMPULSE
+        + """
+        CREATE TABLE a WITH (connector = 'blackhole');
+        CREATE TABLE b WITH (connector = 'blackhole');
+        CREATE VIEW even AS SELECT counter FROM impulse WHERE counter % 2 = 0;
+        INSERT INTO a SELECT counter FROM even;
+        INSERT INTO b SELECT count(*) FROM even;
+        SELECT * FROM impulse;
+        """
+    ).plan()
+    assert kinds(plan).count("impulse") == 1
+    assert [node.id for node in plan.nodes if node.role == "sink"] == ["sink_a", "sink_b", "preview"]
+
+
+def test_a_view_used_twice_is_computed_once() -> None:
+    plan = pipeline(
+        IMPULSE
+        + """
+        CREATE VIEW counts AS SELECT counter % 3 AS k, count(*) AS n FROM impulse GROUP BY 1;
+        SELECT k FROM counts WHERE n > 1;
+        SELECT n FROM counts;
+        """
+    ).plan()
+    assert len([node for node in plan.nodes if node.tables]) == 1
+
+
+def test_operators_are_called_after_the_view_they_belong_to() -> None:
+    plan = pipeline(
+        IMPULSE + "CREATE VIEW counts AS SELECT count(*) AS n FROM impulse; SELECT n + 1 AS m FROM counts;"
+    ).plan()
+    assert [node.id for node in plan.nodes if node.tables] == ["counts.aggregate"]
+
+
+def test_only_columns_that_are_used_are_read(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "rows.json", [{"a": 1, "b": "not a number", "c": 3}])
+    result = run(
+        f"""CREATE TABLE t (a INT, b INT, c INT)
+            WITH (connector = 'single_file', path = '{file}', format = 'json', type = 'source');
+            SELECT a + c AS s FROM t;""",
+        tmp_path / "state",
+    )
+    assert standing(result) == [{"s": 4}]
+
+
+def test_a_quiet_source_no_longer_holds_the_watermark_back(tmp_path: Path) -> None:
+    sql = """
+        CREATE TABLE busy WITH (connector = 'impulse', event_rate = 1, event_time_interval = 1000000000);
+        CREATE TABLE quiet WITH (connector = 'impulse', event_rate = 0.00001{});
+        CREATE VIEW both_sources AS SELECT counter FROM busy UNION ALL SELECT counter FROM quiet;
+        SELECT count(*) AS n, tumble(INTERVAL '10 seconds') AS w FROM both_sources GROUP BY w;
+        """
+    emitted = []
+    for index, idle in enumerate(("", ", idle_micros = 2000000")):
+        clock = ManualClock()
+
+        def passing(_: Progress, clock: ManualClock = clock) -> None:
+            clock.advance(1)
+
+        result = run(
+            sql.format(idle), tmp_path / f"state{index}", clock=clock, max_epochs=40, on_progress=passing
+        )
+        emitted.append(result.rows_out)
+    assert emitted[0] == 0
+    assert emitted[1] >= 2
+
+
+def test_late_rows_are_counted_and_go_to_a_table_of_their_own(tmp_path: Path) -> None:
+    times = ["00:00:01", "00:02:00", "00:00:30", "00:02:10", "00:05:00", "00:02:20"]
+    file = write_lines(
+        tmp_path / "rows.json", [{"t": f"2024-01-01T{t}Z", "n": n} for n, t in enumerate(times)]
+    )
+    sql = f"""
+        CREATE TABLE t (t TIMESTAMP, n INT, WATERMARK FOR t) WITH (
+          connector = 'single_file', path = '{file}', format = 'json', type = 'source', late_table = 'lost');
+        SELECT count(*) AS c, tumble(INTERVAL '1 minute') AS w FROM t WHERE n >= 0 GROUP BY w;
+        SELECT n FROM lost;
+        """
+    result = run(sql, tmp_path / "state", epoch_rows=1)
+    assert sorted(row["n"] for row in standing(result, "select_2")) == [2, 5]
+    assert result.late_rows == 2
+    assert result.metrics["query.tumble"]["late_rows"] == 2
+    assert sum(row["c"] for row in standing(result)) == 4
+
+
+def test_late_rows_can_go_into_a_sink(tmp_path: Path) -> None:
+    file = write_lines(
+        tmp_path / "rows.json", [{"t": f"2024-01-01T{t}Z"} for t in ("00:00:01", "00:02:00", "00:00:30")]
+    )
+    sql = f"""
+        CREATE TABLE lost (at TIMESTAMP) WITH (connector = 'blackhole');
+        CREATE TABLE t (t TIMESTAMP, WATERMARK FOR t) WITH (
+          connector = 'single_file', path = '{file}', format = 'json', type = 'source', late_table = 'lost');
+        SELECT count(*) AS c FROM t GROUP BY session(INTERVAL '10 seconds');
+        """
+    result = run(sql, tmp_path / "state", epoch_rows=1)
+    assert [str(row["at"]) for row in standing(result, "lost")] == ["2024-01-01 00:00:30"]
+
+
+def test_updating_results_are_forgotten_after_the_ttl(tmp_path: Path) -> None:
+    sql = (
+        "CREATE TABLE impulse WITH (connector = 'impulse', event_rate = 1);"
+        "SET updating_ttl = INTERVAL '5 seconds';"
+        "SELECT counter AS k, count(*) AS n FROM impulse GROUP BY k;"
+    )
+    clock = ManualClock()
+    results = []
+    for _ in range(20):
+        clock.advance(1)
+        results.append(run(sql, tmp_path / "state", clock=clock, max_epochs=1, idle_epochs=1))
+    tables = [result.rows["select_1"] for result in results if "select_1" in result.rows]
+    rows = pa.concat_tables(tables).to_pylist()
+    appended = [row["k"] for row in rows if not row["_retract"]]
+    retracted = [row["k"] for row in rows if row["_retract"]]
+    assert retracted
+    assert retracted == appended[: len(retracted)]
+    assert len(appended) - len(retracted) < 10
+
+
+def test_secrets_come_from_the_environment_and_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY", str(tmp_path / "canary-b81f.json"))
+    write_lines(tmp_path / "canary-b81f.json", [{"a": 1}])
+    sql = """
+        CREATE TABLE t (a INT) WITH (connector = 'single_file', path = '{{ CANARY }}', format = 'json');
+        SELECT a FROM t;
+        """
+    result = run(sql, tmp_path / "state")
+    assert standing(result) == [{"a": 1}]
+    assert "canary-b81f" not in pipeline(sql).explain()
+    stored = [file for file in (tmp_path / "state").rglob("*") if file.is_file()]
+    assert stored
+    assert not [file for file in stored if b"canary-b81f" in file.read_bytes()]
+
+
+def test_names_and_types_are_those_that_datafusion_gives() -> None:
+    seen: list[Preview] = []
+
+    def show(preview: Preview) -> tuple[str, dict[str, Any]]:
+        seen.append(preview)
+        return "memory", {}
+
+    headrace.Pipeline.from_sql(
+        IMPULSE + "SELECT count(*), sum(counter), max(impulse.counter) + 1, upper('x') FROM impulse;",
+        preview=show,
+    )
+    assert seen[0].columns.names == [
+        "count(*)",
+        "sum(impulse.counter)",
+        "max(impulse.counter) + Int64(1)",
+        'upper(Utf8("x"))',
+    ]
+    assert seen[0].columns.types == [pa.int64(), pa.int64(), pa.int64(), pa.string()]
+
+
+def test_mistakes_are_user_errors_with_all_of_them_at_once() -> None:
+    with pytest.raises(headrace.UserError) as caught:
+        headrace.Pipeline.from_sql(IMPULSE + "SELECT cuonter FROM impulse; SELECT * FROM impuls;")
+    error = caught.value
+    assert isinstance(error, headrace.SqlError)
+    assert "did you mean `counter`?" in str(error.hint)
+    assert [one.hint for one in error.more] == ["did you mean `impulse`?"]
+    assert error.where == "<sql>:5:8"
+
+
+def test_a_table_of_another_engine_that_nothing_uses_does_no_harm() -> None:
+    text = "CREATE TABLE m (a INT) WITH (connector = 'mqtt', url = 'x', topic = 'y');"
+    pipeline(IMPULSE + text + "SELECT * FROM impulse;")
+    with pytest.raises(headrace.SqlError, match="no connector `mqtt`"):
+        pipeline(text + "SELECT * FROM m;")
