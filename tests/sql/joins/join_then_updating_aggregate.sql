@@ -1,0 +1,37 @@
+-- A join of rows, aggregated without windows.
+
+CREATE TABLE orders (
+    order_id BIGINT,
+    customer_id BIGINT,
+    placed_at TIMESTAMP,
+    status TEXT,
+    amount BIGINT,
+    quantity INT,
+    coupon TEXT,
+    ship_to STRUCT<city TEXT, country TEXT>,
+    WATERMARK FOR placed_at AS placed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/orders.json',
+    format = 'json',
+    type = 'source'
+);
+
+CREATE TABLE customers (
+    customer_id BIGINT,
+    name TEXT,
+    tier TEXT,
+    region TEXT,
+    joined_at TIMESTAMP,
+    WATERMARK FOR joined_at AS joined_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/customers.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT c.region, c.tier, count(*) AS orders, sum(o.amount) AS amount, max(o.placed_at) AS latest
+FROM orders o
+JOIN customers c USING (customer_id)
+GROUP BY c.region, c.tier;

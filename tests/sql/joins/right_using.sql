@@ -1,0 +1,36 @@
+-- A right join with USING: the key is the one of the right side.
+
+CREATE TABLE orders (
+    order_id BIGINT,
+    customer_id BIGINT,
+    placed_at TIMESTAMP,
+    status TEXT,
+    amount BIGINT,
+    quantity INT,
+    coupon TEXT,
+    ship_to STRUCT<city TEXT, country TEXT>,
+    WATERMARK FOR placed_at AS placed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/orders.json',
+    format = 'json',
+    type = 'source'
+);
+
+CREATE TABLE payments (
+    payment_id BIGINT,
+    order_id BIGINT,
+    paid_at TIMESTAMP,
+    method TEXT,
+    amount BIGINT,
+    WATERMARK FOR paid_at AS paid_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/payments.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT order_id, o.status, p.payment_id
+FROM orders o
+RIGHT JOIN payments p USING (order_id);

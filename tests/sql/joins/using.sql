@@ -1,0 +1,37 @@
+-- USING: the key is one column, and * holds it once.
+
+CREATE TABLE orders (
+    order_id BIGINT,
+    customer_id BIGINT,
+    placed_at TIMESTAMP,
+    status TEXT,
+    amount BIGINT,
+    quantity INT,
+    coupon TEXT,
+    ship_to STRUCT<city TEXT, country TEXT>,
+    WATERMARK FOR placed_at AS placed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/orders.json',
+    format = 'json',
+    type = 'source'
+);
+
+CREATE TABLE customers (
+    customer_id BIGINT,
+    name TEXT,
+    tier TEXT,
+    region TEXT,
+    joined_at TIMESTAMP,
+    WATERMARK FOR joined_at AS joined_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/customers.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT *
+FROM (SELECT order_id, customer_id, status FROM orders) o
+JOIN (SELECT customer_id, name, tier FROM customers) c USING (customer_id)
+WHERE customer_id BETWEEN 3 AND 12;

@@ -1,0 +1,34 @@
+-- A full join of equal windows: what has no partner is there with nulls.
+
+CREATE TABLE impressions (
+    impression_id BIGINT,
+    shown_at TIMESTAMP,
+    ad TEXT,
+    person BIGINT,
+    cost BIGINT,
+    WATERMARK FOR shown_at AS shown_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/impressions.json',
+    format = 'json',
+    type = 'source'
+);
+
+CREATE TABLE clicks (
+    clicked_at TIMESTAMP,
+    ad TEXT,
+    person BIGINT,
+    WATERMARK FOR clicked_at AS clicked_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/clicks.json',
+    format = 'json',
+    type = 'source'
+);
+
+WITH
+shown AS (SELECT ad, tumble(interval '1 minute') AS window, count(*) AS shown, sum(cost) AS cost FROM impressions GROUP BY ad, window),
+clicked AS (SELECT ad, tumble(interval '1 minute') AS window, count(*) AS clicks FROM clicks GROUP BY ad, window)
+SELECT s.ad AS shown_ad, c.ad AS clicked_ad, s.window.start AS shown_in, c.window.start AS clicked_in, s.shown, c.clicks
+FROM shown s
+FULL JOIN clicked c ON s.window = c.window AND s.ad = c.ad;

@@ -1,0 +1,22 @@
+-- Windows grouped again by their start alone.
+
+CREATE TABLE rides (
+    event_time TIMESTAMP,
+    event TEXT,
+    ride_id BIGINT,
+    driver_id BIGINT,
+    zone TEXT,
+    passengers INT,
+    fare DOUBLE,
+    paid_with TEXT,
+    WATERMARK FOR event_time AS event_time - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/rides.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT window.start AS opened, sum(rides) AS rides
+FROM (SELECT zone, tumble(interval '2 minutes') AS window, count(*) AS rides FROM rides GROUP BY zone, window)
+GROUP BY window.start;

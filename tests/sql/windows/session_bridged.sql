@@ -1,0 +1,18 @@
+-- Rows that come late join two sessions to one, or just do not.
+
+CREATE TABLE bridges (
+    visit_id BIGINT,
+    visited_at TIMESTAMP,
+    who TEXT,
+    points BIGINT,
+    WATERMARK FOR visited_at AS visited_at - INTERVAL '30 seconds'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/bridges.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT who, session(interval '10 seconds') AS window, count(*) AS visits, sum(points) AS points
+FROM bridges
+GROUP BY who, window;

@@ -1,0 +1,25 @@
+-- Sessions that end in each window.
+
+CREATE TABLE views (
+    view_id BIGINT,
+    viewed_at TIMESTAMP,
+    user_name TEXT,
+    path TEXT,
+    referrer TEXT,
+    device STRUCT<os TEXT, mobile BOOLEAN>,
+    spent_ms BIGINT,
+    WATERMARK FOR viewed_at AS viewed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/views.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT tumble(interval '3 minutes') AS window, count(*) AS sessions, max(views) AS longest
+FROM (
+    SELECT user_name, session(interval '15 seconds') AS visit, count(*) AS views
+    FROM views
+    GROUP BY user_name, visit
+)
+GROUP BY window;

@@ -1,0 +1,21 @@
+-- A struct as a key, null as a whole or in a field.
+
+CREATE TABLE views (
+    view_id BIGINT,
+    viewed_at TIMESTAMP,
+    user_name TEXT,
+    path TEXT,
+    referrer TEXT,
+    device STRUCT<os TEXT, mobile BOOLEAN>,
+    spent_ms BIGINT,
+    WATERMARK FOR viewed_at AS viewed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/views.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT device, tumble(interval '3 minutes') AS window, count(*) AS views
+FROM views
+GROUP BY device, window;

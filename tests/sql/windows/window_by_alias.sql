@@ -1,0 +1,22 @@
+-- GROUP BY by the names of the SELECT list.
+
+CREATE TABLE orders (
+    order_id BIGINT,
+    customer_id BIGINT,
+    placed_at TIMESTAMP,
+    status TEXT,
+    amount BIGINT,
+    quantity INT,
+    coupon TEXT,
+    ship_to STRUCT<city TEXT, country TEXT>,
+    WATERMARK FOR placed_at AS placed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/orders.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT tumble(interval '1 minute') AS minute, upper(status) AS state, count(*) AS orders
+FROM orders
+GROUP BY state, minute;
