@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -138,7 +139,7 @@ class Binder:
         try:
             made = self.planner.schema("SELECT * FROM s0 UNION ALL SELECT * FROM s1", tables)
         except ExpressionError as error:
-            raise self.fail(error.message, query.expression) from error
+            raise self.fail(error.message, query.expression, error.hint) from error
         fields = [
             pa.field(name, f.type, f.nullable)
             for name, f in zip(_distinct(sides[0].names), made, strict=True)
@@ -182,7 +183,7 @@ class Binder:
             raise sql_error(
                 f"`{column.name}` is {type_name(column.type)} and cannot be written as {type_name(target.type)}",
                 span,
-                error.message.split("\n")[0],
+                error.hint,
             ) from error
 
     def completed(self, relation: Relation, columns: pa.Schema) -> Relation:
@@ -217,7 +218,7 @@ class Binder:
             bare.set("alias", None)
             rows = self.planner.rows(to_sql(bare))
         except ExpressionError as error:
-            raise self.fail(error.message, query) from error
+            raise self.fail(error.message, query, error.hint) from error
         return _constants(rows)
 
     # ------------------------------------------------------------------------------ ORDER BY, LIMIT
@@ -391,7 +392,7 @@ class Binder:
         try:
             return self.planner.types([value.text], scope.schema)[0]
         except ExpressionError as error:
-            raise sql_error(error.message, self.span(node)) from error
+            raise sql_error(error.message, self.span(node), error.hint) from error
 
 
 def once(bind: Callable[[], Bound], on_cycle: Callable[[], None] = lambda: None) -> Callable[[], Bound]:
@@ -533,18 +534,22 @@ class _Select:
         having = _this(select.args.get("having"))
         if having is not None:
             having = self._dealias(having, items)
-        planned = self._plan(items, group, having)
-        relation = self._filtered(relation)
         aggregated = bool(group) or any(
             True
             for node in [*(item.node for item in items), *([having] if having is not None else [])]
             for _ in find_aggregates(node, self.planner.aggregates)
         )
+        if having is not None and not aggregated:
+            raise binder.fail("HAVING without GROUP BY or an aggregate", having, "use WHERE")
+        self._refuse_in_where()
+        for node in group:
+            if is_window_call(node):
+                self._window(node, node)  # for its errors
+        planned = self._plan(items, group, having)
+        relation = self._filtered(relation)
         nodes = [item.physical(self.scope) for item in items]
         if aggregated:
             relation, nodes = self._aggregate(relation, nodes, group, having)
-        elif having is not None:
-            raise binder.fail("HAVING without GROUP BY or an aggregate", having, "use WHERE")
         for node in nodes:
             for part in node.find_all(exp.Anonymous):
                 if is_window_call(part):
@@ -574,7 +579,7 @@ class _Select:
         try:
             return _constants(self.planner.rows(sql))
         except ExpressionError as error:
-            raise self.binder.fail(error.message, self.select) from error
+            raise self.binder.fail(error.message, self.select, error.hint) from error
 
     def _refuse_subqueries(self) -> None:
         for clause in ("where", "expressions", "having", "group"):
@@ -702,7 +707,34 @@ class _Select:
         self.stub_from[-1] = self.stub_from[-1].removesuffix("ON TRUE") + clause
         if lookup_of(right) is not None:
             return self._looked_up(left, right, kind, conditions, join)
-        return self._joined(left, right, kind, conditions, join, alias)
+        made = self._joined(left, right, kind, conditions, join, alias)
+        return self._merged(made, [identifier_name(one) for one in using], before) if using else made
+
+    def _merged(self, join: Join, names: Sequence[str], before: int) -> Relation:
+        """What names of USING stand for: of a right join the right side, of a full join the side that is there."""
+        later = self.scope.entries[-1]
+        items = [Item(f.name, Expression(quote(f.name), frozenset([f.name]))) for f in join.columns]
+        fields = list(join.columns)
+        windows: dict[str, Part] = {}
+        for name in names if join.kind in ("right", "full") else ():
+            owner = next(e for e in self.scope.entries[:before] if name in e.names and name not in e.merged)
+            sides = (owner.column(name), later.column(name))
+            column = sides[1]
+            if join.kind == "full":
+                text = f"coalesce({quote(sides[0].name)}, {quote(sides[1].name)})"
+                column = self.planner.types([text], self.scope.schema)[0].with_name(f"{later.alias}:{name}")
+                items.append(Item(column.name, Expression(text, frozenset(side.name for side in sides))))
+                fields.append(column)
+                if join.windowed and (part := _part_of(join, sides)) is not None:
+                    windows[column.name] = part
+            place = self.scope.entries.index(owner)
+            self.scope.entries[place] = replace(owner, stands={**owner.stands, name: column})
+        if join.kind != "full":
+            return join
+        made = make_map(join, items, pa.schema(fields))
+        if made.windowing is None:
+            return made
+        return replace(made, windowing=Windowing(made.windowing.kind, {**made.windowing.columns, **windows}))
 
     def _using(self, using: Sequence[exp.Expression], before: int) -> list[exp.Expression]:
         made = []
@@ -742,7 +774,7 @@ class _Select:
         conditions: list[exp.Expression],
         node: exp.Join,
         alias: str,
-    ) -> Relation:
+    ) -> Join:
         binder = self.binder
         windows = (left.windowing, right.windowing)
         windowed = (
@@ -810,7 +842,11 @@ class _Select:
     def _see(self, joined: Relation) -> None:
         """Columns of an outer join may be null where their table's are not."""
         self.scope.entries = [
-            replace(entry, columns=tuple(joined.columns.field(c.name) for c in entry.columns))
+            replace(
+                entry,
+                columns=tuple(joined.columns.field(c.name) for c in entry.columns),
+                stands={name: joined.columns.field(c.name) for name, c in entry.stands.items()},
+            )
             for entry in self.scope.entries
         ]
 
@@ -820,10 +856,12 @@ class _Select:
         """Both sides of an equality as one type, so that equal values meet."""
         schema = pa.schema([*left.columns, *right.columns, pa.field(TIMESTAMP, pa.timestamp("ns"))])
         texts = [values[0].text, values[1].text, f"coalesce({values[0].text}, {values[1].text})"]
+        known = [type_name(one.type) for one in self.planner.types(texts[:2], schema)]
         try:
             types = [one.type for one in self.planner.types(texts, schema)]
         except ExpressionError as error:
-            raise self.binder.fail(error.message, node) from error
+            message = f"{known[0]} cannot be compared with {known[1]}"
+            raise self.binder.fail(message, node, "write CAST(… AS …) around one of them") from error
         made = [
             value
             if kind == types[2]
@@ -848,7 +886,7 @@ class _Select:
         try:
             kind = self.planner.types([text.text], self.scope.schema)[0]
         except ExpressionError as error:
-            raise binder.fail(error.message, node) from error
+            raise binder.fail(error.message, node, error.hint) from error
         items = [Item(f.name, Expression(quote(f.name), frozenset([f.name]))) for f in left.columns]
         columns = pa.schema([*left.columns, pa.field(inner, kind.type)])
         made = make_map(left, [*items, Item(inner, text)], columns)
@@ -912,7 +950,7 @@ class _Select:
         try:
             given, common = (one.type for one in self.planner.types(texts, schema))
         except ExpressionError as error:
-            raise self.binder.fail(error.message, node) from error
+            raise self.binder.fail(error.message, node, error.hint) from error
         if given == key.type:
             return value
         wanted = sql_type(key.type)
@@ -951,25 +989,34 @@ class _Select:
         entries = [e for e in self.scope.entries if table is None or e.alias == table]
         if not entries:
             aliases = [e.alias for e in self.scope.entries]
-            raise self.binder.fail(f"there is no table `{table}` here", node, near(table or "", aliases))
+            hint = near(table or "", aliases) or f"the tables are {', '.join(aliases)}"
+            raise self.binder.fail(f"there is no table `{table}` here", node, hint)
         for clause in ("replace", "rename"):
             if star.args.get(clause):
                 raise self.binder.fail(f"* {clause.upper()} is not supported", node)
-        left_out = {identifier_name(_identifier(one)) for one in star.args.get("except_") or ()}
+        left_out = {identifier_name(_identifier(one)): one for one in star.args.get("except_") or ()}
+        known = {name for entry in entries for name in entry.names}
+        for name, one in left_out.items():
+            if name not in known:
+                raise self.binder.fail(f"there is no column `{name}` to leave out", one, near(name, known))
         items = []
         for entry in entries:
             for name, column in zip(entry.names, entry.columns, strict=True):
                 if name in left_out or (table is None and name in entry.merged):
                     continue
-                made = column_of(column.name)
+                shown = entry.stands.get(name, column) if table is None else column
+                made = column_of(shown.name)
                 made.meta["physical"] = True
-                items.append(_Item(made, name, column))
+                items.append(_Item(made, name, shown))
         return items
 
     def _group(self, items: list[_Item]) -> list[exp.Expression]:
         clause = self.select.args.get("group")
         if clause is None:
             return []
+        for node in clause.expressions:
+            if call_name(node) in ("rollup", "cube"):
+                raise self.binder.fail(f"{call_name(node)} is not supported", node, "write one query for each grouping")
         for kind in ("rollup", "cube", "grouping_sets"):
             if clause.args.get(kind):
                 raise self.binder.fail(f"{kind.upper().replace('_', ' ')} is not supported", clause)
@@ -1022,7 +1069,7 @@ class _Select:
         for item in items:
             if item.field is None:
                 text = self._stub_text(item.node)
-                name = item.alias or text
+                name = item.alias or (identifier_name(item.node.this) if isinstance(item.node, exp.Column) else text)
                 # What is called the same twice is planned under names of its own.
                 texts.append(text + _as(f"{name}:{len(texts)}" if name in called else item.alias))
                 called.append(name)
@@ -1061,7 +1108,7 @@ class _Select:
         known = {
             column.name: (entry.alias, name)
             for entry in self.scope.entries
-            for name, column in zip(entry.names, entry.columns, strict=True)
+            for name, column in (*entry.stands.items(), *zip(entry.names, entry.columns, strict=True))
         }
 
         def visit(part: exp.Expression) -> exp.Expression:
@@ -1099,7 +1146,7 @@ class _Select:
     ) -> FailedError:
         """Find the part that DataFusion does not like, to point at it."""
         binder = self.binder
-        candidates = [(one, self._stub_sql_of([f"({self._stub_text(one)})"])) for one in self.where]
+        candidates = [(one, f"{self._stub_sql_of(['1'])} WHERE {self._stub_text(one)}") for one in self.where]
         candidates += [(one, self._stub_sql_of([self._stub_text(one)])) for one in group]
         candidates += [
             (item.node, self._stub_sql_of([self._stub_text(item.node)], group))
@@ -1110,8 +1157,18 @@ class _Select:
             try:
                 self.planner.schema(sql, self.stubs)
             except ExpressionError as found:
-                return binder.fail(_plain_words(found.message), node, _advice(found.message))
-        return binder.fail(_plain_words(error.message), having or self.select, _advice(error.message))
+                return binder.fail(found.message, node, found.hint)
+        return binder.fail(error.message, self._culprit(error, items) or having or self.select, error.hint)
+
+    def _culprit(self, error: ExpressionError, items: list[_Item]) -> exp.Expression | None:
+        """The column that is neither grouped nor aggregated, where an aggregate is beside it."""
+        found = re.match(r"`(?:[^`]*\.)?([^`.]+)` is neither grouped", error.message)
+        for item in items if found is not None else ():
+            if next(find_aggregates(item.node, self.planner.aggregates), None) is None:
+                for column in item.node.find_all(exp.Column):
+                    if found is not None and identifier_name(column.this) == found[1]:
+                        return column
+        return None
 
     def _stub_sql_of(self, items: Sequence[str], group: Sequence[exp.Expression] = ()) -> str:
         sql = f"SELECT {', '.join(items)} FROM {' '.join(self.stub_from)}"
@@ -1121,20 +1178,22 @@ class _Select:
 
     # ---------------------------------------------------------------------------- WHERE and groups
 
-    def _filtered(self, relation: Relation) -> Relation:
-        if not self.where:
-            return relation
-        nodes = [self.scope.physical(one) for one in self.where]
-        for node in nodes:
+    def _refuse_in_where(self) -> None:
+        for node in self.where:
+            if node.find(exp.Window) is not None:
+                raise self.binder.fail("WHERE comes before OVER", node, "filter in an outer SELECT")
             for part in node.find_all(exp.Anonymous):
                 if is_aggregate(part, self.planner.aggregates):
                     raise self.binder.fail("WHERE comes before aggregates", part, "use HAVING")
                 if is_window_call(part):
-                    raise self.binder.fail(f"{call_name(part)}(…) stands in GROUP BY", part)
-            if node.find(exp.Window) is not None:
-                raise self.binder.fail(
-                    "WHERE comes before OVER", self.select.args["where"], "filter in an outer SELECT"
-                )
+                    raise self.binder.fail(
+                        f"{call_name(part)}(…) stands in GROUP BY", part, "filter windows in an outer SELECT"
+                    )
+
+    def _filtered(self, relation: Relation) -> Relation:
+        if not self.where:
+            return relation
+        nodes = [self.scope.physical(one) for one in self.where]
         left_over = []
         for node in nodes:
             pushed = push_filter(relation, as_expression(node))
@@ -1297,7 +1356,7 @@ class _Select:
             try:
                 value: Any = self.planner.constant(to_sql(argument))
             except ExpressionError as error:
-                raise binder.fail(error.message, node) from error
+                raise binder.fail(error.message, node, error.hint) from error
             months, days, nanoseconds = value
             if months:
                 raise binder.fail("months have no fixed length", node, "use days")
@@ -1332,7 +1391,7 @@ class _Select:
         try:
             planned = self.planner.schema(sql, {"input": schema})
         except ExpressionError as error:
-            raise self.binder.fail(_plain_words(error.message), self.select) from error
+            raise self.binder.fail(error.message, self.select, error.hint) from error
         fields = list(planned) if items else []
         if window is not None:
             fields.append(pa.field(window, WINDOW_TYPE, nullable=False))
@@ -1409,7 +1468,7 @@ class _Select:
         try:
             types = self.planner.types([item.value.text for item in items], schema)
         except ExpressionError as error:
-            raise self.binder.fail(_plain_words(error.message), self.select) from error
+            raise self.binder.fail(error.message, self.select, error.hint) from error
         columns = pa.schema(
             [*relation.columns, *(f.with_name(item.name) for f, item in zip(types, items, strict=True))]
         )
@@ -1596,6 +1655,15 @@ def _compared_with(node: exp.Expression, key: str, right: Relation) -> Expressio
     return None
 
 
+def _part_of(join: Join, sides: tuple[pa.Field, pa.Field]) -> Part | None:
+    """The part of the window that both sides of a windowed join hold in these columns."""
+    parts = [
+        None if side.windowing is None else side.windowing.columns.get(column.name)
+        for side, column in zip((join.left, join.right), sides, strict=True)
+    ]
+    return parts[0] if parts[0] == parts[1] else None
+
+
 def _sides(
     node: exp.Expression, left: Relation, right: Relation
 ) -> tuple[exp.Expression, exp.Expression] | None:
@@ -1606,18 +1674,4 @@ def _sides(
         return node.this, node.expression
     if a and b and a <= names[1] and b <= names[0]:
         return node.expression, node.this
-    return None
-
-
-def _plain_words(message: str) -> str:
-    """DataFusion's complaint without the names of planning."""
-    return message.split("\n")[0].strip()
-
-
-def _advice(message: str) -> str | None:
-    if "must be in the GROUP BY" in message or "could not be resolved from available columns" in message:
-        return "group by it, or aggregate it, for example with first_value(…)"
-    if "Candidate functions" in message:
-        rest = message[message.index("Candidate functions") :].split("\n")
-        return "; ".join(line.strip() for line in rest if line.strip())[:300]
     return None

@@ -13,6 +13,7 @@ from datafusion import SessionContext, udf
 from headrace.errors import ExpressionError
 from headrace.fragments import Function, expression_error, new_context, plain_type
 from headrace.functions.signatures import FUNCTION_NAMES
+from headrace.sql.complaints import in_plain_words
 
 WINDOWS: Final = {"tumble": 1, "hop": 2, "session": 1}
 """The functions of windows, and how many intervals each takes."""
@@ -64,9 +65,11 @@ class Planner:
                 self.ctx.deregister_table(name)
             self.ctx.register_record_batches(name, [[pa.RecordBatch.from_pylist([], schema=schema)]])
         try:
-            planned = self.ctx.sql(sql).schema()
+            frame = self.ctx.sql(sql)
+            frame.execution_plan()  # types that do not go together are found no earlier
+            planned = frame.schema()
         except Exception as error:
-            raise expression_error(error, sql) from error
+            raise in_plain_words(expression_error(error, sql)) from error
         return pa.schema([pa.field(f.name, plain_type(f.type), nullable=f.nullable) for f in planned])
 
     def types(self, expressions: Sequence[str], schema: pa.Schema) -> list[pa.Field]:
@@ -81,14 +84,14 @@ class Planner:
         try:
             return self.ctx.sql(f"SELECT {sql} AS c").to_pylist()[0]["c"]
         except Exception as error:
-            raise expression_error(error, sql) from error
+            raise in_plain_words(expression_error(error, sql)) from error
 
     def rows(self, sql: str) -> pa.Table:
         """The rows of a query without tables."""
         try:
             return self.ctx.sql(sql).to_arrow_table()
         except Exception as error:
-            raise expression_error(error, sql) from error
+            raise in_plain_words(expression_error(error, sql)) from error
 
 
 def _never(*_: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -31,6 +31,12 @@ class Entry:
     """In the same order; their names are those of the relation."""
     merged: frozenset[str] = frozenset()
     """Names that a USING has merged into an earlier table's."""
+    stands: Mapping[str, pa.Field] = field(default_factory=dict)
+    """What a name stands for where no table is named, if an outer join with USING makes it another column."""
+
+    def column(self, name: str) -> pa.Field:
+        """What a name stands for where no table is named."""
+        return self.stands.get(name) or self.columns[self.names.index(name)]
 
 
 def identifier_name(identifier: exp.Expression) -> str:
@@ -60,7 +66,8 @@ class Scope:
     @property
     def schema(self) -> pa.Schema:
         """Every column, by its inner name, and event time."""
-        fields = [column for entry in self.entries for column in entry.columns]
+        fields = [column for e in self.entries for column in (*e.columns, *e.stands.values())]
+        fields = list({column.name: column for column in fields}.values())
         return pa.schema([*fields, pa.field(TIMESTAMP, pa.timestamp("ns"), nullable=False)])
 
     def resolve(self, parts: Sequence[exp.Expression], node: exp.Expression) -> tuple[pa.Field, int]:
@@ -75,7 +82,8 @@ class Scope:
             tables = " or ".join(f"`{entry.alias}.{names[0]}`" for entry in owners)
             raise sql_error(f"`{names[0]}` could be {tables}", span_of(node, self.source), f"write {tables}")
         if owners:
-            return self._column(owners[0], names[0], node), 1
+            self._column(owners[0], names[0], node)
+            return owners[0].column(names[0]), 1
         # A result that DataFusion calls `rides.place[city]` may also be called `city`.
         fields = [c for e in self.entries for n, c in zip(e.names, e.columns, strict=True) if n.endswith(f"[{names[0]}]")]
         if len(fields) == 1:
@@ -165,7 +173,7 @@ class Scope:
             name = identifier_name(part)
             if not pa.types.is_struct(kind):
                 before = to_sql(node).rsplit(".", 1)[0]
-                raise sql_error(f"`{before}` has no fields: it is {kind}", span_of(node, self.source))
+                raise sql_error(f"`{before}` has no fields: it is {type_name(kind)}", span_of(node, self.source))
             known = [kind.field(i).name for i in range(kind.num_fields)]
             if name not in known:
                 hint = near(name, known) or f"its fields are {_listed(known)}"
@@ -224,7 +232,7 @@ class Scope:
         try:
             found = self.planner.types([to_sql(one) for one in arguments], self.schema)
         except ExpressionError as error:
-            self.problems.add(sql_error(error.message, where))
+            self.problems.add(sql_error(error.message, where, error.hint))
             return False
         for argument, kind, target in zip(arguments, found, wanted, strict=True):
             if kind.type != plain_type(target):
@@ -237,7 +245,7 @@ class Scope:
         try:
             types = [one.type for one in self.planner.types(texts, self.schema)]
         except ExpressionError as error:
-            self.problems.add(sql_error(error.message, span_of(call, self.source)))
+            self.problems.add(sql_error(error.message, span_of(call, self.source), error.hint))
             return None
         inner = resolve_function(name, types)
         if inner is None:
