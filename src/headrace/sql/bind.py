@@ -108,7 +108,7 @@ class Binder:
         if clause is None:
             return names
         if clause.args.get("recursive"):
-            raise self.fail("a recursive WITH has no end on a stream", clause)
+            raise self.fail("a recursive WITH has no end on a stream", clause, "leave RECURSIVE out")
         known = dict(names)
         for cte in clause.expressions:
             known[cte.alias.lower()] = self._named(cte, dict(known))
@@ -268,7 +268,7 @@ class Binder:
             return None
         value = node.expression if isinstance(node, exp.Limit | exp.Offset) else node
         if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
-            raise self.fail("a LIMIT is a whole number", value)
+            raise self.fail("a LIMIT is a whole number", value, "such as LIMIT 10")
         return int(value.name)
 
     def _order_item(self, node: exp.Expression, bound: Bound) -> str:
@@ -1015,11 +1015,11 @@ class _Select:
         if clause is None:
             return []
         for node in clause.expressions:
-            if call_name(node) in ("rollup", "cube"):
-                raise self.binder.fail(f"{call_name(node)} is not supported", node, "write one query for each grouping")
-        for kind in ("rollup", "cube", "grouping_sets"):
-            if clause.args.get(kind):
-                raise self.binder.fail(f"{kind.upper().replace('_', ' ')} is not supported", clause)
+            if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+                name = type(node).__name__.upper()
+                raise self.binder.fail(f"{name} is not supported", node, "write one query for each grouping")
+            if next(find_aggregates(node, self.planner.aggregates), None) is not None:
+                raise self.binder.fail("GROUP BY comes before aggregates", node, "aggregate in a subquery first")
         if clause.args.get("all"):
             return [
                 item.node for item in items if not any(find_aggregates(item.node, self.planner.aggregates))
@@ -1241,8 +1241,6 @@ class _Select:
                 window = self._window(physical, node)
                 window_texts.add(text)
                 continue
-            if next(find_aggregates(physical, self.planner.aggregates), None) is not None:
-                raise binder.fail("GROUP BY comes before aggregates", node)
             value = as_expression(physical)
             taken.update(columns)
             if isinstance(physical, exp.Column):

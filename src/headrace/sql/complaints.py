@@ -69,7 +69,7 @@ _COMPLAINTS: Final = [
             "compare it with something",
         ),
         (r"Substring without for/from", "`substr` needs a start", "substr(text, start, length)"),
-        (r"array_element does not support type (.+?)\. ", "{0} has no elements", None),
+        (r"array_element does not support type (.+?)\. ", "{0} has no elements", "a list has: write list[1] for the first"),
         (
             r"unction '(\w+)' expects (\d+) arguments but received (\d+)",
             "`{0}` takes {1} arguments, not {2}",
@@ -90,6 +90,8 @@ _COMPLAINTS: Final = [
 ]
 
 _MOST_CANDIDATES: Final = 4
+_LONGEST: Final = 300
+"""More of what DataFusion says about a plan helps nobody."""
 
 
 def in_plain_words(error: ExpressionError) -> ExpressionError:
@@ -101,7 +103,8 @@ def in_plain_words(error: ExpressionError) -> ExpressionError:
             return ExpressionError(message.format(*parts), hint=hint or _candidates(text))
     if found := re.search(r"Unsupported SQL type (\w+)", text):
         return ExpressionError(f"`{found[1]}` is not a type", hint=near(found[1].upper(), TYPE_NAMES))
-    return ExpressionError(sql_words(text.split("\n")[0].strip()), hint=_candidates(text))
+    first = text.split("\n")[0].strip().removeprefix("This feature is not implemented: ")
+    return ExpressionError(sql_words(first)[:_LONGEST], hint=_candidates(text))
 
 
 def _candidates(text: str) -> str | None:

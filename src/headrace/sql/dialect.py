@@ -59,6 +59,13 @@ class Headrace(Dialect):
             TokenType.DARROW: _call("json_as_text"),
             TokenType.PLACEHOLDER: _call("json_contains"),
         }
+        def _parse_interval(self, *args: Any, **options: Any) -> Any:
+            first = self._curr
+            made = super()._parse_interval(*args, **options)
+            if isinstance(made, exp.Interval):
+                made.meta.update(line=first.line, col=first.col, start=first.start, end=self._prev.end)
+            return made
+
         EXPONENT: ClassVar[dict[TokenType, Any]] = {}
         BITWISE: ClassVar[dict[TokenType, Any]] = {
             **Postgres.Parser.BITWISE,

@@ -115,6 +115,8 @@ class Scope:
         else:
             message = f"there is no column `{names[0]}`"
             hint = near(names[0], known) or (f"the columns are {_listed(known)}" if known else "there is no FROM")
+            if node.this.args.get("quoted") and names[0].lower() not in known:
+                hint = f"double quotes are for names; a text stands in single quotes: '{names[0]}'"
         return sql_error(message, span_of(node, self.source), hint)
 
     # ------------------------------------------------------------------------------- expressions
