@@ -1,5 +1,6 @@
 """Fixtures with real servers."""
 
+from tests.servers.redis import redis_client, redis_port, redis_program
 from tests.servers.s3 import s3_server, s3_url
 
-__all__ = ["s3_server", "s3_url"]
+__all__ = ["redis_client", "redis_port", "redis_program", "s3_server", "s3_url"]

