@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -143,3 +145,101 @@ def test_a_state_directory_in_use_is_refused_with_the_process_that_holds_it(tmp_
         _, err = run.communicate(timeout=100)
     assert run.returncode == 2
     assert str(os.getpid()) in err
+
+
+CANARY = "canary-0a1b2c3d"
+
+QUERIES = """
+create table numbers (n BIGINT) with (
+    connector = 'single_file', path = '{folder}/{{{{ HEADRACE_TEST_CANARY }}}}.json', format = 'json'
+);
+select n from numbers where twice(n) > 90;
+select n % 2 as k, count(*) as rows from numbers group by 1;
+"""
+
+
+@pytest.fixture
+def queries(tmp_path: Path) -> list[object]:
+    """The arguments that name a program with a secret, a function and two results."""
+    (tmp_path / f"{CANARY}.json").write_text("".join(f'{{"n": {n}}}\n' for n in range(50)))
+    (tmp_path / "queries.sql").write_text(QUERIES.format(folder=tmp_path))
+    (tmp_path / "cli_factor.py").write_text("def factor():\n    return 2\n")
+    (tmp_path / "functions.py").write_text(
+        "import cli_factor\nfrom headrace import udf\n\n\n"
+        "@udf\ndef twice(x: int) -> int:\n    return x * cli_factor.factor()\n"
+    )
+    return ["run", tmp_path / "queries.sql", "--udf", tmp_path / "functions.py", "-p", 2]
+
+
+def test_rows_of_sql_are_json_lines_in_a_pipe_and_a_secret_is_nowhere(
+    tmp_path: Path, queries: list[object]
+) -> None:
+    state = tmp_path / "state"
+    first = headrace(
+        *queries, "-s", state, "--epoch-rows", 20, "--max-epochs", 1, HEADRACE_TEST_CANARY=CANARY
+    )
+    out, err = first.communicate(timeout=200)
+    assert first.returncode == 0, err
+    assert "go on with: headrace run" in err
+    second = headrace(*queries, "-s", state, "--epoch-rows", 20, HEADRACE_TEST_CANARY=CANARY)
+    more, said = second.communicate(timeout=200)
+    assert second.returncode == 0, said
+    lines = [json.loads(line) for line in (out + more).splitlines()]
+    assert [line["n"] for line in lines if "op" not in line] == [46, 47, 48, 49]
+    counts: dict[int, int] = {}
+    for line in lines:
+        if "op" in line:
+            counts[line["after"]["k"]] = line["after"]["rows"]
+            assert (line["before"] is None) == (line["op"] == "c")
+    assert counts == {0: 25, 1: 25}
+    assert CANARY not in out + more + err + said
+    files = [file for file in state.rglob("*") if file.is_file()]
+    assert [file for file in files if CANARY.encode() in file.read_bytes()] == []
+
+
+def test_rows_of_sql_are_tables_on_a_terminal(queries: list[object]) -> None:
+    controller, terminal = pty.openpty()
+    run = subprocess.Popen(
+        [sys.executable, "-m", "headrace", *map(str, queries)],
+        stdout=terminal,
+        stderr=terminal,
+        env={**os.environ, "HEADRACE_TEST_CANARY": CANARY, "COLUMNS": "80", "LINES": "30"},
+    )
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            part = os.read(controller, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        written += part
+    assert run.wait(timeout=200) == 0, written
+    os.close(controller)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()).replace("\r", "")
+    first = shown.rindex("query 1")
+    final = [line.rstrip() for line in shown[first:].splitlines()]
+    assert final[:7] == ["query 1", " n", "──", "46", "47", "48", "49"]
+    assert "query 2" in final
+    assert {"0     25", "1     25"} <= set(final)
+    assert "finished: every source has come to its end" in final
+    assert CANARY not in shown
+
+
+def test_files_of_sql_are_tested_on_spark(tmp_path: Path) -> None:
+    (tmp_path / "numbers.json").write_text("".join(f'{{"n": {n}}}\n' for n in range(50)))
+    table = (
+        "create table numbers (n BIGINT) with (connector='single_file', path='numbers.json', format='json');"
+    )
+    (tmp_path / "good.sql").write_text(f"{table} select n % 2 as k, count(*) as c from numbers group by 1")
+    (tmp_path / "good.expected.jsonl").write_text('{"k": 0, "c": 25}\n{"k": 1, "c": 25}\n')
+    (tmp_path / "wrong.sql").write_text(f"{table} select n from numbers where n < 1")
+    (tmp_path / "wrong.expected.jsonl").write_text('{"n": 1}\n')
+    run = headrace("test", "--spark", tmp_path)
+    out, err = run.communicate(timeout=300)
+    assert run.returncode == 1, err
+    assert "✓ good" in out
+    assert "✗ wrong" in out
+    assert "whole on Spark: 1 rows are missing, 1 are not expected" in out
+    assert err == ""
