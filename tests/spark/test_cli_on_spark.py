@@ -241,5 +241,5 @@ def test_files_of_sql_are_tested_on_spark(tmp_path: Path) -> None:
     assert run.returncode == 1, err
     assert "✓ good" in out
     assert "✗ wrong" in out
-    assert "whole on Spark: 1 rows are missing, 1 are not expected" in out
+    assert "whole on Spark: rows missing 1, unexpected 1" in out
     assert err == ""

@@ -326,7 +326,7 @@ class _Run:
             missing, unexpected = differences(expected[output], found[output], self.case.tolerance)
             if missing or unexpected:
                 result = f", {output}" if len(self.outputs) > 1 else ""
-                said = f": {len(missing)} rows are missing, {len(unexpected)} are not expected"
+                said = f": rows missing {len(missing)}, unexpected {len(unexpected)}"
                 detail = f"({late} rows came too late)" if late else ""
                 self.failures.append(Failure(f"{name}{result}{said}", detail, missing, unexpected))
 

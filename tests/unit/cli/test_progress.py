@@ -2,10 +2,12 @@ import io
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from headrace.api import Pipeline
 from headrace.cli.progress import (
     Lines,
     StatusLine,
@@ -17,6 +19,7 @@ from headrace.cli.progress import (
     summary,
 )
 from headrace.jobs.progress import Progress, Reason, RunResult
+from headrace.testing.in_process import run_in_process
 from headrace.watermarks import END_OF_TIME
 
 TEN = 1_794_736_800_000_000_000
@@ -131,6 +134,32 @@ def test_the_line_tells_epoch_rows_rate_watermark_and_state() -> None:
         "epoch 12 · in 1.2M (350k/s) · out 5,400 · watermark 2026-11-15T10:00:00 · state 3.4 MB"
     )
     assert progress_line(progress(late=3)).endswith(" · late 3")
+
+
+def test_late_rows_are_told_by_operator() -> None:
+    one = replace(progress(late=3), late_by={"query.tumble": 3})
+    assert progress_line(one).endswith(" · late 3 at query.tumble")
+    two = replace(progress(late=5), late_by={"a.tumble": 3, "b.hop": 2})
+    assert progress_line(two).endswith(" · late 5 (a.tumble 3, b.hop 2)")
+
+
+def test_a_window_of_sql_tells_its_late_rows(tmp_path: Path) -> None:
+    times = [0, 60, 1, 61, 2]
+    (tmp_path / "in.json").write_text(
+        "".join(f'{{"at": "2024-01-01T00:{t // 60:02d}:{t % 60:02d}"}}\n' for t in times)
+    )
+    pipeline = Pipeline.from_sql(
+        f"""create table e (at TIMESTAMP, watermark for at as at) with (
+            connector = 'single_file', path = '{tmp_path}/in.json', format = 'json');
+        select count(*) as n from e group by tumble(interval '10 seconds')""",
+        preview=lambda _: ("memory", {}),
+    )
+    seen: list[Progress] = []
+    late = run_in_process(pipeline, tmp_path / "state", parallelism=1, epoch_rows=1, on_progress=seen.append)
+    assert list(late.late_by.values()) == [2]
+    assert seen[-1].late_by == late.late_by
+    (node,) = late.late_by
+    assert f"  2 rows came too late at {node}" in summary(late, program=["q.sql"], state_dir=None)
 
 
 def test_the_summary_tells_what_was_done() -> None:

@@ -39,7 +39,7 @@ def test_a_failing_case_shows_its_rows_and_exits_with_1(folder: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[0].startswith("✓ good ")
     assert lines[1].startswith("✗ wrong ")
-    assert lines[2] == "    whole: 1 rows are missing, 1 are not expected"
+    assert lines[2] == "    whole: rows missing 1, unexpected 1"
     assert sorted(lines[3:5]) == ['      + {"n":2}', '      − {"n": 3}']
     assert lines[-1].startswith("1 passed, 1 failed in ")
 
