@@ -42,7 +42,9 @@ _PATH_FUNCTIONS = (
     Signature("get_first_json_object", (pa.string(), pa.string()), pa.string(), get_first_json_object),
 )
 
-FUNCTION_NAMES = frozenset({"multi_hash", *JSON_FUNCTIONS, *(one.name for one in _PATH_FUNCTIONS)})
+PATH_FUNCTIONS = frozenset(one.name for one in _PATH_FUNCTIONS)
+"""The names of those whose second argument is a JSONPath."""
+FUNCTION_NAMES = frozenset({"multi_hash", *JSON_FUNCTIONS, *PATH_FUNCTIONS})
 """The names that users write."""
 
 

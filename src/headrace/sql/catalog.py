@@ -237,10 +237,11 @@ def option_model(table: Table, role: Role) -> type[Options]:
     if role not in roles:
         hint = f"it can be a {' or a '.join(roles)}"
         fail(f"connector `{table.connector}` cannot be a {role}", table.span("connector"), hint)
-    declared = table.value("type")
+    declared = "lookup" if table.kind == "lookup" else table.value("type")
     if declared is not None and declared != role:
         verb = {"source": "read", "sink": "written", "lookup": "looked up"}[role]
-        fail(f"table `{table.name}` is a {declared} and cannot be {verb}", table.span("type"))
+        hint = "leave `type` out if it is to be both" if role in roles and declared in roles else None
+        fail(f"table `{table.name}` is a {declared} and cannot be {verb}", table.span("type"), hint)
     return registry.options(role, table.connector)
 
 

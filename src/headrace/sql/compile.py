@@ -23,6 +23,7 @@ from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
 from headrace.sql.problems import FailedError, Problems, sql_error
 from headrace.sql.statements import (
+    BrokenDefinition,
     CreateTable,
     CreateView,
     Insert,
@@ -177,12 +178,15 @@ class _Program:
             self.inserts.setdefault(statement.table, []).append((source, statement))
         elif isinstance(statement, SelectStatement):
             self.selects.append((source, statement))
+        elif isinstance(statement, BrokenDefinition):
+            self._set_aside(statement.name)
         elif isinstance(statement, CreateView):
             self._free(statement.name, statement)
             self._add_view(source, statement.name, statement.query, statement.columns, statement)
         elif statement.query is not None:
             self._free(statement.name, statement)
             if statement.options or statement.has_columns:
+                self._set_aside(statement.name)
                 raise sql_error(
                     "CREATE TABLE … AS SELECT has neither columns nor options",
                     statement.span,
@@ -191,14 +195,25 @@ class _Program:
             self._add_view(source, statement.name, statement.query, (), statement)
         else:
             self._free(statement.name, statement)
-            self.broken.add(statement.name)
-            table = define_table(statement, source)
-            self.broken.discard(statement.name)
-            self._add_table(table)
+            try:
+                self._add_table(define_table(statement, source))
+            except SqlError:
+                self._set_aside(statement.name)
+                raise
 
     def _free(self, name: str, statement: CreateTable | CreateView) -> None:
-        if name in self.names or name in self.broken:
-            raise sql_error(f"`{name}` is defined twice", statement.span)
+        if name in self.names:
+            raise sql_error(f"`{name}` is defined twice", statement.span, "give one of them another name")
+
+    def _set_aside(self, name: str) -> None:
+        """What uses a definition that failed is not wrong for that."""
+
+        def fail() -> Bound:
+            raise FailedError
+
+        if name not in self.names:
+            self.broken.add(name)
+            self.names[name] = fail
 
     def _add_view(
         self,
@@ -211,7 +226,8 @@ class _Program:
         binder = self._binder(source)
 
         def cycle() -> None:
-            self.problems.add(sql_error(f"`{name}` reads itself", statement.span))
+            hint = "a view cannot read what is made from it"
+            self.problems.add(sql_error(f"`{name}` reads itself", statement.span, hint))
 
         get = once(lambda: binder.renamed(binder.query(query, self.names), columns, None), cycle)
         get.view = True  # type: ignore[attr-defined]
@@ -403,11 +419,10 @@ class _Program:
     def _fitted(self, source: Source, insert: Insert, bound: Bound, columns: pa.Schema) -> Relation:
         """A query's rows with the columns of the table they go to."""
         names = insert.columns or tuple(columns.names)
-        for name in names:
+        for name, span in zip(insert.columns, insert.column_spans, strict=True):
             if name not in columns.names:
-                raise sql_error(
-                    f"`{insert.table}` has no column `{name}`", insert.span, near(name, columns.names)
-                )
+                hint = near(name, columns.names) or f"its columns are {', '.join(columns.names)}"
+                raise sql_error(f"`{insert.table}` has no column `{name}`", span, hint)
         if len(bound.names) != len(names):
             raise sql_error(
                 f"`{insert.table}` takes {len(names)} columns, the query gives {len(bound.names)}",

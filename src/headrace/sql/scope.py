@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from headrace.errors import ExpressionError, SqlError, near
 from headrace.fragments import plain_type
-from headrace.functions.signatures import FUNCTION_NAMES, usage
+from headrace.functions.json_path import compile_path
+from headrace.functions.signatures import FUNCTION_NAMES, PATH_FUNCTIONS, usage
 from headrace.functions.signatures import resolve as resolve_function
 from headrace.operator import TIMESTAMP
 from headrace.spans import Source
@@ -254,6 +255,12 @@ class Scope:
             self.problems.add(
                 sql_error(f"`{name}` cannot take these arguments", span_of(call, self.source), usage(name))
             )
+        elif name in PATH_FUNCTIONS and call.expressions[1].is_string:
+            try:
+                compile_path(call.expressions[1].name)
+            except ExpressionError as error:
+                self.problems.add(sql_error(error.message, span_of(call.expressions[1], self.source), error.hint))
+                return None
         return inner
 
     def expression(self, node: exp.Expression) -> Expression:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from headrace.durations import parse_duration
 from headrace.errors import HeadraceError, SqlError, near
 from headrace.spans import Source, Span
 from headrace.sql.dialect import Headrace, tokenize
-from headrace.sql.problems import Problems, fail
+from headrace.sql.problems import Problems, fail, sql_error
 from headrace.sql.sql_types import TYPE_NAMES, named_type
 
 
@@ -84,6 +85,14 @@ class Insert:
     span: Span
     query: exp.Query | exp.Values
     columns: tuple[str, ...] = ()
+    column_spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class BrokenDefinition:
+    """A CREATE that cannot be read: its name is known, so that its uses are no further mistakes."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ class SetOption:
     span: Span
 
 
-Statement: TypeAlias = "CreateTable | CreateView | Insert | SelectStatement | SetOption"
+Statement: TypeAlias = "BrokenDefinition | CreateTable | CreateView | Insert | SelectStatement | SetOption"
 
 
 def parse_statements(source: Source, problems: Problems) -> list[tuple[Source, Statement]]:
@@ -115,10 +124,13 @@ def parse_statements(source: Source, problems: Problems) -> list[tuple[Source, S
         return []
     statements: list[tuple[Source, Statement]] = []
     for chunk in _chunks(tokens):
+        parser = _StatementParser(chunk, source)
         try:
-            statements.append((source, _StatementParser(chunk, source).statement()))
+            statements.append((source, parser.statement()))
         except SqlError as error:
             problems.add(error)
+            if parser.defined is not None:
+                statements.append((source, BrokenDefinition(parser.defined)))
     return statements
 
 
@@ -133,17 +145,11 @@ def _chunks(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def _token_error(error: TokenError, source: Source) -> SqlError:
-    text = source.text
-    opened = _unclosed(text)
-    span = Span(source, opened, min(opened + 1, len(text))) if opened is not None else None
-    try:
-        fail(
-            "a text or a comment is never closed" if span else str(error),
-            span,
-            "close it with the same quote",
-        )
-    except SqlError as made:
-        return made
+    opened = _unclosed(source.text)
+    if opened is None:
+        return sql_error(str(error), None)
+    what, end = {"'": ("text", "'"), '"': ("name", '"'), "/": ("comment", "*/")}[source.text[opened]]
+    return sql_error(f"this {what} is never closed", Span(source, opened, opened + 1), f"close it with {end}")
 
 
 def _unclosed(text: str) -> int | None:
@@ -154,6 +160,11 @@ def _unclosed(text: str) -> int | None:
             return match.start()
     return None
 
+
+_ARGUMENTS = {
+    **dict.fromkeys(("DECIMAL", "NUMERIC"), "DECIMAL(p, s) has 38 digits at most, s of them after the point"),
+    **dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPTZ"), "seconds have 0, 3, 6 or 9 digits: TIMESTAMP(3)"),
+}
 
 _REFUSED = {
     "EXPLAIN": "run `headrace explain FILE`",
@@ -176,6 +187,8 @@ class _StatementParser:
         self.tokens = tokens
         self.source = source
         self.at = 0
+        self.defined: str | None = None
+        """What the statement creates, as soon as its name was read."""
 
     # ------------------------------------------------------------------------------------ tokens
 
@@ -270,26 +283,26 @@ class _StatementParser:
         if self.take("VIEW"):
             self.take("IF", "NOT", "EXISTS")
             name, token = self.table_name("the name of the view")
-            columns = self._names() if self.peek("(") else ()
+            self.defined = name
+            columns = tuple(one for one, _ in self._names()) if self.peek("(") else ()
             self.expect("AS")
             return CreateView(name, self.span(token), self.query(), columns)
-        if self.peek("MATERIALIZED"):
-            fail(
-                "materialized views do not exist here",
-                self.span(),
-                "write CREATE VIEW, or a table with a connector",
-            )
+        if self.take("MATERIALIZED", "VIEW"):
+            at = self.span(self.tokens[self.at - 2])
+            self.defined, _ = self.table_name("the name of the view")
+            fail("materialized views do not exist here", at, "write CREATE VIEW, or a table with a connector")
         if self.take("FUNCTION"):
             fail("functions are written in Python", self.span(), "use @headrace.udf and --udf FILE.py")
         if not self.take("TABLE"):
             self.unexpected("`TABLE` or `VIEW`")
         self.take("IF", "NOT", "EXISTS")
         name, token = self.table_name("the name of the table")
+        self.defined = name
         return self._table(name, token, temporary=temporary)
 
     def _table(self, name: str, token: Token, *, temporary: bool) -> CreateTable:
         columns: list[ColumnDefinition] = []
-        keys: list[str] = []
+        keys: list[tuple[str, Token]] = []
         watermark: WatermarkDefinition | None = None
         has_columns = self.take("(")
         while has_columns and not self.take(")"):
@@ -324,17 +337,17 @@ class _StatementParser:
             if column.name in seen:
                 fail(f"column `{column.name}` is declared twice", column.span)
             seen[column.name] = column
-        for key in keys:
+        for key, at in keys:
             if key not in seen:
-                fail(f"there is no column `{key}` for the primary key", self.span(token), near(key, seen))
-        keys += [column.name for column in columns if column.primary_key and column.name not in keys]
+                fail(f"there is no column `{key}` for the primary key", self.span(at), near(key, seen))
+        primary = [*(key for key, _ in keys), *(column.name for column in columns if column.primary_key)]
         return CreateTable(
             name=name,
             span=self.span(token),
             columns=tuple(columns),
             options=options,
             watermark=watermark,
-            primary_key=tuple(keys),
+            primary_key=tuple(dict.fromkeys(primary)),
             partitioned_by=partitioned,
             temporary=temporary,
             has_columns=has_columns,
@@ -386,7 +399,8 @@ class _StatementParser:
             else:
                 self.unexpected(
                     "`,` or `)`",
-                    "after the type come NOT NULL, PRIMARY KEY, GENERATED ALWAYS AS (…), METADATA FROM '…'",
+                    "columns are separated by commas; after a type come NOT NULL, PRIMARY KEY, "
+                    "GENERATED ALWAYS AS (…), METADATA FROM '…'",
                 )
         marks = {b"headrace.json": b"true"} if is_json else None
         column = pa.field(name, kind, nullable=nullable, metadata=marks)
@@ -418,7 +432,11 @@ class _StatementParser:
             kind = pa.list_(self._type()[0])
             self._close_angle()
         else:
-            kind = named_type(name, self._arguments())
+            arguments = self._arguments()
+            kind = named_type(name, arguments)
+            if kind is None and named_type(name, ()) is not None:
+                shown = f"{first.text}({', '.join(map(str, arguments))})"
+                fail(f"there is no {shown}", self.span(first, self.tokens[self.at - 1]), _ARGUMENTS.get(name))
             if name.startswith("TIMESTAMP") and (
                 self.take("WITHOUT", "TIME", "ZONE") or self.take("WITH", "TIME", "ZONE")
             ):
@@ -534,6 +552,8 @@ class _StatementParser:
             return True
         if self.take("FALSE"):
             return False
+        if not _is_word(token):
+            self.unexpected(f"a value for `{key}`", "a text stands in single quotes")
         return self.name(f"a value for `{key}`")[0]
 
     def _interval(self, first: Token) -> timedelta:
@@ -552,10 +572,11 @@ class _StatementParser:
     def _insert(self) -> Insert:
         self.expect("INTO", hint="write INSERT INTO table SELECT …")
         name, token = self.table_name("the name of a table")
-        columns = self._names() if self.peek("(") and not self.peek("(", "SELECT") else ()
+        columns = self._names() if self.peek("(") and not self.peek("(", "SELECT") else []
         if self.current is None:
             self.unexpected("a SELECT")
-        return Insert(name, self.span(token), self.query(), columns)
+        spans = tuple(self.span(at) for _, at in columns)
+        return Insert(name, self.span(token), self.query(), tuple(one for one, _ in columns), spans)
 
     def _set(self) -> SetOption:
         name, token = self.name("the name of a setting")
@@ -566,13 +587,13 @@ class _StatementParser:
             self.unexpected("the end of the statement")
         return SetOption(name, value, self.span(token))
 
-    def _names(self) -> tuple[str, ...]:
+    def _names(self) -> list[tuple[str, Token]]:
         self.expect("(")
-        names = [self.name("a name")[0]]
+        names = [self.name("a name")]
         while self.take(","):
-            names.append(self.name("a name")[0])
+            names.append(self.name("a name"))
         self.expect(")")
-        return tuple(names)
+        return names
 
     def _expressions(self) -> tuple[exp.Expression, ...]:
         found = []
@@ -619,42 +640,57 @@ class _StatementParser:
         description = str(details.get("description") or error).strip()
         line, column = details.get("line"), details.get("col")
         token = next((t for t in tokens if (t.line, t.col) == (line, column)), tokens[-1])
-        span = Span(self.source, token.start, token.end + 1)
-        try:
-            fail(_describe(description, token), span, _advice(token))
-        except SqlError as made:
-            return made
+        at = tokens.index(token)
+        before = tokens[at - 1] if at else None
+        # `id FORM orders`: a name before was taken for an alias, and is a keyword.
+        after_name = at > 1 and tokens[at - 2].text.upper() not in (*_KEYWORDS, ",", "(")
+        if before is not None and after_name and (keyword := _meant(before)):
+            return sql_error(f"`{before.text}` is not expected here", self.span(before), f"did you mean {keyword}?")
+        message = _describe(description, token)
+        return sql_error(message, self.span(token), _advice(token, before) if "not expected" in message else None)
+
+
+_KEYWORDS = (
+    *("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "LEFT", "UNION", "INTERVAL", "BETWEEN", "ORDER", "LIMIT"),
+    *("BY", "ON", "AS", "AND", "OR", "NOT", "IN", "IS", "NULL", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST"),
+)
+
+
+def _meant(token: Token) -> str | None:
+    """The keyword that a name is nearly."""
+    word = token.text.upper()
+    if token.token_type == TokenType.STRING or word in _KEYWORDS:
+        return None
+    return next(iter(difflib.get_close_matches(word, _KEYWORDS, n=1, cutoff=0.75)), None)
 
 
 def _describe(description: str, token: Token) -> str:
     if match := re.match(r"Expecting (\S+)", description):
         return f"expected `{match.group(1)}` near `{token.text}`"
-    if description.startswith(("Invalid expression", "Required keyword", "Expected")):
-        missing = re.search(r"Required keyword: '(\w+)' missing", description)
-        return (
-            f"`{token.text}` is not expected here"
-            if missing is None
-            else f"something is missing near `{token.text}`"
-        )
+    if match := re.match(r"Expected (END|THEN)\b", description):
+        return f"CASE without {match.group(1)}"
+    if description.startswith("Expected table name"):
+        return f"expected a table, found `{token.text}`"
+    if description.startswith("Required keyword"):
+        return f"something is missing after `{token.text}`"
+    if description.startswith(("Invalid expression", "Expected")):
+        return f"`{token.text}` is not expected here"
     return description.rstrip(".")
 
 
-def _advice(token: Token) -> str | None:
-    keywords = [
-        "SELECT",
-        "FROM",
-        "WHERE",
-        "GROUP",
-        "HAVING",
-        "JOIN",
-        "UNION",
-        "INTERVAL",
-        "BETWEEN",
-        "ORDER",
-        "LIMIT",
-    ]
-    word = token.text.upper()
-    return None if word in keywords else near(word, keywords)
+def _advice(token: Token, before: Token | None) -> str | None:
+    word, previous = token.text.upper(), "" if before is None else before.text.upper()
+    if previous in ("GROUP", "ORDER", "PARTITION"):
+        return f"write {previous} BY"
+    if word in ("SELECT", "INSERT", "CREATE", "WITH"):
+        return "a statement ends with `;`"
+    if word == ")":
+        return "there is no `(` for it"
+    if keyword := _meant(token):
+        return f"did you mean {keyword}?"
+    if previous and word not in _KEYWORDS and re.match(r"[\w'\")]", previous[-1]) and re.match(r"\w", word):
+        return "a comma or an operator may be missing before it"
+    return None
 
 
 def _is_word(token: Token) -> bool:
