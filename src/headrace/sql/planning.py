@@ -67,7 +67,9 @@ class Planner:
         try:
             frame = self.ctx.sql(sql)
             frame.execution_plan()  # types that do not go together are found no earlier
-            planned = frame.schema()
+            # Nor are the types of a UNION: until then they are those of its first side.
+            analyzed = self.ctx.create_dataframe_from_logical_plan(frame.optimized_logical_plan())
+            planned = analyzed.schema()
         except Exception as error:
             raise in_plain_words(expression_error(error, sql)) from error
         return pa.schema([pa.field(f.name, plain_type(f.type), nullable=f.nullable) for f in planned])
