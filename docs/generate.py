@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from headrace.cli.main import main
 from headrace.cli.operators import ROLES, describe, type_name
 from headrace.cli.run import run
 from headrace.durations import format_duration
-from headrace.registry import BUILT_IN, registry
+from headrace.formats.options import FileFormatOptions
+from headrace.functions.signatures import FUNCTION_NAMES
+from headrace.registry import BUILT_IN, Role, registry
 from headrace.settings import PREFIX, SECTIONS
+from headrace.sql.planning import WINDOWS, Planner
 from headrace.state.tables import Table
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -33,8 +37,21 @@ FLAGS = {flag for parameter in run.params for flag in parameter.opts}
 
 
 OPERATORS = """\
-What `pipeline.source(name, …)`, `stream.apply(name, …)` and `stream.sink(name, …)` take by name.
-`headrace operators` prints the same, with the names that installed packages add."""
+What `WITH (connector = 'name', …)` takes in SQL, and `pipeline.source(name, …)`, `stream.apply(name, …)` and
+`stream.sink(name, …)` in Python. Options have the same names in both. In SQL the columns, the primary key and
+`idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
+same, with the names that installed packages add."""
+FORMATS = """\
+Sources, sinks and lookups with a `format` take these too. `parquet.…` and `json.compression` are for
+`filesystem`."""
+FUNCTIONS = """\
+Names are those of Apache DataFusion {version}, which computes every expression; what it says about each is
+quoted here, and its [documentation](https://datafusion.apache.org/user-guide/sql/index.html) says more.
+Headrace adds the functions of the first two tables. Names are not case-sensitive.
+[Your own](user-functions.md) are written in Python."""
+NOTES = """\
+`now()`, `random()`, `uuid()` and their kin are computed anew when an epoch is repeated: results that depend
+on them may differ from those of the failed attempt, which nobody has seen."""
 SETTINGS = """\
 A flag wins over the environment, the environment over `headrace.toml`, the file over the default.
 [Configure](../how-to/configure.md) shows each way. Settings without a flag can be given to `Pipeline.run` by
@@ -46,7 +63,17 @@ error codes."""
 API = """\
 Every name here is imported from `headrace`. The test kit is in `headrace.testing.in_process`;
 [Testing](../tutorials/testing.md) shows it."""
-GROUPS = ("Pipelines", "Operators and sources", "State", "Event time", "Connectors", "Other", "Errors")
+GROUPS = (
+    "Pipelines",
+    "Functions for SQL",
+    "Operators and sources",
+    "State",
+    "Event time",
+    "Connectors",
+    "Other",
+    "Errors",
+)
+SHOWN_ROLES: tuple[Role, ...] = (*ROLES, "lookup")
 
 
 def operators_page() -> str:
@@ -58,12 +85,18 @@ def operators_page() -> str:
         "",
         OPERATORS,
     ]
-    for role in ROLES:
+    shared = [option for option in describe(FileFormatOptions) if option["name"] != "format"]
+    for role in SHOWN_ROLES:
         lines += ["", f"## {role.capitalize()}s"]
         for name in sorted(BUILT_IN[role]):
             constructor = registry.constructor(role, name)
             lines += ["", f"### {role} `{name}`", "", *_paragraphs(constructor), ""]
-            lines += _options_table(describe(registry.options(role, name)))
+            options = describe(registry.options(role, name))
+            own = [option for option in options if option not in shared]
+            lines += _options_table(own)
+            if len(own) < len(options):
+                lines += ["", "And the [options of formats](#options-of-formats)."]
+    lines += ["", "## Options of formats", "", FORMATS, "", *_options_table(shared)]
     return "\n".join(lines) + "\n"
 
 
@@ -179,6 +212,7 @@ def _group(value: Any) -> str:
         ("headrace.connectors", "Connectors"),
         ("headrace.state", "State"),
         ("headrace.api", "Pipelines"),
+        ("headrace.user_functions", "Functions for SQL"),
         ("headrace.jobs", "Pipelines"),
         ("headrace.operator", "Operators and sources"),
         ("headrace.watermarks", "Event time"),
@@ -259,11 +293,122 @@ def _signature(value: Callable[..., Any], *, own: bool = False) -> str:
         shown = signature.replace(parameters=parameters, return_annotation=signature.empty)
     else:
         shown = signature.replace(parameters=parameters, return_annotation=_Plain(result))
-    return str(shown).replace("<factory>", "…").replace("datetime.timedelta(0)", "timedelta(0)")
+    text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", str(shown))
+    return text.replace("<factory>", "…").replace("datetime.timedelta(0)", "timedelta(0)")
 
 
 def _first_line(value: Any) -> str:
     return (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+STREAMING = {
+    "tumble": ("tumble(width)", "in GROUP BY: [windows](windows.md) of `width`, one after the other"),
+    "hop": ("hop(slide, width)", "in GROUP BY: windows of `width` that start every `slide`"),
+    "session": ("session(gap)", "in GROUP BY: windows of rows with less than `gap` between them"),
+    "row_time": ("row_time()", "the event time of the row, TIMESTAMP"),
+}
+OWN = {
+    "json_get": (
+        "json_get(json, step, …)",
+        "the element as JSON text; also `json -> step`. In a CAST to a number, a text or BOOLEAN, the value",
+    ),
+    "json_as_text": (
+        "json_as_text(json, step, …)",
+        "the element as text, strings without quotes; also `json ->> step`",
+    ),
+    "json_contains": ("json_contains(json, step, …)", "whether there is such an element; also `json ? step`"),
+    "json_get_str": ("json_get_str(json, step, …)", "the element if it is a string"),
+    "json_get_int": ("json_get_int(json, step, …)", "the element if it is a whole number, BIGINT"),
+    "json_get_float": ("json_get_float(json, step, …)", "the element if it is a number, DOUBLE"),
+    "json_get_bool": ("json_get_bool(json, step, …)", "the element if it is true or false"),
+    "json_get_json": ("json_get_json(json, step, …)", "the element as JSON text"),
+    "json_get_array": ("json_get_array(json, step, …)", "the elements of an array as JSON texts, TEXT[]"),
+    "json_length": ("json_length(json, step, …)", "how many elements an array or an object has"),
+    "json_object_keys": ("json_object_keys(json, step, …)", "the keys of an object, TEXT[]"),
+    "extract_json": ("extract_json(json, path)", "all matches of a JSONPath as JSON texts, TEXT[]"),
+    "extract_json_string": ("extract_json_string(json, path)", "the first match if it is a string"),
+    "get_first_json_object": ("get_first_json_object(json, path)", "the first match as JSON text"),
+    "multi_hash": (
+        "multi_hash(value, …)",
+        "32 hexadecimal digits: a stable hash of up to 32 values, in which NULL counts as a value",
+    ),
+}
+CORRECTED = {
+    "bool_or": ("bool_or(expression)", "Returns true if any non-null input value is true, otherwise false"),
+    "covar_pop": (
+        "covar_pop(expression1, expression2)",
+        "Returns the population covariance of a set of number pairs",
+    ),
+}
+"""What DataFusion says wrongly of itself."""
+
+
+def functions_page() -> str:
+    """Every function that SQL can call."""
+    planner = Planner()
+    missing = FUNCTION_NAMES.symmetric_difference(OWN) | (WINDOWS.keys() - STREAMING.keys())
+    if missing:
+        raise SystemExit(f"docs/generate.py says nothing, or too much, about {', '.join(sorted(missing))}")
+    lines = ["# Functions", "", NOTE, "", FUNCTIONS.format(version=_major_version())]
+    for title, own in (("Windows and event time", STREAMING), ("JSON and hashes", OWN)):
+        rows = [(f"`{call}`", meaning) for call, meaning in own.values()]
+        lines += ["", f"## {title}", "", *_table(("call", "meaning"), rows)]
+    lines += [
+        "",
+        "A step is a key (TEXT) or an index from 0 (BIGINT), up to five of them. What is not there is NULL.",
+    ]
+    columns = "routine_name, function_type, syntax_example, description"
+    found = planner.ctx.sql(f"SELECT DISTINCT {columns} FROM information_schema.routines").to_pylist()  # noqa: S608
+    for title, kind in (
+        ("Aggregates", "AGGREGATE"),
+        ("Window functions", "WINDOW"),
+        ("Scalar functions", "SCALAR"),
+    ):
+        lines += ["", f"## {title}", ""]
+        if kind == "SCALAR":
+            lines += [NOTES, ""]
+        lines += _table(
+            ("call", "also called", "meaning"),
+            _routines(one for one in found if one["function_type"] == kind),
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _major_version() -> str:
+    import datafusion
+
+    return datafusion.__version__.partition(".")[0]
+
+
+def _routines(found: Iterable[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """A row for each function, its other names beside it."""
+    routines: dict[str, tuple[str, str]] = {}
+    for one in found:
+        name = one["routine_name"]
+        if name in CORRECTED:
+            routines[name] = CORRECTED[name]
+        elif one["description"]:
+            routines[name] = (one["syntax_example"], _sentence(one["description"]))
+    aliases: dict[str, list[str]] = {}
+    for name, (syntax, _) in sorted(routines.items()):
+        first = re.match(r"\w+", syntax)
+        known = first[0] if first and first[0] in routines else name
+        aliases.setdefault(known, []).append(name)
+    return [
+        (
+            f"`{' '.join(routines[name][0].split())}`",
+            ", ".join(f"`{other}`" for other in others if other != name),
+            routines[name][1],
+        )
+        for name, others in sorted(aliases.items())
+    ]
+
+
+def _sentence(text: str) -> str:
+    """The first sentence, without links and emphasis."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(text.split()))
+    text = re.sub(r"(?<!\w)_(\w+)_(?!\w)", r"\1", text)
+    return re.split(r"(?<!e\.g)(?<!i\.e)\. ", text)[0].rstrip(".:")
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -271,6 +416,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "cli.md": cli_page,
     "api.md": api_page,
+    "sql/functions.md": functions_page,
 }
 
 
@@ -289,4 +435,5 @@ if __name__ == "__main__":
             sys.exit(f"stale: {', '.join(found)}; run python -m docs.generate")
     else:
         for page, make_page in PAGES.items():
+            (REFERENCE / page).parent.mkdir(exist_ok=True)
             (REFERENCE / page).write_text(make_page(), encoding="utf-8")

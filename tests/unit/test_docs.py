@@ -1,8 +1,10 @@
 """The documentation is true: generated pages are fresh, links lead somewhere, and blocks run.
 
-A page is followed from top to bottom in an empty directory. `python` blocks run in one namespace,
-`python file=NAME` blocks are saved, `console` blocks are typed. `headrace run` runs in this process here,
-without Spark; the tests marked `spark` run the first pipeline and the examples for real.
+A page is followed from top to bottom in an empty directory. `python` blocks run in one namespace, `console`
+blocks are typed, and blocks of any language with `file=NAME` are saved. `sql` blocks are planned, each with
+the tables and views of the blocks above it; `sql udf=NAME` with the functions of a saved file, and `sql
+refused` must fail. `headrace run` runs in this process here, without Spark; the tests marked `spark` run the
+first pipelines and the examples for real.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +25,20 @@ import headrace as hr
 from docs import generate
 from headrace import errors
 from headrace.cli.main import main
+from headrace.secrets import SECRET
+from headrace.spans import Source
 from headrace.testing.in_process import run_in_process
+from headrace.user_functions import Function, load_udfs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 ] + sorted((ROOT / "docs").rglob("*.md"))
-LANGUAGES = {"python", "console", "text", "toml", "mermaid"}
+LANGUAGES = {"python", "sql", "jsonl", "console", "text", "toml", "mermaid"}
+
+DEFINITION = re.compile(r"^CREATE (?:TEMPORARY )?(?:TABLE|VIEW) (\w+)", re.MULTILINE | re.IGNORECASE)
+IN_MEMORY = re.compile(r"\A(?!.*(\bWITH \(|\bAS\s+SELECT\b))", re.DOTALL | re.IGNORECASE)
+"""A definition that means something only with its INSERTs."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,11 @@ class Block:
     info: str
     text: str
     line: int
+
+    def word(self, name: str) -> str | None:
+        """The VALUE of `name=VALUE` behind the fence."""
+        found = re.search(rf"(?:^| ){name}=(\S+)", self.info)
+        return None if found is None else found[1]
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -97,18 +112,26 @@ def test_the_plan_in_the_readme_is_the_plan_of_the_demo() -> None:
     assert plan in [block.text.rstrip() for block in blocks(ROOT / "README.md")]
 
 
-RUNNABLE = [page for page in PAGES if any(block.language in {"python", "console"} for block in blocks(page))]
+RUNNABLE = [
+    page for page in PAGES if any(block.language in {"python", "sql", "console"} for block in blocks(page))
+]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
 def test_what_a_page_shows_can_be_done(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(hr.Pipeline, "run", _run_here)
+    for name in SECRET.findall(page.read_text(encoding="utf-8")):
+        monkeypatch.setenv(name, f"the value of {name}")
     namespace: dict[str, Any] = {"__name__": "page"}
+    definitions: dict[str, str] = {}
     for block in blocks(page):
-        if block.language == "python" and block.info.startswith("file="):
-            Path(block.info.removeprefix("file=")).write_text(block.text)
-        elif block.language == "python":
+        if name := block.word("file"):
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(block.text)
+        if block.language == "sql":
+            _plan(block, definitions)
+        elif block.language == "python" and not block.word("file"):
             # Blank lines in front, so that a failure names the line of the page.
             source = "\n" * (block.line - 1) + block.text
             exec(compile(source, str(page), "exec", dont_inherit=True), namespace)
@@ -116,11 +139,35 @@ def test_what_a_page_shows_can_be_done(page: Path, tmp_path: Path, monkeypatch: 
             _type(block)
 
 
+def _plan(block: Block, definitions: dict[str, str]) -> None:
+    """Plan the SQL of a block with the tables and views defined above it, which it may define anew."""
+    own = {}
+    for statement in re.split(r";[ \t]*$", block.text, flags=re.MULTILINE):
+        if (found := DEFINITION.search(statement)) and not IN_MEMORY.search(statement):
+            own[found[1].lower()] = statement
+    text = ";\n".join([*(text for name, text in definitions.items() if name not in own), block.text])
+    functions = load_udfs(block.word("udf") or "") if block.word("udf") else []
+    where = f"line {block.line}"
+    problem = _problem([Source(where, text)], functions)
+    assert (problem is not None) is ("refused" in block.info), f"{where}: {problem}"
+    if problem is None:
+        definitions.update(own)
+
+
+def _problem(sources: list[Source], functions: Sequence[Function]) -> hr.SqlError | None:
+    """What is wrong with SQL; that nothing uses its definitions is not."""
+    try:
+        hr.Pipeline.from_sql(sources, udfs=functions).plan()
+    except hr.SqlError as error:
+        return None if error.message == "nothing is selected or inserted" else error
+    return None
+
+
 def _run_here(pipeline: hr.Pipeline, state_dir: str | None = None, **options: Any) -> hr.RunResult:
     """`Pipeline.run` over the exchange of the test kit."""
     known = ("parallelism", "max_epochs", "epoch_rows", "from_epoch", "allow_drop")
     chosen = {name: options[name] for name in known if options.get(name) is not None}
-    return run_in_process(pipeline, state_dir or "state-of-a-run", **chosen)
+    return run_in_process(pipeline, state_dir or tempfile.mkdtemp(dir="."), **chosen)
 
 
 def _type(block: Block) -> None:
