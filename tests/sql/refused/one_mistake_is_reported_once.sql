@@ -1,0 +1,20 @@
+CREATE TABLE orders (
+  id BIGINT NOT NULL,
+  customer TEXT,
+  amount DOUBLE,
+  status TEXT,
+  at TIMESTAMP NOT NULL,
+  tags TEXT[],
+  address STRUCT<city TEXT, geo STRUCT<lat DOUBLE, lon DOUBLE>>,
+  WATERMARK FOR at
+) WITH (
+  connector = 'single_file',
+  path = '../inputs/lang_orders.json',
+  format = 'json',
+  type = 'source'
+);
+
+CREATE VIEW v AS SELECT idd FROM orders;
+CREATE VIEW w AS SELECT * FROM v;
+SELECT * FROM w;
+SELECT count(*) FROM w;

@@ -1,0 +1,2 @@
+CREATE TABLE b (id INT) WITH (connector = 'blackhole');
+SELECT id FROM b;

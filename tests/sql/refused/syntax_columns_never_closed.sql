@@ -1,0 +1,2 @@
+CREATE TABLE t (id INT, name TEXT
+SELECT id FROM t;

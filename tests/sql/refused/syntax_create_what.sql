@@ -1,0 +1,2 @@
+CREATE INDEX i ON orders (id);
+SELECT 1;

@@ -1,0 +1,2 @@
+CREATE TABLE (id INT);
+SELECT 1;
