@@ -1,0 +1,19 @@
+-- DISTINCT of structs and nulls.
+
+CREATE TABLE views (
+    view_id BIGINT,
+    viewed_at TIMESTAMP,
+    user_name TEXT,
+    path TEXT,
+    referrer TEXT,
+    device STRUCT<os TEXT, mobile BOOLEAN>,
+    spent_ms BIGINT,
+    WATERMARK FOR viewed_at AS viewed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/views.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT DISTINCT device, device.os AS os FROM views;

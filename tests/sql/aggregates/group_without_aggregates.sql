@@ -1,0 +1,19 @@
+-- GROUP BY without an aggregate is DISTINCT.
+
+CREATE TABLE views (
+    view_id BIGINT,
+    viewed_at TIMESTAMP,
+    user_name TEXT,
+    path TEXT,
+    referrer TEXT,
+    device STRUCT<os TEXT, mobile BOOLEAN>,
+    spent_ms BIGINT,
+    WATERMARK FOR viewed_at AS viewed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/views.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT upper(path) AS path, referrer FROM views GROUP BY upper(path), referrer;

@@ -1,0 +1,24 @@
+-- Three updating aggregates, the last without keys.
+
+CREATE TABLE views (
+    view_id BIGINT,
+    viewed_at TIMESTAMP,
+    user_name TEXT,
+    path TEXT,
+    referrer TEXT,
+    device STRUCT<os TEXT, mobile BOOLEAN>,
+    spent_ms BIGINT,
+    WATERMARK FOR viewed_at AS viewed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/views.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT count(*) AS classes, max(users) AS most, sum(views * users) AS total
+FROM (
+    SELECT views, count(*) AS users
+    FROM (SELECT user_name, count(*) AS views FROM views GROUP BY user_name)
+    GROUP BY views
+);

@@ -1,0 +1,22 @@
+-- A filter over totals, by an expression of them.
+
+CREATE TABLE orders (
+    order_id BIGINT,
+    customer_id BIGINT,
+    placed_at TIMESTAMP,
+    status TEXT,
+    amount BIGINT,
+    quantity INT,
+    coupon TEXT,
+    ship_to STRUCT<city TEXT, country TEXT>,
+    WATERMARK FOR placed_at AS placed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/orders.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT customer_id, amount / orders AS mean
+FROM (SELECT customer_id, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY customer_id)
+WHERE orders > 4 AND amount % 2 = 0;

@@ -1,0 +1,22 @@
+-- Groups by a whole struct.
+
+CREATE TABLE orders (
+    order_id BIGINT,
+    customer_id BIGINT,
+    placed_at TIMESTAMP,
+    status TEXT,
+    amount BIGINT,
+    quantity INT,
+    coupon TEXT,
+    ship_to STRUCT<city TEXT, country TEXT>,
+    WATERMARK FOR placed_at AS placed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/orders.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT ship_to, count(*) AS orders
+FROM orders
+GROUP BY ship_to;

@@ -1,0 +1,35 @@
+-- Totals of two tables, and totals of them.
+
+CREATE TABLE impressions (
+    impression_id BIGINT,
+    shown_at TIMESTAMP,
+    ad TEXT,
+    person BIGINT,
+    cost BIGINT,
+    WATERMARK FOR shown_at AS shown_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/impressions.json',
+    format = 'json',
+    type = 'source'
+);
+
+CREATE TABLE clicks (
+    clicked_at TIMESTAMP,
+    ad TEXT,
+    person BIGINT,
+    WATERMARK FOR clicked_at AS clicked_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/clicks.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT ad, sum(events) AS events, count(*) AS kinds
+FROM (
+    SELECT ad, count(*) AS events FROM impressions GROUP BY ad
+    UNION ALL
+    SELECT ad, count(*) AS events FROM clicks GROUP BY ad
+)
+GROUP BY ad;
