@@ -10,8 +10,8 @@ import cloudpickle
 
 from headrace.errors import PlanError
 from headrace.operator import ArrowOperator, SourceOperator
-from headrace.plan import Edge, EdgeKind, Node, Plan
-from headrace.registry import Role, registry
+from headrace.plan import Edge, EdgeKind, Node, Plan, Role
+from headrace.registry import registry
 from headrace.state.config import TableConfig
 
 
@@ -47,7 +47,7 @@ class PlanBuilder:
     ) -> Port:
         """Add an operator, given as an object or by its registered name, behind its inputs.
 
-        Each input is the ports whose rows it gets; several are a union. What is in `secrets` is not displayed.
+        Each input is the ports whose rows it gets; several are a union. `secrets` are not displayed.
         """
         operator, kind = _build(role, what, options or {})
         node = _node(role, operator, kind, self._new_id(kind, id))
@@ -130,6 +130,7 @@ def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_
         role=role,
         operator=kind,
         display=operator.display(),
+        config=() if arrow is None else tuple(arrow.details().items()),
         tables=tables,
         stateless=arrow is not None and arrow.stateless,
         max_parallelism=None if arrow is None else arrow.max_parallelism,

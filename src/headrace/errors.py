@@ -134,15 +134,11 @@ class SqlError(UserError):
     """
 
     code = "sql"
-
-    def __init__(
-        self, message: str, *, hint: str | None = None, where: str | None = None, excerpt: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint, where=where)
-        self.excerpt = excerpt
-        self.place = -1
-        """Where in the text it is, so that errors can be told in the text's order."""
-        self.more: tuple[SqlError, ...] = ()
+    excerpt: str = ""
+    """The line, and carets below the place."""
+    place: int = -1
+    """Where in the text it is, so that errors can be told in the text's order."""
+    more: tuple[SqlError, ...] = ()
 
     def __str__(self) -> str:
         lines = [self.message]

@@ -251,6 +251,10 @@ class ArrowOperator(ABC):
         """One line about this operator for plans."""
         return self.name
 
+    def details(self) -> Mapping[str, str]:
+        """More about this operator for plans, such as the SQL that it computes."""
+        return {}
+
 
 Offset = dict[str, Any]
 """Where a source has come to: lane → position, JSON. A lane is a stream with an order of its own,

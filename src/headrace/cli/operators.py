@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.options import Options
     from headrace.registry import Registry, Role
 
-ROLES: tuple[Role, ...] = ("source", "operator", "sink")
+ROLES: tuple[Role, ...] = ("source", "operator", "sink", "lookup")
 NAMES: dict[Any, str] = {
     str: "text",
     int: "integer",
@@ -30,7 +30,7 @@ NAMES: dict[Any, str] = {
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
 @verbose_option
 def operators(name: str | None, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
-    """List sources, operators and sinks, and their options.
+    """List sources, operators, sinks and lookups, and their options.
 
     With NAME: the options of the one of that name.
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from headrace.errors import PlanError
 from headrace.fragments import Fragment
 from headrace.operator import ArrowOperator, Collector, OperatorContext
-
-SHOWN = 80
 
 
 class Project(ArrowOperator):
@@ -36,11 +36,5 @@ class Project(ArrowOperator):
         for result in self.fragment.run(input=batch).to_batches():
             collector.collect(result)
 
-    def display(self) -> str:
-        return shortened(self.fragment.sql)
-
-
-def shortened(sql: str) -> str:
-    """A query on one line, its end left off if it is long."""
-    line = " ".join(sql.split())
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
+    def details(self) -> Mapping[str, str]:
+        return {"sql": self.fragment.sql}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -414,3 +414,6 @@ class SessionAggregate(ArrowOperator):
 
     def display(self) -> str:
         return describe(Session(self.gap), self.aggregation.keys)
+
+    def details(self) -> Mapping[str, str]:
+        return {"computes": ", ".join(self.aggregation.whole)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -328,6 +328,9 @@ class UpdatingAggregate(ArrowOperator):
     def display(self) -> str:
         keys = ", ".join(self.aggregation.keys) or "nothing"
         return f"updating aggregate by {keys}, ttl {format_duration(self.ttl)}"
+
+    def details(self) -> Mapping[str, str]:
+        return {"computes": ", ".join(self.aggregation.whole)}
 
 
 def _instants(column: pa.Array | pa.ChunkedArray) -> Positions:

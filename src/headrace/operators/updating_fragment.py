@@ -187,4 +187,7 @@ class UpdatingFragment(ArrowOperator):
 
     def display(self) -> str:
         keys = ", ".join(self.keys[0]) or "nothing"
-        return f"updating result by {keys}, ttl {format_duration(self.ttl)}: {self.fragment.sql}"
+        return f"updating result by {keys}, ttl {format_duration(self.ttl)}"
+
+    def details(self) -> Mapping[str, str]:
+        return {"sql": self.fragment.sql}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import pyarrow as pa
@@ -162,6 +162,9 @@ class UpdatingJoin(ArrowOperator):
     def display(self) -> str:
         on = ", ".join(f"{left} = {right}" for left, right in zip(*self.keys, strict=True))
         return f"join on {on}, ttl {format_duration(self.ttl)}"
+
+    def details(self) -> Mapping[str, str]:
+        return {"sql": self.fragment.sql}
 
 
 def _without_null_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

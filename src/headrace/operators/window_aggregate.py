@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -335,6 +335,9 @@ class WindowAggregate(ArrowOperator):
 
     def display(self) -> str:
         return describe(self.window, self.aggregation.keys)
+
+    def details(self) -> Mapping[str, str]:
+        return {"computes": ", ".join(self.aggregation.whole)}
 
 
 def describe(window: Window, keys: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,6 @@ from headrace.errors import PlanError
 from headrace.fragments import Fragment, conform
 from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.event_time import instants
-from headrace.operators.project import shortened
 from headrace.state.config import TableConfig, timestamp_table_config
 from headrace.watermarks import Watermark
 
@@ -101,5 +100,5 @@ class WindowedFragment(ArrowOperator):
     ) -> None:
         self._store(ctx)
 
-    def display(self) -> str:
-        return shortened(self.fragment.sql)
+    def details(self) -> Mapping[str, str]:
+        return {"sql": self.fragment.sql}

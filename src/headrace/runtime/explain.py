@@ -31,6 +31,7 @@ def _node_lines(stages: StagePlan, chain: Chain) -> list[str]:
         reads = "" if not inputs else " ← " + ", ".join(_edge_text(edge) for edge in inputs)
         shown = "" if node.display == node.id else f" {node.display}"
         lines.append(f"    {node.id}{shown}{reads}")
+        lines += [f"      {name}: {text}" for name, text in node.config]
         for table in node.tables:
             detail: list[str] = [table.kind]
             if table.key:

@@ -38,8 +38,8 @@ def sql_error(message: str, span: Span | None, hint: str | None = None) -> SqlEr
     """An error that points at its place."""
     if span is None:
         return SqlError(message, hint=hint)
-    error = SqlError(message, hint=hint, where=span.where, excerpt=span.excerpt())
-    error.place = span.start
+    error = SqlError(message, hint=hint, where=span.where)
+    error.excerpt, error.place = span.excerpt(), span.start
     return error
 
 

@@ -144,4 +144,5 @@ def test_fragments_that_do_not_fit_are_refused() -> None:
 
 
 def test_a_plan_shows_the_query() -> None:
-    assert WindowedFragment(Fragment(DISTINCT, {"input0": SCHEMA}), [["k"]]).display() == DISTINCT
+    shown = WindowedFragment(Fragment(DISTINCT, {"input0": SCHEMA}), [["k"]]).details()
+    assert shown == {"sql": DISTINCT}
