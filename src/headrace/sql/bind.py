@@ -1019,7 +1019,9 @@ class _Select:
                 name = type(node).__name__.upper()
                 raise self.binder.fail(f"{name} is not supported", node, "write one query for each grouping")
             if next(find_aggregates(node, self.planner.aggregates), None) is not None:
-                raise self.binder.fail("GROUP BY comes before aggregates", node, "aggregate in a subquery first")
+                raise self.binder.fail(
+                    "GROUP BY comes before aggregates", node, "aggregate in a subquery first"
+                )
         if clause.args.get("all"):
             return [
                 item.node for item in items if not any(find_aggregates(item.node, self.planner.aggregates))
@@ -1066,12 +1068,15 @@ class _Select:
         )
         called: list[str] = []
         texts: list[str] = []
+        columns = {name for entry in self.scope.entries for name in entry.names}
         for item in items:
             if item.field is None:
                 text = self._stub_text(item.node)
-                name = item.alias or (identifier_name(item.node.this) if isinstance(item.node, exp.Column) else text)
-                # What is called the same twice is planned under names of its own.
-                texts.append(text + _as(f"{name}:{len(texts)}" if name in called else item.alias))
+                is_column = isinstance(item.node, exp.Column) and not text.endswith("]")  # not a field of one
+                name = item.alias or (identifier_name(item.node.this) if is_column else text)
+                # What is called the same twice, or as a column, is planned under a name of its own.
+                clash = name in called or item.alias in columns
+                texts.append(text + _as(f"{name}:{len(texts)}" if clash else item.alias))
                 called.append(name)
         try:
             planned = self.planner.schema(self._stub_sql(texts or ["1"], group, having), self.stubs)
@@ -1277,6 +1282,16 @@ class _Select:
         calls: dict[str, str] = {}
         aggregates = []
         physical_having = None if having is None else self.scope.physical(having)
+
+        def rolled_up(part: exp.Expression) -> exp.Expression | None:
+            """What `grouping(key)` is without grouping sets: every key is there in every group."""
+            if call_name(part) != "grouping" or any(to_sql(one) not in texts for one in part.expressions):
+                return None
+            return exp.cast(exp.Literal.number(0), "int")
+
+        nodes = [replace_parts(node, rolled_up) for node in nodes]
+        if physical_having is not None:
+            physical_having = replace_parts(physical_having, rolled_up)
         for node in [*nodes, *([physical_having] if physical_having is not None else [])]:
             for found in find_aggregates(node, self.planner.aggregates):
                 text = to_sql(found)
