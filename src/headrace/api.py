@@ -19,8 +19,7 @@ from headrace.fragments import Function
 from headrace.jobs.progress import Progress, RunResult
 from headrace.jobs.run import parallelism_of, run_job
 from headrace.operator import ArrowOperator, Collector, OperatorContext, SourceOperator
-from headrace.plan import EdgeKind, Plan
-from headrace.registry import Role
+from headrace.plan import EdgeKind, Plan, Role
 from headrace.runtime.driver import Step
 from headrace.runtime.explain import explain_json, explain_mermaid, explain_text
 from headrace.runtime.stages import StagePlan, cut_stages
@@ -149,13 +148,12 @@ class Pipeline:
         """The pipeline that SQL describes; mistakes raise a SqlError with their places.
 
         `udfs` are functions made with `@headrace.udf` and `@headrace.udaf`. `preview` chooses the sink for
-        the rows of a bare SELECT; they go to stdout unless told otherwise. `sinks` chooses one in the place of
-        each table that is written, for tests.
+        the rows of a bare SELECT; they go to stdout unless told otherwise. `sinks` chooses one in the place
+        of each table that is written, for tests.
         """
         sources = [Source("<sql>", text)] if isinstance(text, str) else list(text)
-        compiled = compile_sql(sources, name=name, udfs=udfs, preview=preview, sinks=sinks)
         pipeline = cls(name)
-        pipeline._builder = compiled.builder  # noqa: SLF001
+        pipeline._builder = compile_sql(sources, name=name, udfs=udfs, preview=preview, sinks=sinks)
         return pipeline
 
     def source(

@@ -12,6 +12,7 @@ from headrace.errors import PlanError
 from headrace.operator import ArrowOperator, SourceOperator
 from headrace.plan import Edge, EdgeKind, Node, Plan, Role
 from headrace.registry import registry
+from headrace.secrets import Secrets
 from headrace.state.config import TableConfig
 
 
@@ -27,10 +28,11 @@ class Port:
 class PlanBuilder:
     """What every front door composes a plan with."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, secrets: Secrets | None = None) -> None:
         if not name or any(c in name for c in "/\\ \t\n"):
             raise PlanError(f"`{name}` cannot name a pipeline", hint="use letters, digits, `-`, `_` and `.`")
         self.name = name
+        self._hide = (secrets or Secrets()).hide
         self._nodes: list[Node] = []
         self._edges: list[Edge] = []
         self._claims: dict[str, str] = {}
@@ -43,16 +45,15 @@ class PlanBuilder:
         *,
         id: str | None = None,  # noqa: A002 - the word the whole product uses
         options: Mapping[str, Any] | None = None,
-        secrets: Sequence[str] = (),
     ) -> Port:
         """Add an operator, given as an object or by its registered name, behind its inputs.
 
-        Each input is the ports whose rows it gets; several are a union. `secrets` are not displayed.
+        Each input is the ports whose rows it gets; several are a union.
         """
         operator, kind = _build(role, what, options or {})
         node = _node(role, operator, kind, self._new_id(kind, id))
-        for secret in secrets:
-            node = replace(node, display=node.display.replace(secret, "***"))
+        shown = tuple((key, self._hide(text)) for key, text in node.config)
+        node = replace(node, display=self._hide(node.display), config=shown)
         for claim in operator.claims() if isinstance(operator, ArrowOperator) else ():
             if claim in self._claims:
                 raise PlanError(

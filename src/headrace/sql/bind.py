@@ -1082,7 +1082,8 @@ class _Select:
             planned = self.planner.schema(self._stub_sql(texts or ["1"], group, having), self.stubs)
         except ExpressionError as error:
             raise self._explain(error, items, group, having) from error
-        fields = zip(planned, [planned.field(called.index(name)).name for name in called], strict=False)
+        names = [name if name in columns else planned.field(called.index(name)).name for name in called]
+        fields = zip(planned, names, strict=False)
         made = []
         for item in items:
             if item.field is not None:

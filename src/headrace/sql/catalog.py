@@ -15,6 +15,7 @@ from sqlglot import exp
 from headrace.errors import ConfigurationError, HeadraceError, near
 from headrace.options import Options
 from headrace.registry import Role, registry
+from headrace.secrets import SECRET
 from headrace.spans import Source, Span
 from headrace.sql.problems import fail, sql_error
 from headrace.sql.statements import ColumnDefinition, CreateTable, Option
@@ -35,15 +36,13 @@ TABLE_OPTIONS: Final = (
 """Options that belong to every table and not to its connector."""
 
 ELSEWHERE: Final = frozenset(
-    ("confluent", "delta", "fluvio", "iceberg", "kafka", "kinesis", "mqtt", "nats", "polling_http", "rabbitmq")
-    + ("redis", "sse", "webhook", "websocket")
+    {"confluent", "delta", "fluvio", "iceberg", "kafka", "kinesis", "mqtt", "nats", "polling_http"}
+    | {"rabbitmq", "redis", "sse", "webhook", "websocket"}
 )
 """Connectors of Arroyo: a file that defines a table with one and does not use it can still be run."""
 
 IDLE: Final = timedelta(minutes=5)
-"""After this long without rows a source no longer holds the watermark back, unless idle_micros says otherwise."""
-
-_SECRET = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+"""After this long without rows a source no longer holds the watermark back; idle_micros says otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +89,7 @@ def define_table(definition: CreateTable, source: Source) -> Table:
     options = definition.options
     if definition.query is not None:
         raise AssertionError
-    columns = (
-        pa.schema([column.field for column in definition.columns]) if definition.has_columns else None
-    )
+    columns = pa.schema([column.field for column in definition.columns]) if definition.has_columns else None
     if not options and definition.has_columns and not definition.temporary:
         _no_connector(definition)
         return Table(definition.name, "memory", definition, source, columns)
@@ -150,7 +147,9 @@ def _check(table: Table) -> None:
             fail("a debezium_json source needs a primary key", definition.span, hint)
         for column in definition.columns:
             if column.generated is not None:
-                fail("a table of changes cannot have generated columns", column.span, "compute them in a view")
+                fail(
+                    "a table of changes cannot have generated columns", column.span, "compute them in a view"
+                )
     if definition.watermark is not None and definition.watermark.column not in names:
         column = definition.watermark.column
         fail(f"there is no column `{column}`", definition.watermark.span, near(column, names))
@@ -172,17 +171,16 @@ def roles_of(connector: str) -> list[Role]:
 
 def connector_options(
     table: Table, role: Role, columns: pa.Schema | None, *, key: Sequence[str] = ()
-) -> tuple[dict[str, Any], list[str]]:
-    """The options for a table's connector, secrets filled in, and the secrets' values.
+) -> dict[str, Any]:
+    """The options for a table's connector, secrets filled in.
 
-    `columns` are those that the connector reads or writes. What the connector declares beyond the options of the
-    user, such as `schema`, is added. `key` identifies rows where the table declares no primary key.
+    `columns` are those that the connector reads or writes. What the connector declares beyond the options
+    of the user, such as `schema`, is added. `key` identifies rows where the table has no primary key.
     """
     model = option_model(table, role)
     declared = {field.alias or name for name, field in model.model_fields.items()} | set(model.model_fields)
-    secrets: list[str] = []
     values = {
-        name: fill_secrets(option, secrets)
+        name: fill_secrets(option)
         for name, option in table.definition.options.items()
         if name not in TABLE_OPTIONS
     }
@@ -201,7 +199,7 @@ def connector_options(
     if metadata and "metadata" not in declared:
         column = next(c for c in table.definition.columns if c.metadata is not None)
         fail(f"connector `{table.connector}` has no metadata", column.span)
-    return values, secrets
+    return values
 
 
 def _partition_fields(table: Table, declared: set[str]) -> list[str]:
@@ -226,7 +224,9 @@ def idle_timeout(table: Table) -> timedelta:
     except (TypeError, ValueError):
         micros = 0
     if micros <= 0:
-        fail("idle_micros is a number of microseconds", table.span("idle_micros"), "such as 30000000 for 30 s")
+        fail(
+            "idle_micros is a number of microseconds", table.span("idle_micros"), "such as 30000000 for 30 s"
+        )
     return timedelta(microseconds=micros)
 
 
@@ -253,7 +253,7 @@ def option_error(error: HeadraceError, table: Table) -> list[Any]:
     return [sql_error(f"{table.connector}: {text}", table.span(option)) for option, text in problems]
 
 
-def fill_secrets(option: Option, secrets: list[str]) -> Any:
+def fill_secrets(option: Option) -> Any:
     """A value with `{{ NAME }}` replaced by the environment's NAME."""
     if not isinstance(option.value, str):
         return option.value
@@ -266,10 +266,9 @@ def fill_secrets(option: Option, secrets: list[str]) -> Any:
                 option.span,
                 f"set it before the run: export {name}=…",
             )
-        secrets.append(os.environ[name])
         return os.environ[name]
 
-    return _SECRET.sub(look_up, option.value)
+    return SECRET.sub(look_up, option.value)
 
 
 def watermark_of(table: Table) -> tuple[str | None, exp.Expression | None]:

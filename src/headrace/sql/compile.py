@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, SqlError, near
 from headrace.fragments import Function, plain_type
 from headrace.options import parse_options
 from headrace.registry import Role, registry
+from headrace.secrets import Secrets
 from headrace.spans import Source
 from headrace.sql.bind import Binder, Bound, once
 from headrace.sql.catalog import Table, connector_options, define_table, option_error, option_model, roles_of
@@ -65,15 +66,6 @@ def print_rows(preview: Preview) -> tuple[str, dict[str, Any]]:
     return "stdout", options
 
 
-@dataclass
-class CompiledSql:
-    """What a text means: a plan to be, and what must not be shown of it."""
-
-    builder: PlanBuilder
-    secrets: list[str] = field(default_factory=list)
-    """Values from the environment that stand in options."""
-
-
 def compile_sql(
     sources: Sequence[Source],
     *,
@@ -81,7 +73,7 @@ def compile_sql(
     udfs: Iterable[Function] = (),
     preview: MakeSink = print_rows,
     sinks: ReplaceSink | None = None,
-) -> CompiledSql:
+) -> PlanBuilder:
     """The plan of one or several texts, taken as one; raises a SqlError that holds every mistake.
 
     `preview` chooses the sink for the rows of a bare SELECT, `sinks` one in the place of every table that
@@ -102,10 +94,11 @@ class _Program:
         sinks: ReplaceSink | None,
     ) -> None:
         self.sources = sources
-        self.problems = Problems()
+        secrets = Secrets.named_in(source.text for source in sources)
+        self.problems = Problems(secrets)
         self.planner = Planner(functions)
         self.functions = functions
-        self.builder = PlanBuilder(name)
+        self.builder = PlanBuilder(name, secrets=secrets)
         self.make_preview = preview
         self.replace_sink = sinks
         self.ttl = DEFAULT_TTL
@@ -115,7 +108,7 @@ class _Program:
         self.selects: list[tuple[Source, SelectStatement]] = []
         self.broken: set[str] = set()
 
-    def compile(self) -> CompiledSql:
+    def compile(self) -> PlanBuilder:
         """Parse, bind and lower."""
         statements = [one for source in self.sources for one in parse_statements(source, self.problems)]
         for source, statement in statements:
@@ -155,7 +148,7 @@ class _Program:
                 if late == reads_late(bound.relation):
                     self._try(lambda b=bound: self._show(lowering, b))  # type: ignore[misc]
         self.problems.raise_all()
-        return CompiledSql(self.builder, lowering.secrets)
+        return self.builder
 
     def _try(self, work: Callable[[], Any]) -> Any:
         try:
@@ -397,7 +390,7 @@ class _Program:
         columns: pa.Schema,
     ) -> None:
         try:
-            options, _ = connector_options(table, "sink", columns)
+            options = connector_options(table, "sink", columns)
             if getattr(registry.build("sink", table.connector, options), "accepts_updates", False):
                 return
         except SqlError:
@@ -407,7 +400,7 @@ class _Program:
         for relation, (_, one) in zip(relations, inserts, strict=True):
             if relation.updating:
                 raise sql_error(
-                    f"`{table.name}` cannot take an updating result: rows already written would have to change",
+                    f"`{table.name}` cannot take an updating result: rows that are written would have to change",
                     one.span,
                     "write format = 'debezium_json', or aggregate in windows: GROUP BY tumble(…)",
                 )
@@ -455,7 +448,7 @@ class _Program:
             if table.name in self.inserts:
                 role = "sink"
             try:
-                options, _ = connector_options(table, role, _read_columns(table))
+                options = connector_options(table, role, _read_columns(table))
                 parse_options(option_model(table, role), options, what=table.connector)
             except SqlError as error:
                 self.problems.add(error)

@@ -69,7 +69,11 @@ _COMPLAINTS: Final = [
             "compare it with something",
         ),
         (r"Substring without for/from", "`substr` needs a start", "substr(text, start, length)"),
-        (r"array_element does not support type (.+?)\. ", "{0} has no elements", "a list has: write list[1] for the first"),
+        (
+            r"array_element does not support type (.+?)\. ",
+            "{0} has no elements",
+            "a list has: write list[1] for the first",
+        ),
         (
             r"unction '(\w+)' expects (\d+) arguments but received (\d+)",
             "`{0}` takes {1} arguments, not {2}",
@@ -126,7 +130,9 @@ _TYPES: Final = {
     "Timestamp": "TIMESTAMP", "Time32": "TIME", "Time64": "TIME", "Time": "TIME", "Interval": "INTERVAL",
     "Duration": "DURATION", "Decimal128": "DECIMAL", "Decimal256": "DECIMAL", "Decimal": "DECIMAL",
 }  # fmt: skip
-_TYPE: Final = re.compile(rf"\b({'|'.join(_TYPES)})\b(?:\((?:s|ms|us|ns|µs|MonthDayNano|DayTime|YearMonth)[^()]*\))?")
+_TYPE: Final = re.compile(
+    rf"\b({'|'.join(_TYPES)})\b(?:\((?:s|ms|us|ns|µs|MonthDayNano|DayTime|YearMonth)[^()]*\))?"
+)
 _LIST: Final = re.compile(r"(?:Large|FixedSize)?List\((?:non-null )?([^()]*(?:\([^()]*\))?[^()]*)\)")
 
 

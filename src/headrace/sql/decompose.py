@@ -122,7 +122,9 @@ def _sum(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) 
         return None
     if RETRACT not in rows.names:
         merged = back.format(f"sum({part})")
-        return Parts((f"sum({argument}){_filter(call)} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {name}")
+        return Parts(
+            (f"sum({argument}){_filter(call)} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {name}"
+        )
     if pa.types.is_floating(kind):
         return None  # 0.1 + 0.2 - 0.2 is not 0.1: only the rows that are left give the right sum
     value = f"({argument}) * ({_SIGN})"
@@ -136,7 +138,10 @@ def _sum(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) 
         signed, result_back = f"arrow_cast({signed}, 'Decimal128(38, {result.scale})')", back.format(part)
         merged = f"arrow_cast(sum({part}), 'Decimal128(38, {result.scale})')"
     elif pa.types.is_unsigned_integer(result):
-        signed, merged = f"arrow_cast({signed}, 'Decimal128(38, 0)')", f"arrow_cast(sum({part}), 'Decimal128(38, 0)')"
+        signed, merged = (
+            f"arrow_cast({signed}, 'Decimal128(38, 0)')",
+            f"arrow_cast(sum({part}), 'Decimal128(38, 0)')",
+        )
     else:
         merged = f"sum({part})"
     return Parts(
@@ -156,7 +161,10 @@ def _average(call: AggregateCall, argument: str, rows: pa.Schema, planner: Plann
     if updating:
         value = f"{value} * ({_SIGN})"
     return Parts(
-        (f"sum({value}){_filter(call)} AS {part}", f"{_counted(call, argument, updating=updating)} AS {count}"),
+        (
+            f"sum({value}){_filter(call)} AS {part}",
+            f"{_counted(call, argument, updating=updating)} AS {count}",
+        ),
         (f"sum({part}) AS {part}", f"sum({count}) AS {count}"),
         f"CASE WHEN {count} > 0 THEN {part} / CAST({count} AS DOUBLE) END AS {name}",
     )

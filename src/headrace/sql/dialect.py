@@ -59,6 +59,7 @@ class Headrace(Dialect):
             TokenType.DARROW: _call("json_as_text"),
             TokenType.PLACEHOLDER: _call("json_contains"),
         }
+
         def _parse_interval(self, *args: Any, **options: Any) -> Any:
             first = self._curr
             made = super()._parse_interval(*args, **options)
@@ -95,6 +96,12 @@ class Headrace(Dialect):
             exp.DataType.Type.JSON: "TEXT",
             exp.DataType.Type.JSONB: "TEXT",
         }
+
+        def ignorenulls_sql(self, expression: exp.IgnoreNulls) -> str:
+            return f"{self.sql(expression, 'this')} IGNORE NULLS"
+
+        def respectnulls_sql(self, expression: exp.RespectNulls) -> str:
+            return f"{self.sql(expression, 'this')} RESPECT NULLS"
 
         def array_sql(self, expression: exp.Array) -> str:
             return f"[{self.expressions(expression, flat=True)}]"

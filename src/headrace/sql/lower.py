@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -90,7 +90,6 @@ class Lowering:
         self.problems = problems
         self.ttl = ttl
         self.functions = functions
-        self.secrets: list[str] = []
         self._flows: dict[Relation, Flow] = {}
         self._needed: dict[Relation, set[str]] = {}
         self._consumers: dict[Relation, int] = {}
@@ -150,37 +149,30 @@ class Lowering:
     def flow(self, relation: Relation) -> Flow:
         """The rows of a relation; its operators are added at the first call."""
         if relation not in self._flows:
-            with self._inside(relation):
-                made = self._lower(relation)
-                if made.sql is not None and self._consumers.get(relation, 0) > 1:
+            made = self._lower(relation)
+            if made.sql is not None and self._consumers.get(relation, 0) > 1:
+                with self._inside(relation):
                     made = self.settle(made)
             self._flows[relation] = made
         return self._flows[relation]
 
     def _lower(self, relation: Relation) -> Flow:
+        ways: dict[type[Relation], Callable[[Any], Flow]] = {
+            Scan: self._scan,
+            Late: self._late_rows,
+            Constants: self._constants,
+            Map: self._map,
+            Aggregate: self._aggregate,
+            Join: self._join,
+            LookupJoin: self._lookup_join,
+            WindowCalls: self._window_calls,
+            Ordered: self._ordered,
+            Union: self._union,
+        }
         if isinstance(relation, Scan):
             self._names[relation] = relation.table.name
-            with self._inside(relation):
-                return self._scan(relation)
-        if isinstance(relation, Late):
-            return self._late_rows(relation)
-        if isinstance(relation, Constants):
-            return self._constants(relation)
-        if isinstance(relation, Map):
-            return self._map(relation)
-        if isinstance(relation, Aggregate):
-            return self._aggregate(relation)
-        if isinstance(relation, Join):
-            return self._join(relation)
-        if isinstance(relation, LookupJoin):
-            return self._lookup_join(relation)
-        if isinstance(relation, WindowCalls):
-            return self._window_calls(relation)
-        if isinstance(relation, Ordered):
-            return self._ordered(relation)
-        if isinstance(relation, Union):
-            return self._union(relation)
-        raise AssertionError(type(relation))
+        with self._inside(relation):
+            return ways[type(relation)](relation)
 
     def settle(self, flow: Flow) -> Flow:
         """Apply the SQL that is still to be applied."""
@@ -276,11 +268,8 @@ class Lowering:
         key: Sequence[str] = (),
     ) -> Port:
         with self._options_of(table):
-            options, secrets = connector_options(table, role, columns, key=key)
-            self.secrets += secrets
-            return self.builder.add(
-                role, table.connector, inputs, id=self._unique(name), options=options, secrets=secrets
-            )
+            options = connector_options(table, role, columns, key=key)
+            return self.builder.add(role, table.connector, inputs, id=self._unique(name), options=options)
 
     @contextmanager
     def _options_of(self, table: Table) -> Iterator[None]:
@@ -481,8 +470,7 @@ class Lowering:
     def _looking_up(self, relation: LookupJoin, key: str, columns: dict[str, str]) -> LookupOperator:
         table = relation.table
         with self._options_of(table):
-            options, secrets = connector_options(table, "lookup", table.columns)
-            self.secrets += secrets
+            options = connector_options(table, "lookup", table.columns)
             cache = {
                 name: table.value(name)
                 for name in ("lookup.cache.max_bytes", "lookup.cache.ttl")

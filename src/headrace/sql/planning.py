@@ -56,7 +56,9 @@ class Planner:
     def names(self) -> frozenset[str]:
         """The names of all functions."""
         extra = ("unnest", "cast", "try_cast", "extract", "row", "exists", "date_part", "struct")
-        return self.aggregates | self.window_functions | frozenset(self.ctx.udfs()) | FUNCTION_NAMES | set(extra)
+        return (
+            self.aggregates | self.window_functions | frozenset(self.ctx.udfs()) | FUNCTION_NAMES | set(extra)
+        )
 
     def schema(self, sql: str, tables: Mapping[str, pa.Schema]) -> pa.Schema:
         """The names, types and nullability of a query's result; raises an ExpressionError."""

@@ -7,17 +7,21 @@ from typing import NoReturn
 from sqlglot import exp
 
 from headrace.errors import SqlError
+from headrace.secrets import Secrets
 from headrace.spans import Source, Span
 
 
 class Problems:
     """Collects what is wrong with a text."""
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Secrets | None = None) -> None:
         self.errors: list[SqlError] = []
+        self._hide = (secrets or Secrets()).hide
 
     def add(self, error: SqlError) -> None:
         """Remember an error; the same one at the same place counts once."""
+        error.message = self._hide(error.message)
+        error.hint = None if error.hint is None else self._hide(error.hint)
         if all((one.message, one.where) != (error.message, error.where) for one in self.errors):
             self.errors.append(error)
 

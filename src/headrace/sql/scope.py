@@ -86,7 +86,12 @@ class Scope:
             self._column(owners[0], names[0], node)
             return owners[0].column(names[0]), 1
         # A result that DataFusion calls `rides.place[city]` may also be called `city`.
-        fields = [c for e in self.entries for n, c in zip(e.names, e.columns, strict=True) if n.endswith(f"[{names[0]}]")]
+        fields = [
+            c
+            for e in self.entries
+            for n, c in zip(e.names, e.columns, strict=True)
+            if n.endswith(f"[{names[0]}]")
+        ]
         if len(fields) == 1:
             return fields[0], 1
         raise self._unknown(names, node)
@@ -115,7 +120,9 @@ class Scope:
                 hint = f"the tables are {_listed(aliases)}" if aliases else "there is no FROM"
         else:
             message = f"there is no column `{names[0]}`"
-            hint = near(names[0], known) or (f"the columns are {_listed(known)}" if known else "there is no FROM")
+            hint = near(names[0], known) or (
+                f"the columns are {_listed(known)}" if known else "there is no FROM"
+            )
             if node.this.args.get("quoted") and names[0].lower() not in known:
                 hint = f"double quotes are for names; a text stands in single quotes: '{names[0]}'"
         return sql_error(message, span_of(node, self.source), hint)
@@ -176,7 +183,9 @@ class Scope:
             name = identifier_name(part)
             if not pa.types.is_struct(kind):
                 before = to_sql(node).rsplit(".", 1)[0]
-                raise sql_error(f"`{before}` has no fields: it is {type_name(kind)}", span_of(node, self.source))
+                raise sql_error(
+                    f"`{before}` has no fields: it is {type_name(kind)}", span_of(node, self.source)
+                )
             known = [kind.field(i).name for i in range(kind.num_fields)]
             if name not in known:
                 hint = near(name, known) or f"its fields are {_listed(known)}"
@@ -239,7 +248,9 @@ class Scope:
             return False
         for argument, kind, target in zip(arguments, found, wanted, strict=True):
             if kind.type != plain_type(target):
-                cast = exp.Cast(this=argument.copy(), to=exp.DataType.build(type_name(target), dialect=Headrace))
+                cast = exp.Cast(
+                    this=argument.copy(), to=exp.DataType.build(type_name(target), dialect=Headrace)
+                )
                 argument.replace(cast)
         return True
 
@@ -259,7 +270,9 @@ class Scope:
             try:
                 compile_path(call.expressions[1].name)
             except ExpressionError as error:
-                self.problems.add(sql_error(error.message, span_of(call.expressions[1], self.source), error.hint))
+                self.problems.add(
+                    sql_error(error.message, span_of(call.expressions[1], self.source), error.hint)
+                )
                 return None
         return inner
 

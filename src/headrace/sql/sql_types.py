@@ -51,7 +51,9 @@ def type_name(kind: pa.DataType) -> str:
     'BIGINT[]'
     """
     if pa.types.is_struct(kind):
-        inner = ", ".join(f"{kind.field(i).name} {type_name(kind.field(i).type)}" for i in range(kind.num_fields))
+        inner = ", ".join(
+            f"{kind.field(i).name} {type_name(kind.field(i).type)}" for i in range(kind.num_fields)
+        )
         return f"STRUCT<{inner}>"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"{type_name(kind.value_type)}[]"

@@ -163,7 +163,9 @@ def _unclosed(text: str) -> int | None:
 
 _ARGUMENTS = {
     **dict.fromkeys(("DECIMAL", "NUMERIC"), "DECIMAL(p, s) has 38 digits at most, s of them after the point"),
-    **dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPTZ"), "seconds have 0, 3, 6 or 9 digits: TIMESTAMP(3)"),
+    **dict.fromkeys(
+        ("TIMESTAMP", "DATETIME", "TIMESTAMPTZ"), "seconds have 0, 3, 6 or 9 digits: TIMESTAMP(3)"
+    ),
 }
 
 _REFUSED = {
@@ -645,14 +647,47 @@ class _StatementParser:
         # `id FORM orders`: a name before was taken for an alias, and is a keyword.
         after_name = at > 1 and tokens[at - 2].text.upper() not in (*_KEYWORDS, ",", "(")
         if before is not None and after_name and (keyword := _meant(before)):
-            return sql_error(f"`{before.text}` is not expected here", self.span(before), f"did you mean {keyword}?")
+            return sql_error(
+                f"`{before.text}` is not expected here", self.span(before), f"did you mean {keyword}?"
+            )
         message = _describe(description, token)
-        return sql_error(message, self.span(token), _advice(token, before) if "not expected" in message else None)
+        return sql_error(
+            message, self.span(token), _advice(token, before) if "not expected" in message else None
+        )
 
 
 _KEYWORDS = (
-    *("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "LEFT", "UNION", "INTERVAL", "BETWEEN", "ORDER", "LIMIT"),
-    *("BY", "ON", "AS", "AND", "OR", "NOT", "IN", "IS", "NULL", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST"),
+    *(
+        "SELECT",
+        "FROM",
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "JOIN",
+        "LEFT",
+        "UNION",
+        "INTERVAL",
+        "BETWEEN",
+        "ORDER",
+        "LIMIT",
+    ),
+    *(
+        "BY",
+        "ON",
+        "AS",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "IS",
+        "NULL",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "END",
+        "CAST",
+    ),
 )
 
 

@@ -31,9 +31,9 @@ def test_one_name_shows_its_options_with_type_default_and_help() -> None:
     assert "number" in result.stdout
 
 
-def test_a_name_with_two_roles_shows_both() -> None:
+def test_a_name_with_several_roles_shows_all() -> None:
     lines = CliRunner().invoke(main, ["operators", "single_file", "--json"]).stdout.splitlines()
-    assert [json.loads(line)["role"] for line in lines] == ["source", "sink"]
+    assert [json.loads(line)["role"] for line in lines] == ["source", "sink", "lookup"]
 
 
 def test_an_unknown_name_suggests_near_ones() -> None:
