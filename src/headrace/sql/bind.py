@@ -1067,13 +1067,15 @@ class _Select:
             [*(i.node for i in items if i.field is None), *self.where, *group, *([having] if having else [])]
         )
         called: list[str] = []
+        written: list[str | None] = []
         texts: list[str] = []
         columns = {name for entry in self.scope.entries for name in entry.names}
         for item in items:
             if item.field is None:
                 text = self._stub_text(item.node)
                 is_column = isinstance(item.node, exp.Column) and not text.endswith("]")  # not a field of one
-                name = item.alias or (identifier_name(item.node.this) if is_column else text)
+                written.append(identifier_name(item.node.this) if is_column else None)
+                name = item.alias or written[-1] or text
                 # What is called the same twice, or as a column, is planned under a name of its own.
                 clash = name in called or item.alias in columns
                 texts.append(text + _as(f"{name}:{len(texts)}" if clash else item.alias))
@@ -1082,8 +1084,8 @@ class _Select:
             planned = self.planner.schema(self._stub_sql(texts or ["1"], group, having), self.stubs)
         except ExpressionError as error:
             raise self._explain(error, items, group, having) from error
-        names = [name if name in columns else planned.field(called.index(name)).name for name in called]
-        fields = zip(planned, names, strict=False)
+        named = [planned.field(called.index(name)).name for name in called]
+        fields = zip(planned, [own or name for own, name in zip(written, named, strict=True)], strict=False)
         made = []
         for item in items:
             if item.field is not None:

@@ -400,7 +400,8 @@ class _Program:
         for relation, (_, one) in zip(relations, inserts, strict=True):
             if relation.updating:
                 raise sql_error(
-                    f"`{table.name}` cannot take an updating result: rows that are written would have to change",
+                    f"`{table.name}` cannot take an updating result: "
+                    "rows already written would have to change",
                     one.span,
                     "write format = 'debezium_json', or aggregate in windows: GROUP BY tumble(…)",
                 )
