@@ -528,6 +528,7 @@ class _Select:
         if select.args.get("from_") is None:
             return self._without_from()
         self._refuse_subqueries()
+        self._inline_windows()
         relation = self._from()
         items = self._items()
         group = self._group(items)
@@ -1141,8 +1142,6 @@ class _Select:
             sql += " GROUP BY " + ", ".join(self._stub_text(one) for one in group)
         if having is not None:
             sql += f" HAVING {self._stub_text(having)}"
-        if windows := self.select.args.get("windows"):
-            sql += " WINDOW " + ", ".join(to_sql(one) for one in windows)
         return sql
 
     def _explain(
@@ -1335,7 +1334,6 @@ class _Select:
         nodes = [replace_parts(node, replacement) for node in nodes]
         if physical_having is not None:
             made = where_map(made, as_expression(replace_parts(physical_having, replacement)))
-        self.replacement = replacement
         return made, nodes
 
     def _window_again(self, relation: Relation, window: WindowKind) -> Expression:
@@ -1420,9 +1418,6 @@ class _Select:
         windows: list[exp.Window] = []
         for node in nodes:
             for found in find_over(node):
-                self._inline(found, relation)
-        for node in nodes:
-            for found in find_over(node):
                 text = to_sql(found)
                 if text not in calls:
                     calls[text] = f"over{len(calls)}"
@@ -1437,32 +1432,21 @@ class _Select:
 
         return made, [replace_parts(node, replacement) for node in nodes]
 
-    def _inline(self, node: exp.Window, relation: Relation) -> None:
+    def _inline_windows(self) -> None:
         """`OVER w` becomes what `WINDOW w AS (…)` says."""
-        alias = node.args.get("alias")
-        if alias is None:
-            return
-        name = identifier_name(alias)
-        for one in self.select.args.get("windows") or ():
-            if identifier_name(one.this) == name:
-                scope_replacement = getattr(self, "replacement", None)
-                for key in ("partition_by", "order", "spec"):
-                    value = one.args.get(key)
-                    if value is None:
-                        continue
-                    made = (
-                        [self._inner(v, scope_replacement) for v in value]
-                        if isinstance(value, list)
-                        else self._inner(value, scope_replacement)
-                    )
-                    node.set(key, made)
-                node.set("alias", None)
-                return
-        raise self.binder.fail(f"there is no WINDOW `{name}`", node)
-
-    def _inner(self, node: exp.Expression, replacement: Any) -> exp.Expression:
-        made = self.scope.physical(node)
-        return made if replacement is None else replace_parts(made, replacement)
+        named = {identifier_name(one.this): one for one in self.select.args.get("windows") or ()}
+        for found in (one for node in self.select.expressions for one in find_over(node)):
+            alias = found.args.get("alias")
+            if alias is None:
+                continue
+            known = named.get(identifier_name(alias))
+            if known is None:
+                hint = near(identifier_name(alias), named) or "write OVER (…)"
+                raise self.binder.fail(f"there is no WINDOW `{identifier_name(alias)}`", found, hint)
+            for key in ("partition_by", "order", "spec"):
+                value = known.args.get(key)
+                found.set(key, [one.copy() for one in value] if isinstance(value, list) else value and value.copy())
+            found.set("alias", None)
 
     def window_calls(self, relation: Relation, calls: list[tuple[str, exp.Window]]) -> WindowCalls:
         """Rows with window functions beside them."""
