@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV := $(BIN)/uv
-DEMO ?= examples/demo.py
+DEMO ?= examples/demo.sql
 ARGS ?=
 
 help: ## Print this help

@@ -1,9 +1,11 @@
-"""What `make demo` runs: sensors at three gates, counted and averaged per gate and two seconds.
+"""Sensors at three gates, counted and averaged per gate and two seconds: demo.sql with an own operator.
 
 The source makes 500 readings a second for twelve seconds. A watermark says how far event time has come,
 `key_by` brings the readings of a gate to one subtask, and `FlowPerWindow` keeps the open windows in a state
 table. When the watermark has passed the end of a window its rows are written, in the same epoch. The source
 is bounded, so the pipeline closes the last windows and ends by itself.
+
+    make demo DEMO=examples/demo.py
 """
 
 from datetime import timedelta

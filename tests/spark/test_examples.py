@@ -1,9 +1,10 @@
-"""The first pipeline of the README and every example, on Spark, in one session."""
+"""The first pipelines of the README and every example, on Spark, in one session."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +14,7 @@ from tests.unit.test_docs import blocks
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-Rows = list[dict[str, object]]
+Rows = list[dict[str, Any]]
 
 
 def printed(capfd: pytest.CaptureFixture[str]) -> Rows:
@@ -22,25 +23,64 @@ def printed(capfd: pytest.CaptureFixture[str]) -> Rows:
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Examples write into the current directory."""
+    """Examples write into the current directory, and read what lies beside them."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(EXAMPLES)
     return tmp_path
 
 
-def test_the_first_pipeline_of_the_readme_prints_what_the_readme_shows(
-    elsewhere: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("file", "rows_in", "rows_out"), [("first.sql", 4, 3), ("first.py", 5, 5)])
+def test_the_first_pipelines_of_the_readme_print_what_the_readme_shows(
+    file: str, rows_in: int, rows_out: int, elsewhere: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    program, shown = (
-        next(b.text for b in blocks(ROOT / "README.md") if b.language == language)
-        for language in ("python", "console")
-    )
-    (elsewhere / "first.py").write_text(program)
-    result = hr.load_pipeline("first.py").run(parallelism=2)
-    assert (result.reason, result.rows_in, result.rows_out) == ("finished", 5, 5)
+    page = list(blocks(ROOT / "README.md"))
+    for block in page:
+        if name := block.word("file"):
+            (elsewhere / name).write_text(block.text)
+    shown = next(block.text for block in page if block.text.startswith(f"$ headrace run {file}"))
+    result = hr.load_pipeline(file).run(parallelism=2)
+    assert (result.reason, result.rows_in, result.rows_out) == ("finished", rows_in, rows_out)
     _command, _header, _line, *lines = shown.splitlines()
-    assert sorted(" ".join(map(str, row.values())) for row in printed(capfd)) == sorted(
+    assert sorted(" ".join(map(str, row.values())).replace("T", " ") for row in printed(capfd)) == sorted(
         " ".join(line.split()) for line in lines
     )
+
+
+def test_the_demo_in_sql_closes_every_window_of_every_gate(capfd: pytest.CaptureFixture[str]) -> None:
+    result = hr.load_pipeline("examples/demo.sql").run(parallelism=2, epoch_rows=2000)
+    rows = printed(capfd)
+    assert (result.reason, result.rows_in, result.late_rows) == ("finished", 5000, 0)
+    assert len({row["since"] for row in rows}) == 5
+    assert len(rows) == 15
+    assert sum(int(str(row["readings"])) for row in rows) == 5000
+
+
+def test_orders_go_on_after_a_stop_and_late_ones_are_kept(elsewhere: Path) -> None:
+    path = "examples/orders.sql"
+    hr.load_pipeline(path).run("state", parallelism=2, epoch_rows=8, max_epochs=2)
+    result = hr.load_pipeline(path).run("state", parallelism=3, epoch_rows=8)
+    assert (result.reason, result.late_rows) == ("finished", 1)
+    cities, late = (
+        [json.loads(line) for line in (elsewhere / name).read_text().splitlines()]
+        for name in ("per_city.json", "late.json")
+    )
+    assert [row["id"] for row in late] == [31]
+    assert len({(row["city"], row["minute"]) for row in cities}) == len(cities) == 13
+    assert sum(row["orders"] for row in cities) == 39
+    assert {"city": "Bath", "minute": "2026-01-01T09:00:00", "orders": 5, "amount": 301.5} in cities
+
+
+def test_auctions_have_three_winners_a_window_and_one_row_a_category(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    result = hr.load_pipeline("examples/auctions.sql").run(parallelism=2, epoch_rows=10_000)
+    assert (result.reason, result.rows_in) == ("finished", 20_000)
+    rows = printed(capfd)
+    windows = [row["since"] for row in rows if "since" in row]
+    assert sorted(windows) == ["2026-01-01T09:00:00"] * 3 + ["2026-01-01T09:00:10"] * 3
+    changes = [row for row in rows if "op" in row]
+    assert [row["op"] for row in changes].count("c") == 5
+    assert {row["after"]["category"] for row in changes} == {10, 11, 12, 13, 14}
 
 
 def test_the_demo_closes_every_window_of_every_gate(capfd: pytest.CaptureFixture[str]) -> None:

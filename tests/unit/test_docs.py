@@ -108,7 +108,7 @@ def test_every_error_code_has_its_heading() -> None:
 
 
 def test_the_plan_in_the_readme_is_the_plan_of_the_demo() -> None:
-    plan = hr.load_pipeline(str(ROOT / "examples/demo.py")).explain("mermaid")
+    plan = hr.load_pipeline(str(ROOT / "examples/demo.sql")).explain("mermaid")
     assert plan in [block.text.rstrip() for block in blocks(ROOT / "README.md")]
 
 
