@@ -532,6 +532,8 @@ class _Select:
         relation = self._from()
         items = self._items()
         group = self._group(items)
+        shown = len(items)
+        items += self._order_items(items)
         having = _this(select.args.get("having"))
         if having is not None:
             having = self._dealias(having, items)
@@ -573,7 +575,8 @@ class _Select:
         if distinct is not None and distinct.args.get("on") is None:
             made = binder.distinct(made)
             made = replace(made, columns=schema)
-        return binder.ordered(select, Bound(made, tuple(names)))
+        bound = binder.ordered(select, Bound(made, tuple(names)))
+        return bound if shown == len(items) else first_columns(bound, shown)
 
     def _without_from(self) -> Bound:
         sql = to_sql(self.select)
@@ -1037,6 +1040,23 @@ class _Select:
             else:
                 group.append(self._dealias(node, items, whole=True))
         return group
+
+    def _order_items(self, items: list[_Item]) -> list[_Item]:
+        """What ORDER BY computes beyond the SELECT list, as more items, which it is made to name."""
+        order = self.select.args.get("order")
+        if order is None or self.select.args.get("distinct") is not None:
+            return []
+        names = {item.alias or (item.node.name if isinstance(item.node, exp.Column) else None) for item in items}
+        tables = {entry.alias for entry in self.scope.entries}
+        made: list[_Item] = []
+        for one in order.expressions:
+            parts = [[identifier_name(part) for part in column.parts] for column in one.this.find_all(exp.Column)]
+            shown = all(first in names and not (rest and first in tables) for first, *rest in parts)
+            if shown and not any(find_aggregates(one.this, self.planner.aggregates)):
+                continue
+            made.append(_Item(self._dealias(one.this, items), f"order:{len(made)}"))
+            one.set("this", exp.column(made[-1].alias, quoted=True))
+        return made
 
     def _dealias(self, node: exp.Expression, items: list[_Item], *, whole: bool = False) -> exp.Expression:
         """Names of the SELECT list that are no columns stand for their expressions."""
@@ -1521,6 +1541,13 @@ class _Item:
 
     def physical(self, scope: Scope) -> exp.Expression:
         return self.node if self.field is not None else scope.physical(self.node)
+
+
+def first_columns(bound: Bound, count: int) -> Bound:
+    """The first columns alone."""
+    columns = pa.schema(list(bound.relation.columns)[:count])
+    items = [Item(f.name, Expression(quote(f.name), frozenset([f.name]))) for f in columns]
+    return Bound(make_map(bound.relation, items, columns), bound.names[:count])
 
 
 def where_map(relation: Relation, where: Expression) -> Relation:
