@@ -240,8 +240,8 @@ def option_model(table: Table, role: Role) -> type[Options]:
     declared = "lookup" if table.kind == "lookup" else table.value("type")
     if declared is not None and declared != role:
         verb = {"source": "read", "sink": "written", "lookup": "looked up"}[role]
-        hint = "leave `type` out if it is to be both" if role in roles and declared in roles else None
-        fail(f"table `{table.name}` is a {declared} and cannot be {verb}", table.span("type"), hint)
+        both = "leave `type` out if it is to be both" if role in roles and declared in roles else None
+        fail(f"table `{table.name}` is a {declared} and cannot be {verb}", table.span("type"), both)
     return registry.options(role, table.connector)
 
 

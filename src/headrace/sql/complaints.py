@@ -14,7 +14,7 @@ _COMPLAINTS: Final = [
     (re.compile(pattern, re.DOTALL), message, hint)
     for pattern, message, hint in (
         (
-            r'column "([^"]+)" must appear in the GROUP BY|Expression (\S+) could not be resolved from available',
+            r'column "([^"]+)" must appear in the GROUP BY|Expression (\S+) could not be resolved from',
             "`{0}` is neither grouped nor aggregated",
             "add it to GROUP BY, or aggregate it, for example with first_value(…)",
         ),
@@ -40,7 +40,7 @@ _COMPLAINTS: Final = [
             _CAST,
         ),
         (
-            r"Incompatible inputs for Union: Previous inputs were of type (.+), but got incompatible type (.+) on",
+            r"Incompatible inputs for Union: .* were of type (.+), but got incompatible type (.+) on",
             "a UNION of {0} and {1} has no type in common",
             _CAST,
         ),
@@ -122,9 +122,11 @@ def _candidates(text: str) -> str | None:
 
 
 _TYPES: Final = {
-    "Utf8View": "TEXT", "LargeUtf8": "TEXT", "Utf8": "TEXT", "String": "TEXT", "Boolean": "BOOLEAN", "Null": "NULL",
+    "Utf8View": "TEXT", "LargeUtf8": "TEXT", "Utf8": "TEXT", "String": "TEXT",
+    "Boolean": "BOOLEAN", "Null": "NULL",
     "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT", "Int64": "BIGINT",
-    "UInt8": "TINYINT UNSIGNED", "UInt16": "SMALLINT UNSIGNED", "UInt32": "INT UNSIGNED", "UInt64": "BIGINT UNSIGNED",
+    "UInt8": "TINYINT UNSIGNED", "UInt16": "SMALLINT UNSIGNED",
+    "UInt32": "INT UNSIGNED", "UInt64": "BIGINT UNSIGNED",
     "Float16": "FLOAT", "Float32": "FLOAT", "Float64": "DOUBLE", "Date32": "DATE", "Date64": "DATE",
     "Binary": "BYTEA", "LargeBinary": "BYTEA", "BinaryView": "BYTEA",
     "Timestamp": "TIMESTAMP", "Time32": "TIME", "Time64": "TIME", "Time": "TIME", "Interval": "INTERVAL",

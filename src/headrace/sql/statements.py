@@ -64,7 +64,7 @@ class CreateTable:
     partitioned_by: tuple[exp.Expression, ...] = ()
     temporary: bool = False
     has_columns: bool = False
-    query: exp.Query | exp.Values | None = None
+    query: exp.Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class CreateView:
 
     name: str
     span: Span
-    query: exp.Query | exp.Values
+    query: exp.Expression
     columns: tuple[str, ...] = ()
 
 
@@ -83,7 +83,7 @@ class Insert:
 
     table: str
     span: Span
-    query: exp.Query | exp.Values
+    query: exp.Expression
     columns: tuple[str, ...] = ()
     column_spans: tuple[Span, ...] = ()
 
@@ -99,7 +99,7 @@ class BrokenDefinition:
 class SelectStatement:
     """A bare SELECT: its result is shown."""
 
-    query: exp.Query | exp.Values
+    query: exp.Expression
     span: Span
 
 
@@ -322,7 +322,7 @@ class _StatementParser:
                 self.unexpected("`,` or `)`")
         options: dict[str, Option] = {}
         partitioned: tuple[exp.Expression, ...] = ()
-        query: exp.Query | exp.Values | None = None
+        query: exp.Expression | None = None
         while self.current is not None:
             if self.take("WITH"):
                 options.update(self._options())
@@ -607,14 +607,14 @@ class _StatementParser:
 
     # ------------------------------------------------------------------------------------ sqlglot
 
-    def query(self) -> exp.Query | exp.Values:
+    def query(self) -> exp.Expression:
         """The rest of the statement as a query."""
         rest = list(self.tokens[self.at :])
         first = self.current or self.tokens[-1]
         if not rest:
             self.unexpected("a SELECT")
         self.at = len(self.tokens)
-        parsed = self.parse(rest, None, first)
+        parsed: exp.Expression = self.parse(rest, None, first)
         if not isinstance(parsed, exp.Query | exp.Values):
             fail("expected a SELECT", self.span(first), "write SELECT … FROM …")
         return parsed
