@@ -1,14 +1,14 @@
 """Writes the expected rows of the SQL cases about windows, joins, aggregates and OVER.
 
-Beside `name.sql` stands `name.duckdb` (or `name.datafusion`, where only that knows a function): the same question
-to a batch database, over all rows of the inputs at once. Its answer is `name.expected.jsonl`. For a case with
-several sinks it is `name.<table>.duckdb` and `name.<table>.expected.jsonl`.
+Beside `name.sql` stands `name.duckdb` (or `name.datafusion`, where only that knows a function): the same
+question to a batch database, over all rows of the inputs at once. Its answer is `name.expected.jsonl`. For a
+case with several sinks it is `name.<table>.duckdb` and `name.<table>.expected.jsonl`.
 
     python tests/sql/oracle_one.py                 every case
     python tests/sql/oracle_one.py windows/hop     those whose path starts so
 
 A batch question may use every input as a table, `tumble(t, width)` for the window of an instant and
-`hops(t, slide, width)` for the list of its windows. It may have several statements; the last one is the question.
+`hops(t, slide, width)` for the list of its windows. It may have several statements; the last is the question.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ TABLES = {
     "rides": "event_time TIMESTAMP, event TEXT, ride_id BIGINT, driver_id BIGINT, zone TEXT, passengers INT, "
     "fare DOUBLE, paid_with TEXT",
     "customers": "customer_id BIGINT, name TEXT, tier TEXT, region TEXT, joined_at TIMESTAMP",
-    "orders": "order_id BIGINT, customer_id BIGINT, placed_at TIMESTAMP, status TEXT, amount BIGINT, quantity INT, "
-    "coupon TEXT, ship_to STRUCT(city TEXT, country TEXT)",
+    "orders": "order_id BIGINT, customer_id BIGINT, placed_at TIMESTAMP, status TEXT, amount BIGINT, "
+    "quantity INT, coupon TEXT, ship_to STRUCT(city TEXT, country TEXT)",
     "payments": "payment_id BIGINT, order_id BIGINT, paid_at TIMESTAMP, method TEXT, amount BIGINT",
     "views": "view_id BIGINT, viewed_at TIMESTAMP, user_name TEXT, path TEXT, referrer TEXT, "
     "device STRUCT(os TEXT, mobile BOOLEAN), spent_ms BIGINT",
-    "readings": "reading_id BIGINT, read_at TIMESTAMP, sensor TEXT, x DOUBLE, y DOUBLE, flags BIGINT, ok BOOLEAN, "
-    "note TEXT",
+    "readings": "reading_id BIGINT, read_at TIMESTAMP, sensor TEXT, x DOUBLE, y DOUBLE, flags BIGINT, "
+    "ok BOOLEAN, note TEXT",
     "impressions": "impression_id BIGINT, shown_at TIMESTAMP, ad TEXT, person BIGINT, cost BIGINT",
     "clicks": "clicked_at TIMESTAMP, ad TEXT, person BIGINT",
     "trips": "visit_id BIGINT, visited_at TIMESTAMP, who TEXT, points BIGINT",

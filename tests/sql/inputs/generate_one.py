@@ -1,8 +1,8 @@
 """Writes the inputs of the SQL cases about windows, joins, aggregates and OVER.
 
-They are the same at every run: `python tests/sql/inputs/generate_one.py`. Rows come nearly in the order of event
-time: a row may be less than a second behind one before it. `readings` and `customers` are in order, and the rows
-of `bridges` are up to 20 s behind.
+They are the same at every run: `python tests/sql/inputs/generate_one.py`. Rows come nearly in the order of
+event time: a row may be less than a second behind one before it. `readings` and `customers` are in order, and
+the rows of `bridges` are up to 20 s behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def at(milliseconds: int) -> str:
 
 
 def bursts(pick: random.Random, count: int, *, near: int, far: int, chance: float) -> Iterator[int]:
-    """Instants in milliseconds: mostly `near` to the one before, and by `chance` up to `far`; some are ties."""
+    """Instants in milliseconds: mostly `near` the one before, by `chance` up to `far`; some are ties."""
     time = 0
     for _ in range(count):
         yield time
@@ -52,10 +52,10 @@ def rides() -> Iterable[tuple[int, Row]]:
         if ride % 11 == 0:
             continue
         end = start + pick.randrange(30_000, 400_000)
-        zone = None if ride % 23 == 0 else pick.choice(zones)
+        last = None if ride % 23 == 0 else pick.choice(zones)
         yield (
             end,
-            {"event_time": at(end), "event": "dropoff", **common, "zone": zone}
+            {"event_time": at(end), "event": "dropoff", **common, "zone": last}
             | {
                 "passengers": passengers,
                 "fare": pick.randrange(12, 400) / 4,
@@ -110,15 +110,13 @@ def payments() -> Iterable[tuple[int, Row]]:
         for _ in range(pick.choice([0, 0, 1, 1, 1, 1, 2])):
             number += 1
             later = time + pick.randrange(0, 90_000)
+            paid = 9_000 + number if number % 37 == 0 else order["order_id"]
+            paid = None if number % 31 == 0 else paid
             yield (
                 later,
                 {
                     "payment_id": number,
-                    "order_id": None
-                    if number % 31 == 0
-                    else 9_000 + number
-                    if number % 37 == 0
-                    else order["order_id"],
+                    "order_id": paid,
                     "paid_at": at(later),
                     "method": pick.choice(["card", "card", "invoice", None]),
                     "amount": order["amount"] if pick.random() < 0.8 else order["amount"] // 2,
@@ -202,7 +200,7 @@ def clicks() -> Iterable[tuple[int, Row]]:
 
 def trips() -> Iterable[tuple[int, Row]]:
     """Visits at the edges of a session with a gap of 10 s: exactly the gap, a bit less, and bridges."""
-    seconds = {
+    seconds: dict[str, list[float]] = {
         "exactly": [0, 10, 20, 30],
         "a bit less": [1, 10.999, 20.998, 31],
         "alone": [5, 60, 200],
@@ -212,8 +210,8 @@ def trips() -> Iterable[tuple[int, Row]]:
         "chain": [*range(100, 160, 9), 170, 179],
     }
     place = 0
-    for who in seconds:
-        for second in seconds[who]:
+    for who, instants in seconds.items():
+        for second in instants:
             place += 1
             time = round(second * 1000)
             yield time, {"visit_id": place, "visited_at": at(time), "who": who, "points": place * 3 % 11}
@@ -223,12 +221,11 @@ def bridges() -> Iterable[tuple[int, Row]]:
     """Visits whose sessions meet only when a row between them comes, after both."""
     pick = random.Random(9)
     place = 0
+    shapes: list[tuple[int, ...]] = [(0, 16, 8), (0, 18, 9, 27), (0, 14), (0, 10), (0, 20, 10), (0, 19, 9)]
     for start in range(0, 1_800, 60):
         for who in ("p", "q", None):
             first = start + pick.randrange(0, 5)
-            for offset in pick.choice(
-                [(0, 16, 8), (0, 18, 9, 27), (0, 14), (0, 10), (0, 20, 10), (0, 19, 9)]
-            ):
+            for offset in pick.choice(shapes):
                 place += 1
                 time = 1000 * (first + offset)
                 yield (

@@ -1,0 +1,27 @@
+-- Nulls passed over.
+
+CREATE TABLE rides (
+    event_time TIMESTAMP,
+    event TEXT,
+    ride_id BIGINT,
+    driver_id BIGINT,
+    zone TEXT,
+    passengers INT,
+    fare DOUBLE,
+    paid_with TEXT,
+    WATERMARK FOR event_time AS event_time - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/rides.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT
+    zone,
+    driver_id,
+    window.start AS opened,
+    rides,
+    first_value(zone) IGNORE NULLS OVER (PARTITION BY window ORDER BY driver_id, zone NULLS FIRST) AS first_zone,
+    lag(fare) IGNORE NULLS OVER (PARTITION BY window ORDER BY driver_id, zone NULLS FIRST) AS fare_before
+FROM (SELECT zone, driver_id, tumble(interval '2 minutes') AS window, count(*) AS rides, sum(fare) AS fare FROM rides GROUP BY zone, driver_id, window);

@@ -1,0 +1,24 @@
+-- ORDER BY an aggregate and a column that are not selected.
+
+CREATE TABLE orders (
+    order_id BIGINT,
+    customer_id BIGINT,
+    placed_at TIMESTAMP,
+    status TEXT,
+    amount BIGINT,
+    quantity INT,
+    coupon TEXT,
+    ship_to STRUCT<city TEXT, country TEXT>,
+    WATERMARK FOR placed_at AS placed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/orders.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT customer_id
+FROM orders
+GROUP BY customer_id
+ORDER BY sum(amount) DESC, max(order_id)
+LIMIT 5;

@@ -1,0 +1,30 @@
+-- Ranks with and without gaps, where there are ties.
+-- approx: 1e-12
+
+CREATE TABLE rides (
+    event_time TIMESTAMP,
+    event TEXT,
+    ride_id BIGINT,
+    driver_id BIGINT,
+    zone TEXT,
+    passengers INT,
+    fare DOUBLE,
+    paid_with TEXT,
+    WATERMARK FOR event_time AS event_time - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/rides.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT
+    zone,
+    driver_id,
+    window.start AS opened,
+    rides,
+    rank() OVER (PARTITION BY window ORDER BY rides DESC) AS rank,
+    dense_rank() OVER (PARTITION BY window ORDER BY rides DESC) AS dense,
+    percent_rank() OVER (PARTITION BY window ORDER BY rides DESC) AS percent,
+    cume_dist() OVER (PARTITION BY window ORDER BY rides DESC) AS share
+FROM (SELECT zone, driver_id, tumble(interval '2 minutes') AS window, count(*) AS rides, sum(fare) AS fare FROM rides GROUP BY zone, driver_id, window);

@@ -1,0 +1,22 @@
+-- The two dearest orders of each customer so far.
+
+CREATE TABLE orders (
+    order_id BIGINT,
+    customer_id BIGINT,
+    placed_at TIMESTAMP,
+    status TEXT,
+    amount BIGINT,
+    quantity INT,
+    coupon TEXT,
+    ship_to STRUCT<city TEXT, country TEXT>,
+    WATERMARK FOR placed_at AS placed_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/orders.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT customer_id, order_id, amount, place
+FROM (SELECT *, row_number() OVER (PARTITION BY customer_id ORDER BY amount DESC, order_id) AS place FROM orders)
+WHERE place <= 2;

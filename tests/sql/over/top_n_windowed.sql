@@ -1,0 +1,22 @@
+-- The three busiest of each window.
+
+CREATE TABLE rides (
+    event_time TIMESTAMP,
+    event TEXT,
+    ride_id BIGINT,
+    driver_id BIGINT,
+    zone TEXT,
+    passengers INT,
+    fare DOUBLE,
+    paid_with TEXT,
+    WATERMARK FOR event_time AS event_time - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/rides.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT zone, driver_id, window, rides, place
+FROM (SELECT *, row_number() OVER (PARTITION BY window ORDER BY rides DESC, zone, driver_id) AS place FROM (SELECT zone, driver_id, tumble(interval '2 minutes') AS window, count(*) AS rides, sum(fare) AS fare FROM rides GROUP BY zone, driver_id, window))
+WHERE place <= 3;

@@ -1,0 +1,28 @@
+-- The first, the last and the nth row of a frame.
+
+CREATE TABLE rides (
+    event_time TIMESTAMP,
+    event TEXT,
+    ride_id BIGINT,
+    driver_id BIGINT,
+    zone TEXT,
+    passengers INT,
+    fare DOUBLE,
+    paid_with TEXT,
+    WATERMARK FOR event_time AS event_time - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/rides.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT
+    zone,
+    driver_id,
+    window.start AS opened,
+    rides,
+    first_value(driver_id) OVER (PARTITION BY window ORDER BY rides DESC, zone, driver_id) AS leader,
+    last_value(driver_id) OVER (PARTITION BY window ORDER BY rides DESC, zone, driver_id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS trailer,
+    nth_value(driver_id, 3) OVER (PARTITION BY window ORDER BY rides DESC, zone, driver_id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS third
+FROM (SELECT zone, driver_id, tumble(interval '2 minutes') AS window, count(*) AS rides, sum(fare) AS fare FROM rides GROUP BY zone, driver_id, window);
