@@ -1046,16 +1046,17 @@ class _Select:
         order = self.select.args.get("order")
         if order is None or self.select.args.get("distinct") is not None:
             return []
-        names = {item.alias or (item.node.name if isinstance(item.node, exp.Column) else None) for item in items}
+        names = {item.alias or item.node.name for item in items if item.alias or isinstance(item.node, exp.Column)}
         tables = {entry.alias for entry in self.scope.entries}
         made: list[_Item] = []
         for one in order.expressions:
-            parts = [[identifier_name(part) for part in column.parts] for column in one.this.find_all(exp.Column)]
-            shown = all(first in names and not (rest and first in tables) for first, *rest in parts)
+            columns = [[identifier_name(part) for part in c.parts] for c in one.this.find_all(exp.Column)]
+            shown = all(first in names and not (rest and first in tables) for first, *rest in columns)
             if shown and not any(find_aggregates(one.this, self.planner.aggregates)):
                 continue
-            made.append(_Item(self._dealias(one.this, items), f"order:{len(made)}"))
-            one.set("this", exp.column(made[-1].alias, quoted=True))
+            name = f"order:{len(made)}"
+            made.append(_Item(self._dealias(one.this, items), name))
+            one.set("this", exp.column(name, quoted=True))
         return made
 
     def _dealias(self, node: exp.Expression, items: list[_Item], *, whole: bool = False) -> exp.Expression:
@@ -1463,9 +1464,9 @@ class _Select:
             if known is None:
                 hint = near(identifier_name(alias), named) or "write OVER (…)"
                 raise self.binder.fail(f"there is no WINDOW `{identifier_name(alias)}`", found, hint)
-            for key in ("partition_by", "order", "spec"):
-                value = known.args.get(key)
-                found.set(key, [one.copy() for one in value] if isinstance(value, list) else value and value.copy())
+            for key, value in known.copy().args.items():
+                if key in ("partition_by", "order", "spec"):
+                    found.set(key, value)
             found.set("alias", None)
 
     def window_calls(self, relation: Relation, calls: list[tuple[str, exp.Window]]) -> WindowCalls:
