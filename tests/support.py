@@ -26,6 +26,9 @@ from headrace.watermarks import Watermark
 
 WHOLE = (0, 2**64 - 1)
 
+WITH_SERVERS = {"confluent", "kafka"}
+"""Connectors that need a server: tests/servers holds them to the contract."""
+
 
 class ListCollector:
     """A collector that keeps what it is given."""

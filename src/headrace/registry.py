@@ -23,8 +23,10 @@ ENTRY_POINTS = "headrace.operators"
 
 BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "source": {
+        "confluent": "headrace.connectors.kafka_source:ConfluentSource",
         "filesystem": "headrace.connectors.filesystem:FileSystemSource",
         "impulse": "headrace.connectors.impulse:ImpulseSource",
+        "kafka": "headrace.connectors.kafka_source:KafkaSource",
         "memory": "headrace.connectors.memory:MemorySource",
         "nexmark": "headrace.connectors.nexmark:NexmarkSource",
         "single_file": "headrace.connectors.single_file:SingleFileSource",
@@ -34,7 +36,9 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     },
     "sink": {
         "blackhole": "headrace.connectors.blackhole:BlackholeSink",
+        "confluent": "headrace.connectors.kafka_sink:ConfluentSink",
         "filesystem": "headrace.connectors.filesystem:FileSystemSink",
+        "kafka": "headrace.connectors.kafka_sink:KafkaSink",
         "memory": "headrace.connectors.memory:MemorySink",
         "single_file": "headrace.connectors.single_file:SingleFileSink",
         "stdout": "headrace.connectors.stdout:StdoutSink",

@@ -16,7 +16,7 @@ from headrace.connectors.memory import collected
 from headrace.errors import ConfigurationError
 from headrace.operator import ArrowOperator
 from headrace.registry import registry
-from tests.support import SinkDriver, to_rows
+from tests.support import WITH_SERVERS, SinkDriver, to_rows
 
 Shown = Callable[[], list[dict[str, Any]]]
 
@@ -42,7 +42,7 @@ def batch(*numbers: int, text: str = "x") -> pa.RecordBatch:
     )
 
 
-@pytest.fixture(params=registry.names("sink"))
+@pytest.fixture(params=[name for name in registry.names("sink") if name not in WITH_SERVERS])
 def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Case:
     name: str = request.param
     job = f"{request.node.name}"

@@ -1,0 +1,475 @@
+"""`kafka` and `confluent`: the messages of a topic."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from headrace.connectors import kafka
+from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
+from headrace.connectors.kafka import (
+    CloudLoginOptions,
+    KafkaConnector,
+    LoginOptions,
+    TopicOptions,
+    load_client,
+)
+from headrace.errors import BadLineError, ConfigurationError, ExternalError, InternalError, near
+from headrace.formats.base import RETRACT, Decoded, Format, plain_field, split_lines
+from headrace.formats.json import JsonFormat
+from headrace.formats.options import check_readable, implied_columns
+from headrace.operator import (
+    TIMESTAMP,
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+from headrace.options import Duration
+from headrace.options import Options as DeclaredOptions
+
+METADATA: Mapping[str, pa.DataType] = {
+    "offset_id": pa.int64(),
+    "partition": pa.int32(),
+    "topic": pa.string(),
+    "timestamp": pa.int64(),
+    "key": pa.binary(),
+}
+"""What a column can be besides the content of messages: METADATA FROM these."""
+
+BATCH_MESSAGES = 10_000
+_WORTH_SPLITTING = 100_000
+_POLL_SECONDS = 0.05
+_LAST_MILLISECOND = (2**63 - 1) // 10**6
+
+_log = logging.getLogger("headrace")
+
+
+class SourceOptions(TopicOptions):
+    """What is read of a topic, and from where on."""
+
+    source_offset: Literal["latest", "earliest", "group"] = Field(
+        "latest",
+        alias="source.offset",
+        description=(
+            "Where a new pipeline starts: with what is `latest`, with the `earliest` message there is, or "
+            "where the consumer group `source.group_id` stands, if it stands anywhere."
+        ),
+    )
+    source_read_mode: Literal["read_uncommitted", "read_committed"] = Field(
+        "read_uncommitted",
+        alias="source.read_mode",
+        description="`read_committed` leaves out messages of transactions that are open or were aborted.",
+    )
+    source_group_id: str | None = Field(
+        None,
+        min_length=1,
+        alias="source.group_id",
+        description="The consumer group that shows how far the pipeline is; by default one of its own.",
+    )
+    source_group_id_prefix: str | None = Field(
+        None,
+        min_length=1,
+        alias="source.group_id_prefix",
+        description="How the name of the pipeline's own consumer group begins.",
+    )
+    source_bounded: bool = Field(
+        default=False,
+        alias="source.bounded",
+        description="Whether to finish with the last message that was there when the pipeline first started.",
+    )
+    source_lost_messages: Literal["fail", "skip"] = Field(
+        "fail",
+        alias="source.lost_messages",
+        description="What to do if messages were deleted before they were read: end the run, or go on.",
+    )
+    metadata: Mapping[str, str] = Field(
+        default={}, description=f"Column → what of a message it holds: {', '.join(METADATA)}."
+    )
+    idle_timeout: Duration | None = Field(
+        None, description="After this long without messages a partition holds the watermark back no more."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        if self.source_offset == "group" and self.source_group_id is None:
+            raise ValueError("`source.offset` = 'group' needs `source.group_id`")
+        for column, what in self.metadata.items():
+            if what not in METADATA:
+                hint = near(what, METADATA) or f"there are {', '.join(METADATA)}"
+                raise ValueError(f"column `{column}`: a message has no metadata `{what}`; {hint}")
+            if self.columns is not None and column in self.columns.names:
+                kind = self.columns.field(column).type
+                if kind != METADATA[what]:
+                    raise ValueError(
+                        f"column `{column}`: the metadata `{what}` has the type {METADATA[what]}, not {kind}"
+                    )
+        return self
+
+    def format_for(self, schema: pa.Schema | None) -> Format:
+        """The format of the messages, in which metadata is not."""
+        if schema is not None:
+            content = [field for field in schema if field.name not in self.metadata]
+            schema = pa.schema(content) if content else None
+        return super().format_for(schema)
+
+
+class _TopicSource(KafkaConnector, SourceOperator):
+    options: Any
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.idle_timeout = self.options.idle_timeout
+
+    @property
+    def _committed_only(self) -> bool:
+        return bool(self.options.source_read_mode == "read_committed")
+
+    def validate(self) -> None:
+        """Refuse columns that cannot be read, and settings that the client does not know."""
+        super().validate()
+        check_readable(self.options)
+        _declared(self.options)
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """Where `source.offset` says; the partitions that are there now are the lanes."""
+        options, topic = self.options, self.options.topic
+        partitions = self.cluster.partitions(topic, patience=kafka.FIRST_CONTACT_SECONDS)
+        if options.source_offset == "group":
+            starts = self.cluster.group_offsets(options.source_group_id, topic, partitions)
+            rest = [partition for partition in partitions if partition not in starts]
+            # A group that stands nowhere starts as groups do; else partitions it does not know are new.
+            starts |= self._offsets(rest, "earliest" if starts else "latest")
+        else:
+            starts = self._offsets(partitions, options.source_offset)
+        ends = self._offsets(partitions, "latest") if options.source_bounded else None
+        prefix = options.source_group_id_prefix or "headrace"
+        group = options.source_group_id or f"{prefix}-{topic}-{uuid.uuid4().hex[:8]}"
+        offset: Offset = {}
+        for partition in partitions:
+            offset[str(partition)] = {"offset": starts[partition], "group": group}
+            if ends is not None:
+                offset[str(partition)]["end"] = max(ends[partition], starts[partition])
+        return offset
+
+    def _offsets(self, partitions: Sequence[int], at: Literal["earliest", "latest"]) -> dict[int, int]:
+        return self.cluster.offsets(self.options.topic, partitions, at=at, committed=self._committed_only)
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """As far as `limit.rows` messages reach, shared fairly over the partitions.
+
+        A new partition first becomes a lane, at its beginning; the next epoch reads from there.
+        """
+        if limit.rows <= 0:
+            return start
+        new: Offset = {}
+        if self.options.source_bounded:
+            ends = {lane: position.get("end", position["offset"]) for lane, position in start.items()}
+        else:
+            partitions = self.cluster.partitions(self.options.topic)
+            ends = {str(partition): end for partition, end in self._offsets(partitions, "latest").items()}
+            self._check_ends(start, ends)
+            added = [partition for partition in partitions if str(partition) not in start]
+            for partition, first in self._offsets(added, "earliest").items():
+                new[str(partition)] = {**next(iter(start.values())), "offset": first}
+        waiting = {lane: ends[lane] - position["offset"] for lane, position in start.items()}
+        taken = _share(waiting, limit.rows)
+        moved = {
+            lane: {**position, "offset": position["offset"] + taken[lane]} for lane, position in start.items()
+        }
+        return {**moved, **new}
+
+    def _check_ends(self, before: Offset, ends: Mapping[str, int]) -> None:
+        for lane, position in before.items():
+            if lane not in ends or ends[lane] < position["offset"]:
+                there = f"ends at offset {ends[lane]}" if lane in ends else "is gone"
+                raise ExternalError(
+                    f"topic `{self.options.topic}` is not the one that was read before: partition {lane} "
+                    f"{there}, and was read up to offset {position['offset']}",
+                    hint="if the topic was made anew, start the pipeline with another state directory",
+                    where="kafka",
+                )
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """One share for each partition that has something new; a large one is cut further."""
+        total, final = self.count(start, end), self.is_finished(end)
+        splits = []
+        for lane in sorted(start, key=int):
+            first, rows = start[lane]["offset"], end[lane]["offset"] - start[lane]["offset"]
+            shares = max(1, min(parallelism * rows // max(total, 1), rows // _WORTH_SPLITTING))
+            bounds = [first + rows * index // shares for index in range(shares + 1)]
+            splits += [
+                Split(lane, {"partition": int(lane), "offset": low, "end": high, "final": final})
+                for low, high in itertools.pairwise(bounds)
+                if low < high
+            ]
+        return splits
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the messages of one share."""
+        detail = ctx.split.detail
+        reader = MessageReader(self.options)
+        for messages in self._read(detail["partition"], detail["offset"], detail["end"]):
+            rows = reader.read(messages, ctx)
+            for batch in rows.to_batches():
+                collector.collect(batch)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _read(self, partition: int, first: int, end: int) -> Iterator[list[Any]]:
+        """The messages from `first` up to `end`, in batches; some offsets may have none."""
+        client, topic, reached = load_client(), self.options.topic, first
+        settings = {
+            "group.id": "headrace",  # asked for by the client, and not used
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": self.options.source_read_mode,
+            "auto.offset.reset": "error" if self.options.source_lost_messages == "fail" else "earliest",
+            "fetch.wait.max.ms": 20,  # the range is there already: an empty answer is its end
+        }
+        with self.cluster.borrow("Consumer", settings) as (consumer, trouble):
+            consumer.assign([client.TopicPartition(topic, partition, first)])
+            heard = time.monotonic()
+            while reached < end:
+                got = consumer.consume(min(BATCH_MESSAGES, end - reached), _POLL_SECONDS)
+                if got:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > kafka.PATIENCE_SECONDS:
+                    raise self.cluster.silence(trouble)
+                trouble.check(self.cluster, topic)
+                messages = []
+                for message in got:
+                    problem = message.error()
+                    if problem is not None:
+                        self._check(problem, partition, first, trouble)
+                    elif message.offset() < end:
+                        messages.append(message)
+                    if problem is None or problem.name() == "_PARTITION_EOF":
+                        reached = max(reached, message.offset() + (problem is None))
+                if messages:
+                    yield messages
+            consumer.unassign()
+
+    def _check(self, problem: Any, partition: int, first: int, trouble: Any) -> None:
+        """Raise for what the client does not overcome by itself."""
+        if problem.name() in {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}:
+            raise ExternalError(
+                f"topic `{self.options.topic}` no longer has offset {first} of partition {partition}: "
+                "messages were deleted before they were read",
+                hint="to go on without them, set `source.lost_messages` = 'skip'",
+                where="kafka",
+            )
+        if problem.name() != "_PARTITION_EOF" and (problem.fatal() or not _may_pass(problem)):
+            raise self.cluster.failure(problem, self.options.topic, trouble)
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether a bounded source has read what was there when it first started."""
+        return bool(self.options.source_bounded) and all(
+            position["offset"] >= position.get("end", 0) for position in offset.values()
+        )
+
+    def count(self, start: Offset, end: Offset) -> int:
+        """How many offsets the range has; transactions and compaction leave some without a message."""
+        return sum(end[lane]["offset"] - position["offset"] for lane, position in start.items())
+
+    def committed(self, offset: Offset) -> None:
+        """Show how far the pipeline is to whoever watches its consumer group."""
+        groups: dict[str, dict[int, int]] = {}
+        for lane, position in offset.items():
+            group = self.options.source_group_id or position["group"]
+            groups.setdefault(group, {})[int(lane)] = position["offset"]
+        for group, offsets in groups.items():
+            try:
+                self.cluster.commit_group(group, self.options.topic, offsets)
+            except ExternalError as error:
+                # The offsets that count are in the checkpoint.
+                _log.warning("consumer group `%s` was not moved: %s", group, error.message)
+
+
+class KafkaSource(_TopicSource):
+    """Reads the messages of a topic, each once; `_timestamp` is the time that Kafka has for them.
+
+    Each partition is a lane with a task of its own; the partitions' offsets are part of the checkpoint, so a
+    resumed pipeline goes on with the next message of each, at any parallelism. Partitions that are added
+    later are read from their beginning. What was read is also shown to Kafka, as the offsets of a consumer
+    group. A message without a value is counted in the metric `tombstones` and has no row; one that cannot be
+    read ends the run with its partition and offset, or is dropped and counted in the metric `bad_rows`.
+    """
+
+    class Options(LoginOptions, SourceOptions):
+        """The options of the kafka source."""
+
+    options: Options
+
+
+class ConfluentSource(_TopicSource):
+    """Reads the messages of a topic of Confluent Cloud, as the kafka source does."""
+
+    class Options(CloudLoginOptions, SourceOptions):
+        """The options of the confluent source."""
+
+    options: Options
+
+
+def _may_pass(problem: Any) -> bool:
+    return problem.retriable() or problem.name() in {
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_TIMED_OUT",
+        "_RESOLVE",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "BROKER_NOT_AVAILABLE",
+    }
+
+
+def _share(waiting: Mapping[str, int], rows: int) -> dict[str, int]:
+    """How many messages each lane gives: as equal as their number allows, `rows` in total."""
+    taken = {}
+    for left, lane in zip(
+        range(len(waiting), 0, -1), sorted(waiting, key=lambda one: waiting[one]), strict=True
+    ):
+        taken[lane] = max(0, min(waiting[lane], rows // left))
+        rows -= taken[lane]
+    return taken
+
+
+def _declared(options: SourceOptions) -> pa.Schema:
+    """The columns of the rows."""
+    columns = implied_columns(options) if options.columns is None else options.columns
+    if columns is None:
+        raise ConfigurationError(
+            "the kafka source has to be told which columns there are",
+            hint="declare them with the option `schema`",
+        )
+    return columns
+
+
+class MessageReader:
+    """Makes rows of messages: the columns of their content, their metadata and their times."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._columns = _declared(options)
+        self._content = any(name not in options.metadata for name in self._columns.names)
+        self._raw = options.format in {"raw_string", "raw_bytes"}
+        self._changes = options.format == "debezium_json"
+        # Messages are cut into lines here, where it is known which line is of which message.
+        whole = options.model_copy(update={"framing": None, "framing_max_length": None})
+        self._format = whole.format_for(self._columns)
+
+    def read(self, messages: Sequence[Any], ctx: SourceContext) -> pa.Table:
+        """The rows of messages of one partition, in their order."""
+        values = [message.value() for message in messages]
+        if None in values:
+            messages = [message for message in messages if message.value() is not None]
+            ctx.metrics.add("tombstones", len(values) - len(messages))
+            values = [value for value in values if value is not None]
+        lines, owners = self._lines(values)
+        try:
+            decoded = self._decode(lines)
+        except BadLineError as error:
+            raise self._placed(error, messages, owners) from None
+        if decoded.bad:
+            report_bad(ctx, [self._placed(decoded.bad[0], messages, owners), *decoded.bad[1:]])
+        counts = self._rows_of_lines(lines, decoded)
+        places = owners if counts is None else np.repeat(owners, counts)
+        if len(places) != decoded.rows.num_rows and self._content:
+            raise InternalError(f"{len(places)} rows were expected, {decoded.rows.num_rows} were read")
+        return self._assemble(decoded.rows, messages, places)
+
+    def _lines(self, values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[np.int64]]:
+        """What holds a row each, and of which message it is."""
+        if self._options.framing is None:
+            return values, np.arange(len(values))
+        longest = self._options.framing_max_length
+        parts = [[line[:longest] for _, line in split_lines(value)] for value in values]
+        owners = np.repeat(np.arange(len(values)), [len(part) for part in parts])
+        return [line for part in parts for line in part], owners
+
+    def _decode(self, lines: Sequence[bytes]) -> Decoded:
+        if not self._content:
+            return Decoded(pa.table({}))
+        return self._format.decode(lines, first_line=0, where="kafka")
+
+    def _rows_of_lines(self, lines: Sequence[bytes], decoded: Decoded) -> NDArray[np.int64] | None:
+        """How many rows each line became; None if it was one each."""
+        if self._raw and not decoded.bad:
+            return None
+        if self._content and not self._changes and decoded.rows.num_rows == len(lines):
+            return None
+        filled = np.fromiter((self._raw or bool(line.strip()) for line in lines), np.int64, len(lines))
+        filled[[error.line for error in decoded.bad]] = 0
+        if self._changes and filled.any():
+            # An update takes a row back and adds one.
+            good = [lines[index] for index in np.flatnonzero(filled).tolist()]
+            filled[filled == 1] += self._is_update(good)
+        return filled
+
+    @functools.cached_property
+    def _operations(self) -> Format:
+        op = pa.field("op", pa.string())
+        return JsonFormat(pa.schema([op, pa.field("payload", pa.struct([op]))]))
+
+    def _is_update(self, changes: Sequence[bytes]) -> NDArray[np.bool_]:
+        rows = self._operations.decode(changes).rows
+        payload = rows.column("payload").combine_chunks()
+        ops = pc.coalesce(payload.field("op"), rows.column("op").combine_chunks())
+        updates: NDArray[np.bool_] = pc.equal(ops, "u").to_numpy(zero_copy_only=False)
+        return updates
+
+    def _assemble(self, content: pa.Table, messages: Sequence[Any], places: NDArray[np.int64]) -> pa.Table:
+        whole = len(places) == len(messages) and bool((places == np.arange(len(messages))).all())
+        rows_of = None if whole else pa.array(places)
+
+        def column(values: Any, kind: pa.DataType) -> pa.Array:
+            array = pa.array(values, kind)
+            return array if rows_of is None else array.take(rows_of)
+
+        times = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages))
+        arrays = []
+        for field in self._columns:
+            what = self._options.metadata.get(field.name)
+            if what is None:
+                arrays.append(content.column(field.name))
+            elif what == "timestamp":
+                arrays.append(column(times, METADATA[what]))
+            else:
+                read = {"offset_id": "offset"}.get(what, what)
+                arrays.append(column([getattr(message, read)() for message in messages], METADATA[what]))
+        fields = [plain_field(field) for field in self._columns]
+        if self._changes:
+            fields.append(pa.field(RETRACT, pa.bool_()))
+            arrays.append(content.column(RETRACT))
+        instants = np.clip(times, 0, _LAST_MILLISECOND) * 10**6
+        fields.append(pa.field(TIMESTAMP, TIMESTAMP_TYPE))
+        arrays.append(column(instants, pa.int64()).view(TIMESTAMP_TYPE))
+        return pa.table(arrays, schema=pa.schema(fields))
+
+    def _placed(
+        self, error: BadLineError, messages: Sequence[Any], owners: NDArray[np.int64]
+    ) -> BadLineError:
+        """The error with the partition and the offset in the place of the line."""
+        message = messages[owners[error.line]]
+        place = f"the message at offset {message.offset()} of partition {message.partition()}"
+        return BadLineError(
+            error.message.replace(f"line {error.line}", place, 1),
+            line=message.offset(),
+            content=error.content,
+            column=error.column,
+            hint=error.hint,
+            where=f"kafka, topic {message.topic()}",
+        )
