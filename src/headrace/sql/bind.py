@@ -266,7 +266,7 @@ class Binder:
     def _number(self, node: exp.Expression | None) -> int | None:
         if node is None:
             return None
-        value = node.expression if isinstance(node, exp.Limit | exp.Offset) else node
+        value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
         if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
             raise self.fail("a LIMIT is a whole number", value, "such as LIMIT 10")
         return int(value.name)
@@ -522,9 +522,9 @@ class _Select:
 
     def bind(self) -> Bound:
         select, binder = self.select, self.binder
-        for clause, text in (("laterals", "LATERAL"), ("qualify", "QUALIFY"), ("connect", "CONNECT BY")):
-            if select.args.get(clause):
-                raise binder.fail(f"{text} is not supported", select)
+        for clause, value in select.args.items():
+            if value and clause not in _CLAUSES:
+                raise binder.fail(f"{_OTHER_CLAUSES.get(clause, clause.upper())} is not supported", select)
         if select.args.get("from_") is None:
             return self._without_from()
         self._refuse_subqueries()
@@ -661,6 +661,9 @@ class _Select:
             name = node.name.lower()
             if node.args.get("db"):
                 raise binder.fail("tables have no schema before their name", node, f"write `{name}`")
+            if any(value for key, value in node.args.items() if key not in ("this", "alias")):
+                shown = to_sql(node)[:40]
+                raise binder.fail(f"`{shown}` cannot stand in FROM", node, f"write `{name}` alone")
             if name not in self.names:
                 known = list(self.names)
                 listed = f"the tables are {', '.join(known)}" if known else "define it with CREATE TABLE"
@@ -1105,6 +1108,9 @@ class _Select:
         try:
             planned = self.planner.schema(self._stub_sql(texts or ["1"], group, having), self.stubs)
         except ExpressionError as error:
+            if "unique expression names" in error.message:
+                hint = "name each of them with AS"
+                raise self.binder.fail("two columns come out under one name", self.select, hint) from error
             raise self._explain(error, items, group, having) from error
         named = [planned.field(called.index(name)).name for name in called]
         fields = zip(planned, [own or name for own, name in zip(written, named, strict=True)], strict=False)
@@ -1530,6 +1536,13 @@ class _Select:
         made = node.copy()
         made.set("this", self.scope.physical(self._dealias(node.this, items)))
         return made
+
+
+_CLAUSES = frozenset(
+    ("expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "order", "limit")
+    + ("offset", "with_", "kind", "operation_modifiers")
+)
+_OTHER_CLAUSES = {"laterals": "LATERAL", "connect": "CONNECT BY", "locks": "FOR UPDATE", "into": "SELECT INTO"}
 
 
 @dataclass(frozen=True)

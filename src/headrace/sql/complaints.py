@@ -49,6 +49,8 @@ _COMPLAINTS: Final = [
             "unnest can stand in the SELECT list only",
             "select it in a subquery, or write CROSS JOIN UNNEST(…) AS u (x)",
         ),
+        (r"Cannot get result type for temporal operation (.+?): ", "{0} cannot be computed", None),
+        (r"Unsupported ast node in sqltorel: (\w+)", "{0} is not supported", None),
         (r"unnest\(\) can only be applied to", "unnest takes a list", None),
         (r"Unsupported CAST from (.+) to (.+)", "{0} cannot be cast to {1}", None),
         (r"Cannot cast string '(.*)' to value of (\S+) type", "'{0}' is not of type {1}", None),

@@ -157,6 +157,9 @@ class Scope:
         return self._functions(made)
 
     def _reference(self, parts: list[exp.Expression], node: exp.Expression) -> exp.Expression:
+        known = [name for entry in self.entries for name in entry.names]
+        if len(parts) == 1 and parts[0].name.lower() in _CLOCKS and identifier_name(parts[0]) not in known:
+            return exp.Anonymous(this=parts[0].name.lower(), expressions=[])
         column, used = self.resolve(parts, node)
         return self._fields(column, parts[used:], node)
 
@@ -202,6 +205,12 @@ class Scope:
         for call in reversed(calls):  # arguments before the calls they are in
             name = call.name.lower()
             if name in WINDOWS:
+                continue
+            if name == "count" and any(isinstance(one, exp.Star) for one in _distinct(call)):
+                hint = "name the columns: count(DISTINCT a)"
+                where = span_of(call, self.source)
+                self.problems.add(sql_error("count(DISTINCT *) is not possible", where, hint))
+                failed = True
                 continue
             if name == "row_time" and not call.expressions:
                 replacement = column_of(TIMESTAMP)
@@ -300,6 +309,15 @@ def _cast_getter(call: exp.Anonymous, name: str) -> str:
     if name == "json_get" and isinstance(parent, exp.Cast) and parent.this.unnest() is call:
         return _GETTERS.get(parent.to.this, name)
     return name
+
+
+_CLOCKS = ("current_timestamp", "current_date", "current_time")
+"""Functions that are written without brackets."""
+
+
+def _distinct(call: exp.Anonymous) -> list[exp.Expression]:
+    """The arguments that follow DISTINCT."""
+    return [arg for one in call.expressions if isinstance(one, exp.Distinct) for arg in one.expressions]
 
 
 def _field_access(node: exp.Expression, name: str) -> exp.Expression:

@@ -617,6 +617,10 @@ class _StatementParser:
         parsed: exp.Expression = self.parse(rest, None, first)
         if not isinstance(parsed, exp.Query | exp.Values):
             fail("expected a SELECT", self.span(first), "write SELECT … FROM …")
+        if isinstance(parsed, exp.Select) and not parsed.expressions:
+            fail("SELECT has no columns", self.span(first), "write SELECT * for all of them")
+        if rest[-1].text.upper().endswith(("BY", ",")) and rest[-1].token_type != TokenType.IDENTIFIER:
+            fail(f"something is missing after `{rest[-1].text}`", self.span(rest[-1]))
         return parsed
 
     def parse(self, tokens: list[Token], kind: Any, first: Token) -> Any:
@@ -704,9 +708,9 @@ def _describe(description: str, token: Token) -> str:
         return f"expected `{match.group(1)}` near `{token.text}`"
     if match := re.match(r"Expected (END|THEN)\b", description):
         return f"CASE without {match.group(1)}"
-    if description.startswith("Expected table name"):
+    if description.startswith("Expected table name") and token.text.upper() not in ("FROM", "JOIN"):
         return f"expected a table, found `{token.text}`"
-    if description.startswith("Required keyword"):
+    if description.startswith(("Required keyword", "Expected table name")):
         return f"something is missing after `{token.text}`"
     if description.startswith(("Invalid expression", "Expected")):
         return f"`{token.text}` is not expected here"
