@@ -1,0 +1,1 @@
+SELECT CAST('twelve' AS INT) AS n;
