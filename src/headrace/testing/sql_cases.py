@@ -6,6 +6,8 @@ A case is `name.sql` with one of
 - `name.<table>.expected.jsonl` for each of several; bare SELECTs are called `select`, `select_2`, …;
 - `name.error.txt`: what is said when the SQL is refused.
 
+Functions of the user that a case needs are in `name.udf.py` beside it.
+
 Paths in the SQL are relative to its file. Nothing is written to its sinks: their rows are collected instead,
 and of a result that changes the rows that stand at the end. Rows are compared as the JSON format writes them;
 numbers exactly, unless one of the first lines of the SQL is a comment `-- approx: 1e-9`.
@@ -41,9 +43,11 @@ from headrace.jobs.progress import RunResult
 from headrace.spans import Source
 from headrace.sql.compile import Preview
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process
+from headrace.user_functions import load_udfs
 
 EXPECTED = ".expected.jsonl"
 ERROR = ".error.txt"
+FUNCTIONS = ".udf.py"
 ONLY = ""
 """The key of the expected rows when a program has one result."""
 
@@ -188,9 +192,37 @@ def run_case(
     began = clock.monotonic()
     with chdir(case.sql.parent):
         here = Case(case.name, Path(case.sql.name), _names(case.expected), _name(case.error))
-        failures, written = _Run(here, tuple(functions), spark=spark, update=update).all()
+        failures, written = _Run(here, (*functions, *own_functions(here)), spark=spark, update=update).all()
     folder = case.sql.parent
     return CaseResult(case, clock.monotonic() - began, failures, [folder / file for file in written])
+
+
+def own_functions(case: Case) -> list[Function]:
+    """The functions in the Python file beside a case."""
+    file = case.sql.with_name(f"{case.sql.stem}{FUNCTIONS}")
+    return list(load_udfs(file)) if file.exists() else []
+
+
+def compile_case(
+    case: Case, *, functions: Iterable[Function] = (), prefix: str = ""
+) -> tuple[Pipeline, dict[str, Preview]]:
+    """The pipeline of a case with its rows collected in memory, and what each result looks like.
+
+    Results are called as their tables, after `prefix`; paths in the SQL are relative to the working directory.
+    """
+    outputs: dict[str, Preview] = {}
+
+    def collect(output: str, preview: Preview) -> tuple[str, dict[str, Any]]:
+        outputs[output] = preview
+        return "memory", {"name": f"{prefix}{output}"}
+
+    def show(preview: Preview) -> tuple[str, dict[str, Any]]:
+        selects = sum(output.split("_")[0] == "select" for output in outputs)
+        return collect(f"select_{selects + 1}" if selects else "select", preview)
+
+    source = Source(case.sql.name, case.text)
+    made = Pipeline.from_sql([source], udfs=functions, name="test", preview=show, sinks=collect)
+    return made, outputs
 
 
 def _names(files: Mapping[str, Path]) -> dict[str, Path]:
@@ -230,19 +262,8 @@ class _Run:
         return self.failures, self.written
 
     def _pipeline(self) -> Pipeline:
-        selects = 0
-
-        def show(preview: Preview) -> tuple[str, dict[str, Any]]:
-            nonlocal selects
-            selects += 1
-            return collect("select" if selects == 1 else f"select_{selects}", preview)
-
-        def collect(output: str, preview: Preview) -> tuple[str, dict[str, Any]]:
-            self.outputs[output] = preview
-            return "memory", {"name": output}
-
-        source = Source(self.case.sql.name, self.case.text)
-        return Pipeline.from_sql([source], udfs=self.functions, name="test", preview=show, sinks=collect)
+        pipeline, self.outputs = compile_case(self.case, functions=self.functions)
+        return pipeline
 
     # ---------------------------------------------------------------------------------------- refusal
 
@@ -287,7 +308,7 @@ class _Run:
                 hint = "sources of tests must have an end, such as `message_count`"
                 self.failures.append(Failure(f"{name}: {why}", f"({hint})"))
                 return
-            found = {output: _rows(lives, output, preview) for output, preview in self.outputs.items()}
+            found = {output: standing_rows(lives, output, preview) for output, preview in self.outputs.items()}
             late = sum(life.late_rows for life in lives)
             if first is not None and self.update:
                 self._compare(f"{name}, compared with the whole run", first, found, late)
@@ -304,7 +325,7 @@ class _Run:
         for output, file in self.case.expected.items():
             name = only if output == ONLY and only is not None else output
             if name in self.outputs:
-                expected[name] = _read_rows(file)
+                expected[name] = read_rows(file)
             else:
                 results = ", ".join(self.outputs)
                 why = f"there is no result `{name}`" if name else "there are several results"
@@ -432,7 +453,7 @@ def _killer(turn: int) -> Callable[[str, int], None]:
 # ---------------------------------------------------------------------------------------------- comparing
 
 
-def _rows(lives: Sequence[RunResult], output: str, preview: Preview) -> Rows:
+def standing_rows(lives: Sequence[RunResult], output: str, preview: Preview) -> Rows:
     """The rows of a result that stand at the end of all lives."""
     rows: Rows = Counter()
     for life in lives:
@@ -457,7 +478,8 @@ def _texts(lines: JsonFormat, table: pa.Table) -> list[str]:
     return [line.decode() for line in lines.messages(table)]
 
 
-def _read_rows(file: Path) -> Rows:
+def read_rows(file: Path) -> Rows:
+    """The expected rows of a file."""
     rows: Rows = Counter()
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():

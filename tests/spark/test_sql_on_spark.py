@@ -1,0 +1,92 @@
+"""The SQL cases on Spark, all of them as one pipeline: whole; stopped at parallelism 2, resumed at 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import chdir
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.plan import Plan
+from headrace.sql.compile import Preview
+from headrace.testing.sql_cases import (
+    ONLY,
+    Case,
+    compile_case,
+    differences,
+    find_cases,
+    own_functions,
+    read_rows,
+    standing_rows,
+)
+from tests.sql.test_cases import ENVIRONMENT
+
+FOLDER = Path(__file__).parents[1] / "sql"
+CASES = [case for case in find_cases(FOLDER) if case.error is None]
+
+
+class Together(hr.Pipeline):
+    """Pipelines beside each other in one plan: Spark is started and planned once for all of them."""
+
+    def __init__(self, plans: dict[str, Plan]) -> None:
+        super().__init__("together")
+        self.plans = plans
+
+    def plan(self) -> Plan:
+        nodes, edges = [], []
+        for name, plan in self.plans.items():
+            nodes += [replace(node, id=f"{name}.{node.id}") for node in plan.nodes]
+            edges += [
+                replace(
+                    edge,
+                    source=f"{name}.{edge.source}",
+                    target=f"{name}.{edge.target}",
+                    index=len(edges) + position,
+                )
+                for position, edge in enumerate(plan.edges)
+            ]
+        return Plan(self.name, tuple(nodes), tuple(edges))
+
+
+def test_spark_gives_the_rows_of_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    plans: dict[str, Plan] = {}
+    outputs: dict[str, dict[str, Preview]] = {}
+    for number, case in enumerate(CASES):
+        name = f"case{number}"
+        with chdir(case.sql.parent):
+            pipeline, outputs[name] = compile_case(case, functions=own_functions(case), prefix=f"{name}/")
+            plans[name] = pipeline.plan()
+    together = Together(plans)
+
+    whole = together.run(tmp_path / "whole", parallelism=2)
+    assert whole.reason == "finished"
+    assert wrong([whole], outputs) == []
+
+    rows = whole.rows_in // 6
+    stopped = together.run(tmp_path / "cut", parallelism=2, epoch_rows=rows, max_epochs=3)
+    assert (stopped.reason, stopped.epochs) == ("max_epochs", 3)
+    resumed = together.run(tmp_path / "cut", parallelism=3, epoch_rows=rows)
+    assert resumed.reason == "finished"
+    assert wrong([stopped, resumed], outputs) == []
+
+
+def wrong(lives: Sequence[hr.RunResult], outputs: dict[str, dict[str, Preview]]) -> list[str]:
+    """What differs from the expected rows, case by case."""
+    found = []
+    for (name, previews), case in zip(outputs.items(), CASES, strict=True):
+        for output, preview in previews.items():
+            expected = read_rows(file_of(case, output, alone=len(previews) == 1))
+            given = standing_rows(lives, f"{name}/{output}", preview)
+            missing, unexpected = differences(expected, given, case.tolerance)
+            if missing or unexpected:
+                found.append(f"{case.name} {output}: −{missing[:3]} +{unexpected[:3]}")
+    return found
+
+
+def file_of(case: Case, output: str, *, alone: bool) -> Path:
+    return case.expected[ONLY if alone and ONLY in case.expected else output]
