@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
-from datafusion import SessionConfig, SessionContext
+from datafusion import DataFrame, SessionConfig, SessionContext
 
 from headrace.errors import ExpressionError
 from headrace.functions.failures import take_failure
@@ -49,6 +49,8 @@ def new_context(functions: Sequence[Function] = ()) -> SessionContext:
         .with_batch_size(BATCH_ROWS)
         .with_information_schema(enabled=True)
         .set("datafusion.sql_parser.map_string_types_to_utf8view", "false")
+        # This rule loses a field of a struct that is grouped by twice: `w.start` and `f(w.start)`.
+        .set("datafusion.optimizer.enable_leaf_expression_pushdown", "false")
     )
     ctx = SessionContext(config)
     install_functions(ctx)
@@ -102,6 +104,15 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return batch.select(schema.names).cast(schema)
 
 
+def result_schema(ctx: SessionContext, frame: DataFrame) -> pa.Schema:
+    """The columns of a query's result, whose types are known only when the plan has been analysed.
+
+    Before that a UNION has the types of its first side, and a CASE those of its first branch.
+    """
+    schema: pa.Schema = ctx.create_dataframe_from_logical_plan(frame.optimized_logical_plan()).schema()
+    return schema
+
+
 @dataclass(frozen=True)
 class Fragment:
     """A SELECT over named inputs: `Fragment("SELECT a + 1 AS b FROM input", {"input": schema})`."""
@@ -116,7 +127,12 @@ class Fragment:
         inputs = {name: plain_schema(schema) for name, schema in self.inputs.items()}
         object.__setattr__(self, "inputs", inputs)
         empty: dict[str, Rows] = {name: [] for name in inputs}
-        object.__setattr__(self, "output", plain_schema(self._plan(empty).schema()))
+        plan = self._plan(empty)
+        try:
+            planned = result_schema(shared_context(self.functions), plan)
+        except Exception as error:
+            raise expression_error(error, self.sql) from error
+        object.__setattr__(self, "output", plain_schema(planned))
 
     def _plan(self, tables: Mapping[str, Rows]) -> Any:
         ctx = shared_context(self.functions)
@@ -146,8 +162,9 @@ class Fragment:
 
 
 _NOISE = re.compile(
-    r"^(DataFusion error: |Exception: |External error: |Execution error: |Arrow error: |Optimizer rule '\w+' failed\s*"
-    r"|caused by\s*|Error during planning: |Schema error: |SQL error: |Invalid argument error: |Compute error: )+"
+    r"^(DataFusion error: |Exception: |External error: |Execution error: |Arrow error: |caused by\s*"
+    r"|Optimizer rule '\w+' failed\s*|Error during planning: |Schema error: |SQL error: "
+    r"|Invalid argument error: |Compute error: )+"
 )
 
 

@@ -6,7 +6,6 @@ import bisect
 from dataclasses import dataclass
 from functools import cached_property
 
-
 _WIDE = 120
 _AROUND = 50
 

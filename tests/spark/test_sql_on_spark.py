@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.plan import Plan
+from headrace.plan import Edge, Node, Plan
 from headrace.sql.compile import Preview
 from headrace.testing.sql_cases import (
     ONLY,
@@ -36,7 +36,8 @@ class Together(hr.Pipeline):
         self.plans = plans
 
     def plan(self) -> Plan:
-        nodes, edges = [], []
+        nodes: list[Node] = []
+        edges: list[Edge] = []
         for name, plan in self.plans.items():
             nodes += [replace(node, id=f"{name}.{node.id}") for node in plan.nodes]
             edges += [

@@ -13,8 +13,8 @@ from headrace.fragments import Function
 class Aggregation:
     """The aggregates of one GROUP BY, over rows with the columns `schema`.
 
-    `schema` holds `_timestamp`, the key columns, what the aggregates take, and, where the rows are an updating
-    stream, `_retract`. Each text in the tuples is one item of a SELECT list with its alias.
+    `schema` holds `_timestamp`, the key columns, what the aggregates take, and, where the rows are an
+    updating stream, `_retract`. Each text in the tuples is one item of a SELECT list with its alias.
 
     `whole` computes the results from all rows of a group (`median("a0") AS "r0"`). Where every aggregate can
     be computed in parts, `partial` computes the parts from rows (`sum("a0") AS "p0"`, with signs where rows

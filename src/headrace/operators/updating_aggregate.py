@@ -49,7 +49,7 @@ def partial_fragment(aggregation: Aggregation) -> Fragment:
         appends = f"count(*) FILTER (WHERE NOT {quote(RETRACT)})"
         rows = f"{appends} - count(*) FILTER (WHERE {quote(RETRACT)})"
     counts = [f"{rows} AS {quote(ROWS)}", f"{appends} AS {quote(_APPENDS)}"]
-    sql = f"SELECT {', '.join([*keys, *aggregation.partial, *counts, _LATEST])} FROM input"  # noqa: S608
+    sql = f"SELECT {', '.join([*keys, *aggregation.partial, *counts, _LATEST])} FROM input"
     if keys:
         sql += f" GROUP BY {', '.join(keys)}"
     return Fragment(sql, {"input": aggregation.schema}, aggregation.functions)
@@ -60,7 +60,7 @@ def merge_fragment(aggregation: Aggregation, parts: pa.Schema) -> Fragment:
     merged = ", ".join([quote(_GROUP), _LATEST, *aggregation.merge])
     items = ", ".join([quote(name) for name in (_GROUP, TIMESTAMP, *parts.names)] + [*aggregation.final])
     return Fragment(
-        f"SELECT {items} FROM (SELECT {merged} FROM input GROUP BY {quote(_GROUP)})",  # noqa: S608
+        f"SELECT {items} FROM (SELECT {merged} FROM input GROUP BY {quote(_GROUP)})",
         {"input": pa.schema([*parts, (_GROUP, pa.int64()), (TIMESTAMP, _INSTANT)])},
         aggregation.functions,
     )
@@ -70,7 +70,7 @@ def whole_fragment(aggregation: Aggregation, rows: pa.Schema) -> Fragment:
     """From the rows of numbered groups: the results of each."""
     items = ", ".join([quote(_GROUP), _LATEST, *aggregation.whole])
     return Fragment(
-        f"SELECT {items} FROM input GROUP BY {quote(_GROUP)}",  # noqa: S608
+        f"SELECT {items} FROM input GROUP BY {quote(_GROUP)}",
         {"input": rows.append(pa.field(_GROUP, pa.int64()))},
         aggregation.functions,
     )

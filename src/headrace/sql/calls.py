@@ -14,17 +14,17 @@ from headrace.sql.scope import as_expression
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 
-def call_name(node: exp.Expression) -> str | None:
+def call_name(node: exp.Expr) -> str | None:
     """The name of the function that a node calls, in lower case."""
     return node.name.lower() if isinstance(node, exp.Anonymous) else None
 
 
-def is_window_call(node: exp.Expression) -> bool:
+def is_window_call(node: exp.Expr) -> bool:
     """Whether it is tumble(…), hop(…) or session(…)."""
     return call_name(node) in WINDOWS
 
 
-def is_aggregate(node: exp.Expression, names: frozenset[str]) -> bool:
+def is_aggregate(node: exp.Expr, names: frozenset[str]) -> bool:
     """Whether it is a call of an aggregate, with its FILTER and the like around it."""
     inner = node
     while isinstance(inner, _WRAPPERS):
@@ -32,7 +32,7 @@ def is_aggregate(node: exp.Expression, names: frozenset[str]) -> bool:
     return call_name(inner) in names
 
 
-def find_aggregates(node: exp.Expression, names: frozenset[str]) -> Iterator[exp.Expression]:
+def find_aggregates(node: exp.Expr, names: frozenset[str]) -> Iterator[exp.Expr]:
     """The outermost aggregates of an expression; the function of an OVER is not one."""
     if isinstance(node, exp.Window):
         inner = node.this
@@ -47,26 +47,24 @@ def find_aggregates(node: exp.Expression, names: frozenset[str]) -> Iterator[exp
             yield from find_aggregates(child, names)
 
 
-def find_over(node: exp.Expression) -> Iterator[exp.Window]:
+def find_over(node: exp.Expr) -> Iterator[exp.Window]:
     """The calls with OVER."""
     for part in node.find_all(exp.Window):
         if part.args.get("over"):
             yield part
 
 
-def replace_parts(
-    node: exp.Expression, replacement: Callable[[exp.Expression], exp.Expression | None]
-) -> exp.Expression:
+def replace_parts(node: exp.Expr, replacement: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
     """A copy in which the outermost parts that have a replacement are replaced."""
 
-    def visit(part: exp.Expression) -> exp.Expression:
+    def visit(part: exp.Expr) -> exp.Expr:
         made = replacement(part)
         return part if made is None else made
 
     return node.copy().transform(visit)
 
 
-def aggregate_call(node: exp.Expression, name: str) -> AggregateCall:
+def aggregate_call(node: exp.Expr, name: str) -> AggregateCall:
     """A physical aggregate in its pieces."""
     filtered: str | None = None
     plain = True

@@ -237,7 +237,7 @@ def option_model(table: Table, role: Role) -> type[Options]:
     if role not in roles:
         hint = f"it can be a {' or a '.join(roles)}"
         fail(f"connector `{table.connector}` cannot be a {role}", table.span("connector"), hint)
-    declared = "lookup" if table.kind == "lookup" else table.value("type")
+    declared = table.value("type") or ("lookup" if table.kind == "lookup" else None)
     if declared is not None and declared != role:
         verb = {"source": "read", "sink": "written", "lookup": "looked up"}[role]
         both = "leave `type` out if it is to be both" if role in roles and declared in roles else None
@@ -271,7 +271,7 @@ def fill_secrets(option: Option) -> Any:
     return SECRET.sub(look_up, option.value)
 
 
-def watermark_of(table: Table) -> tuple[str | None, exp.Expression | None]:
+def watermark_of(table: Table) -> tuple[str | None, exp.Expr | None]:
     """(the event-time column, the expression of the watermark) that a table declares."""
     mark = table.definition.watermark
     if mark is not None:

@@ -17,12 +17,13 @@ from headrace.options import parse_options
 from headrace.registry import Role, registry
 from headrace.secrets import Secrets
 from headrace.spans import Source
-from headrace.sql.bind import Binder, Bound, once
+from headrace.sql.bind import Binder
 from headrace.sql.catalog import Table, connector_options, define_table, option_error, option_model, roles_of
 from headrace.sql.logical import Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
 from headrace.sql.problems import FailedError, Problems, sql_error
+from headrace.sql.relations import Bound, once
 from headrace.sql.statements import (
     BrokenDefinition,
     CreateTable,

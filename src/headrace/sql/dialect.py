@@ -1,21 +1,23 @@
 """The SQL dialect: what users of Arroyo write, in sqlglot's terms.
 
-Expressions are parsed only to find names in them and are written back for DataFusion as they were: no function is
-translated into another, so each means what DataFusion says it means.
+Expressions are parsed only to find names in them and are written back for DataFusion as they were: no
+function is translated into another, so each means what DataFusion says it means.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sqlglot import exp, tokens
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.postgres import Postgres
-from sqlglot.tokens import TokenType
+from sqlglot.generators.postgres import PostgresGenerator
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokenizer_core import Token, TokenType
 
 
 def _call(name: str) -> Any:
-    def build(_: Any, this: exp.Expression, argument: exp.Expression) -> exp.Expression:
+    def build(_: Any, this: exp.Expr, argument: exp.Expr) -> exp.Expr:
         made = exp.Anonymous(this=name, expressions=[this, argument])
         for key in ("line", "col", "start", "end"):
             for part in (argument, this):
@@ -44,17 +46,17 @@ class Headrace(Dialect):
         }
         HEX_STRINGS: ClassVar[list[Any]] = [("x'", "'"), ("X'", "'")]
 
-    class Parser(Postgres.Parser):
+    class Parser(PostgresParser):
         """Functions keep their names; JSON operators become calls."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: Postgres.Parser.FUNCTION_PARSERS[name]
+            name: PostgresParser.FUNCTION_PARSERS[name]
             for name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
         }
         COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
-            **Postgres.Parser.COLUMN_OPERATORS,
+            **PostgresParser.COLUMN_OPERATORS,
             TokenType.ARROW: _call("json_get"),
             TokenType.DARROW: _call("json_as_text"),
             TokenType.PLACEHOLDER: _call("json_contains"),
@@ -69,21 +71,21 @@ class Headrace(Dialect):
 
         EXPONENT: ClassVar[dict[TokenType, Any]] = {}
         BITWISE: ClassVar[dict[TokenType, Any]] = {
-            **Postgres.Parser.BITWISE,
+            **PostgresParser.BITWISE,
             TokenType.CARET: exp.BitwiseXor,
         }
 
-    class Generator(Postgres.Generator):
+    class Generator(PostgresGenerator):
         """Writes for DataFusion's parser."""
 
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
-            **Postgres.Generator.TRANSFORMS,
+            **PostgresGenerator.TRANSFORMS,
             exp.BitwiseXor: lambda self, e: self.binary(e, "^"),
             exp.TryCast: lambda self, e: self.cast_sql(e, safe_prefix="TRY_"),
         }
 
         TYPE_MAPPING: ClassVar[dict[Any, str]] = {
-            **Postgres.Generator.TYPE_MAPPING,
+            **PostgresGenerator.TYPE_MAPPING,
             exp.DataType.Type.UTINYINT: "TINYINT UNSIGNED",
             exp.DataType.Type.USMALLINT: "SMALLINT UNSIGNED",
             exp.DataType.Type.UINT: "INT UNSIGNED",
@@ -113,25 +115,25 @@ class Headrace(Dialect):
             return f"{this}[{self.expressions(expression, flat=True)}]"
 
 
-def to_sql(expression: exp.Expression) -> str:
+def to_sql(expression: exp.Expr) -> str:
     """The expression as text for DataFusion, functions in the case they were written in."""
     return expression.sql(dialect=Headrace, normalize_functions=False, comments=False)
 
 
-def tokenize(text: str) -> list[tokens.Token]:
+def tokenize(text: str) -> list[Token]:
     """The tokens of a text, with their positions."""
     found = list(Headrace().tokenize(text))
     return [_as_name(token) if _is_name(found, index) else token for index, token in enumerate(found)]
 
 
-def _is_name(found: list[tokens.Token], index: int) -> bool:
+def _is_name(found: list[Token], index: int) -> bool:
     """Whether `window` is a name, and not the clause `WINDOW w AS (…)`."""
     if found[index].token_type != TokenType.WINDOW:
         return False
     return [token.text.upper() for token in found[index + 2 : index + 4]] != ["AS", "("]
 
 
-def _as_name(token: tokens.Token) -> tokens.Token:
-    return tokens.Token(
+def _as_name(token: Token) -> Token:
+    return Token(
         TokenType.VAR, token.text, token.line, token.col, token.start, token.end, list(token.comments)
     )

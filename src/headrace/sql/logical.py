@@ -1,7 +1,7 @@
 """What a query means, as data: relations made of relations, before operators are chosen.
 
-Columns of a relation have names that are unique in it; expressions over them are DataFusion SQL with every name
-quoted. Event time (`_timestamp`) and retractions (`_retract`) ride along and are not among the columns.
+Columns of a relation have names that are unique in it; expressions over them are DataFusion SQL with every
+name quoted. Event time (`_timestamp`) and retractions (`_retract`) ride along and are not among the columns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Part = Literal["window", "start", "end"]
 
 
 TIES: Final = "_timestamp:ties"
-"""In the ORDER BY of a window function: stands for all columns that are left, so that no two rows are alike."""
+"""In the ORDER BY of a window function: stands for all other columns, so that no two rows are alike."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Windowing:
 
 @dataclass(frozen=True, eq=False)
 class Relation:
-    """Rows with columns. `updating` rows may be taken back; `key` identifies a row of an updating relation."""
+    """Rows with columns. `updating` rows may be taken back; `key` identifies a row that may."""
 
     columns: pa.Schema
     updating: bool = False

@@ -11,7 +11,7 @@ import pyarrow as pa
 from datafusion import SessionContext, udf
 
 from headrace.errors import ExpressionError
-from headrace.fragments import Function, expression_error, new_context, plain_type
+from headrace.fragments import Function, expression_error, new_context, plain_type, result_schema
 from headrace.functions.signatures import FUNCTION_NAMES
 from headrace.sql.complaints import in_plain_words
 
@@ -69,9 +69,7 @@ class Planner:
         try:
             frame = self.ctx.sql(sql)
             frame.execution_plan()  # types that do not go together are found no earlier
-            # Nor are the types of a UNION: until then they are those of its first side.
-            analyzed = self.ctx.create_dataframe_from_logical_plan(frame.optimized_logical_plan())
-            planned = analyzed.schema()
+            planned = result_schema(self.ctx, frame)
         except Exception as error:
             raise in_plain_words(expression_error(error, sql)) from error
         return pa.schema([pa.field(f.name, plain_type(f.type), nullable=f.nullable) for f in planned])

@@ -52,7 +52,7 @@ def fail(message: str, span: Span | None, hint: str | None = None) -> NoReturn:
     raise sql_error(message, span, hint)
 
 
-def span_of(node: exp.Expression, source: Source) -> Span | None:
+def span_of(node: exp.Expr, source: Source) -> Span | None:
     """The characters that an expression was written with, as far as its parts say."""
     starts, ends = [], []
     for part in node.walk():

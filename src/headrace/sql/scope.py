@@ -40,7 +40,7 @@ class Entry:
         return self.stands.get(name) or self.columns[self.names.index(name)]
 
 
-def identifier_name(identifier: exp.Expression) -> str:
+def identifier_name(identifier: exp.Expr) -> str:
     """A name as it is compared: lower case unless it was quoted."""
     name = identifier.name
     return name if identifier.args.get("quoted") else name.lower()
@@ -71,7 +71,7 @@ class Scope:
         fields = list({column.name: column for column in fields}.values())
         return pa.schema([*fields, pa.field(TIMESTAMP, pa.timestamp("ns"), nullable=False)])
 
-    def resolve(self, parts: Sequence[exp.Expression], node: exp.Expression) -> tuple[pa.Field, int]:
+    def resolve(self, parts: Sequence[exp.Expr], node: exp.Expr) -> tuple[pa.Field, int]:
         """(the column, how many of the parts name it); the other parts are fields in it."""
         names = [identifier_name(part) for part in parts]
         if len(names) > 1:
@@ -96,7 +96,7 @@ class Scope:
             return fields[0], 1
         raise self._unknown(names, node)
 
-    def _column(self, entry: Entry, name: str, node: exp.Expression) -> pa.Field:
+    def _column(self, entry: Entry, name: str, node: exp.Expr) -> pa.Field:
         positions = [index for index, known in enumerate(entry.names) if known == name]
         if len(positions) > 1:
             raise sql_error(
@@ -106,12 +106,12 @@ class Scope:
             )
         return entry.columns[positions[0]]
 
-    def _unknown(self, names: list[str], node: exp.Expression) -> SqlError:
+    def _unknown(self, names: list[str], node: exp.Expr) -> SqlError:
         aliases = [entry.alias for entry in self.entries]
         if len(names) > 1 and names[0] in aliases:
             entry = next(entry for entry in self.entries if entry.alias == names[0])
-            hint = near(names[1], entry.names) or f"its columns are {_listed(entry.names)}"
-            return sql_error(f"`{names[0]}` has no column `{names[1]}`", span_of(node, self.source), hint)
+            columns = near(names[1], entry.names) or f"its columns are {_listed(entry.names)}"
+            return sql_error(f"`{names[0]}` has no column `{names[1]}`", span_of(node, self.source), columns)
         known = list(dict.fromkeys(name for entry in self.entries for name in entry.names))
         if len(names) > 1:
             message = f"there is no table or column `{names[0]}` here"
@@ -129,14 +129,14 @@ class Scope:
 
     # ------------------------------------------------------------------------------- expressions
 
-    def physical(self, node: exp.Expression) -> exp.Expression:
+    def physical(self, node: exp.Expr) -> exp.Expr:
         """A copy in which every name is an inner column; what is wrong goes to the problems.
 
         Raises FailedError if anything was.
         """
         failed = False
 
-        def visit(part: exp.Expression) -> exp.Expression:
+        def visit(part: exp.Expr) -> exp.Expr:
             nonlocal failed
             try:
                 if part.meta.get("physical"):
@@ -156,16 +156,16 @@ class Scope:
             raise FailedError
         return self._functions(made)
 
-    def _reference(self, parts: list[exp.Expression], node: exp.Expression) -> exp.Expression:
+    def _reference(self, parts: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         known = [name for entry in self.entries for name in entry.names]
         if len(parts) == 1 and parts[0].name.lower() in _CLOCKS and identifier_name(parts[0]) not in known:
             return exp.Anonymous(this=parts[0].name.lower(), expressions=[])
         column, used = self.resolve(parts, node)
         return self._fields(column, parts[used:], node)
 
-    def _dotted(self, node: exp.Dot) -> exp.Expression:
-        parts: list[exp.Expression] = []
-        base: exp.Expression = node
+    def _dotted(self, node: exp.Dot) -> exp.Expr:
+        parts: list[exp.Expr] = []
+        base: exp.Expr = node
         while isinstance(base, exp.Dot):
             parts.insert(0, base.expression)
             base = base.this
@@ -176,8 +176,8 @@ class Scope:
             inner = _field_access(inner, identifier_name(part))
         return inner
 
-    def _fields(self, column: pa.Field, parts: list[exp.Expression], node: exp.Expression) -> exp.Expression:
-        made: exp.Expression = column_of(column.name)
+    def _fields(self, column: pa.Field, parts: list[exp.Expr], node: exp.Expr) -> exp.Expr:
+        made: exp.Expr = column_of(column.name)
         for key in ("line", "col", "start", "end"):
             if node.find(exp.Identifier) is not None and key in node.find(exp.Identifier).meta:  # type: ignore[union-attr]
                 made.this.meta[key] = node.find(exp.Identifier).meta[key]  # type: ignore[union-attr]
@@ -198,7 +198,7 @@ class Scope:
         made.meta["physical"] = True
         return made
 
-    def _functions(self, node: exp.Expression) -> exp.Expression:
+    def _functions(self, node: exp.Expr) -> exp.Expr:
         """Bind functions that are not DataFusion's own, and refuse unknown ones."""
         failed = False
         calls = list(node.find_all(exp.Anonymous))
@@ -219,10 +219,9 @@ class Scope:
                 call.replace(replacement)
                 continue
             if name not in self.planner.names:
-                hint = near(name, {*self.planner.names, *WINDOWS, "row_time"})
-                self.problems.add(
-                    sql_error(f"there is no function `{name}`", span_of(call, self.source), hint)
-                )
+                similar = near(name, {*self.planner.names, *WINDOWS, "row_time"})
+                where = span_of(call, self.source)
+                self.problems.add(sql_error(f"there is no function `{name}`", where, similar))
                 failed = True
                 continue
             if name in self.planner.user_functions:
@@ -285,7 +284,7 @@ class Scope:
                 return None
         return inner
 
-    def expression(self, node: exp.Expression) -> Expression:
+    def expression(self, node: exp.Expr) -> Expression:
         """An expression over the scope's columns, ready for DataFusion."""
         return as_expression(self.physical(node))
 
@@ -315,22 +314,22 @@ _CLOCKS = ("current_timestamp", "current_date", "current_time")
 """Functions that are written without brackets."""
 
 
-def _distinct(call: exp.Anonymous) -> list[exp.Expression]:
+def _distinct(call: exp.Anonymous) -> list[exp.Expr]:
     """The arguments that follow DISTINCT."""
     return [arg for one in call.expressions if isinstance(one, exp.Distinct) for arg in one.expressions]
 
 
-def _field_access(node: exp.Expression, name: str) -> exp.Expression:
+def _field_access(node: exp.Expr, name: str) -> exp.Expr:
     return exp.Bracket(this=node, expressions=[exp.Literal.string(name)])
 
 
-def as_expression(node: exp.Expression) -> Expression:
+def as_expression(node: exp.Expr) -> Expression:
     """A physical expression as text, with the columns it needs."""
     columns = frozenset(column.name for column in node.find_all(exp.Column))
     return Expression(to_sql(node), columns)
 
 
-def conjuncts(node: exp.Expression | None) -> Iterator[exp.Expression]:
+def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
     """The conditions that AND joins."""
     if node is None:
         return

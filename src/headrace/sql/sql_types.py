@@ -20,7 +20,8 @@ _NAMES: Final[Mapping[str, pa.DataType]] = {
     "TEXT": pa.string(), "VARCHAR": pa.string(), "CHAR": pa.string(), "STRING": pa.string(),
     "CHARACTER": pa.string(), "CHARACTER VARYING": pa.string(), "CHAR VARYING": pa.string(),
     "JSON": pa.string(), "JSONB": pa.string(), "UUID": pa.string(),
-    "BYTEA": pa.binary(), "BYTES": pa.binary(), "BINARY": pa.binary(), "VARBINARY": pa.binary(), "BLOB": pa.binary(),
+    "BYTEA": pa.binary(), "BYTES": pa.binary(), "BLOB": pa.binary(),
+    "BINARY": pa.binary(), "VARBINARY": pa.binary(),
     "DATE": pa.date32(), "TIME": pa.time64("ns"),
     "TIMESTAMP": pa.timestamp("ns"), "DATETIME": pa.timestamp("ns"), "TIMESTAMPTZ": pa.timestamp("ns"),
     "INTERVAL": pa.month_day_nano_interval(),
@@ -66,3 +67,10 @@ def type_name(kind: pa.DataType) -> str:
         if kind == known:
             return name
     return str(kind)
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """A type as DataFusion reads it in a CAST."""
+    if pa.types.is_time(kind):
+        return "TIME"
+    return type_name(kind)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from sqlglot import ErrorLevel, exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from headrace.durations import parse_duration
 from headrace.errors import HeadraceError, SqlError, near
@@ -38,7 +38,7 @@ class ColumnDefinition:
     field: pa.Field
     span: Span
     primary_key: bool = False
-    generated: exp.Expression | None = None
+    generated: exp.Expr | None = None
     metadata: str | None = None
 
 
@@ -47,7 +47,7 @@ class WatermarkDefinition:
     """`WATERMARK FOR column [AS expression]`."""
 
     column: str
-    expression: exp.Expression | None
+    expression: exp.Expr | None
     span: Span
 
 
@@ -61,10 +61,10 @@ class CreateTable:
     options: dict[str, Option] = field(default_factory=dict)
     watermark: WatermarkDefinition | None = None
     primary_key: tuple[str, ...] = ()
-    partitioned_by: tuple[exp.Expression, ...] = ()
+    partitioned_by: tuple[exp.Expr, ...] = ()
     temporary: bool = False
     has_columns: bool = False
-    query: exp.Expression | None = None
+    query: exp.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class CreateView:
 
     name: str
     span: Span
-    query: exp.Expression
+    query: exp.Expr
     columns: tuple[str, ...] = ()
 
 
@@ -83,7 +83,7 @@ class Insert:
 
     table: str
     span: Span
-    query: exp.Expression
+    query: exp.Expr
     columns: tuple[str, ...] = ()
     column_spans: tuple[Span, ...] = ()
 
@@ -99,7 +99,7 @@ class BrokenDefinition:
 class SelectStatement:
     """A bare SELECT: its result is shown."""
 
-    query: exp.Expression
+    query: exp.Expr
     span: Span
 
 
@@ -263,6 +263,7 @@ class _StatementParser:
     # -------------------------------------------------------------------------------- statements
 
     def statement(self) -> Statement:
+        """The statement that the tokens are."""
         first = self.tokens[0]
         word = first.text.upper()
         if self.take("CREATE"):
@@ -277,7 +278,7 @@ class _StatementParser:
             fail(f"{word} is not a statement of streaming SQL", self.span(first), _REFUSED[word])
         known = ["CREATE", "INSERT", "SELECT", "SET", "WITH"]
         hint = near(word, known) or "a statement begins with CREATE, INSERT, SELECT, WITH or SET"
-        fail(f"`{first.text}` does not begin a statement", self.span(first), hint)
+        raise sql_error(f"`{first.text}` does not begin a statement", self.span(first), hint)
 
     def _create(self) -> Statement:
         self.take("OR", "REPLACE")
@@ -303,26 +304,11 @@ class _StatementParser:
         return self._table(name, token, temporary=temporary)
 
     def _table(self, name: str, token: Token, *, temporary: bool) -> CreateTable:
-        columns: list[ColumnDefinition] = []
-        keys: list[tuple[str, Token]] = []
-        watermark: WatermarkDefinition | None = None
         has_columns = self.take("(")
-        while has_columns and not self.take(")"):
-            if self.peek("WATERMARK", "FOR"):
-                if watermark is not None:
-                    fail("a table has one watermark at most", self.span())
-                watermark = self._watermark()
-            elif self.take("PRIMARY", "KEY"):
-                keys += self._names()
-            elif self.peek("CONSTRAINT") or self.peek("FOREIGN") or self.peek("UNIQUE") or self.peek("CHECK"):
-                fail("this constraint is not known", self.span(), "PRIMARY KEY (…) and WATERMARK FOR … are")
-            else:
-                columns.append(self._column())
-            if not self.take(",") and not self.peek(")"):
-                self.unexpected("`,` or `)`")
+        columns, keys, watermark = self._elements() if has_columns else ([], [], None)
         options: dict[str, Option] = {}
-        partitioned: tuple[exp.Expression, ...] = ()
-        query: exp.Expression | None = None
+        partitioned: tuple[exp.Expr, ...] = ()
+        query: exp.Expr | None = None
         while self.current is not None:
             if self.take("WITH"):
                 options.update(self._options())
@@ -356,6 +342,28 @@ class _StatementParser:
             query=query,
         )
 
+    def _elements(
+        self,
+    ) -> tuple[list[ColumnDefinition], list[tuple[str, Token]], WatermarkDefinition | None]:
+        """What stands between the brackets of a CREATE TABLE: columns, the key, the watermark."""
+        columns: list[ColumnDefinition] = []
+        keys: list[tuple[str, Token]] = []
+        watermark: WatermarkDefinition | None = None
+        while not self.take(")"):
+            if self.peek("WATERMARK", "FOR"):
+                if watermark is not None:
+                    fail("a table has one watermark at most", self.span())
+                watermark = self._watermark()
+            elif self.take("PRIMARY", "KEY"):
+                keys += self._names()
+            elif self.peek("CONSTRAINT") or self.peek("FOREIGN") or self.peek("UNIQUE") or self.peek("CHECK"):
+                fail("this constraint is not known", self.span(), "PRIMARY KEY (…) and WATERMARK FOR … are")
+            else:
+                columns.append(self._column())
+            if not self.take(",") and not self.peek(")"):
+                self.unexpected("`,` or `)`")
+        return columns, keys, watermark
+
     def _watermark(self) -> WatermarkDefinition:
         first = self.current
         self.at += 2
@@ -380,7 +388,7 @@ class _StatementParser:
             fail(f"column `{name}` has no type", self.span(first), f"write `{name} TEXT`, for example")
         kind, is_json = self._type()
         nullable, primary, generated, metadata = True, False, None, None
-        while self.current is not None and not (self.peek(",") or self.peek(")")):
+        while self.at < len(self.tokens) and not (self.peek(",") or self.peek(")")):
             if self.take("NOT", "NULL"):
                 nullable = False
             elif self.take("NULL"):
@@ -597,7 +605,7 @@ class _StatementParser:
         self.expect(")")
         return names
 
-    def _expressions(self) -> tuple[exp.Expression, ...]:
+    def _expressions(self) -> tuple[exp.Expr, ...]:
         found = []
         while True:
             begin = self.current or self.tokens[-1]
@@ -607,14 +615,14 @@ class _StatementParser:
 
     # ------------------------------------------------------------------------------------ sqlglot
 
-    def query(self) -> exp.Expression:
+    def query(self) -> exp.Expr:
         """The rest of the statement as a query."""
         rest = list(self.tokens[self.at :])
         first = self.current or self.tokens[-1]
         if not rest:
             self.unexpected("a SELECT")
         self.at = len(self.tokens)
-        parsed: exp.Expression = self.parse(rest, None, first)
+        parsed: exp.Expr = self.parse(rest, None, first)
         if not isinstance(parsed, exp.Query | exp.Values):
             fail("expected a SELECT", self.span(first), "write SELECT … FROM …")
         if isinstance(parsed, exp.Select) and not parsed.expressions:

@@ -208,7 +208,7 @@ def compile_case(
 ) -> tuple[Pipeline, dict[str, Preview]]:
     """The pipeline of a case with its rows collected in memory, and what each result looks like.
 
-    Results are called as their tables, after `prefix`; paths in the SQL are relative to the working directory.
+    Results are called as their tables, after `prefix`; paths in the SQL start at the working directory.
     """
     outputs: dict[str, Preview] = {}
 
@@ -308,7 +308,7 @@ class _Run:
                 hint = "sources of tests must have an end, such as `message_count`"
                 self.failures.append(Failure(f"{name}: {why}", f"({hint})"))
                 return
-            found = {output: standing_rows(lives, output, preview) for output, preview in self.outputs.items()}
+            found = {output: standing_rows(lives, output, shown) for output, shown in self.outputs.items()}
             late = sum(life.late_rows for life in lives)
             if first is not None and self.update:
                 self._compare(f"{name}, compared with the whole run", first, found, late)

@@ -1,4 +1,4 @@
-"""What a program of SQL becomes: which operators, how often a source is read, what is kept and what is shown."""
+"""What a program of SQL becomes: which operators, how often a source is read, what is shown."""
 
 import json
 from collections.abc import Mapping
