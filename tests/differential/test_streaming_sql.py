@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from headrace.errors import SqlError
 from tests.differential.answers import STYLES, Case, Life, as_batch, check
 from tests.differential.data import BIGINT, NAN, SECOND, TIMESTAMP, TYPES, Data, changes, streams
 from tests.differential.relations import (
@@ -226,7 +225,6 @@ GROUP BY w.start, date_trunc('minute', w.start)
 """
 
 
-@pytest.mark.xfail(reason="DataFusion's pushdown of field accesses loses one of them", raises=SqlError)
 def test_groups_can_use_both_ends_of_a_window() -> None:
     rows = [{"id": number, "ts": number * SECOND} for number in range(8)]
     data = Data("a", (("id", BIGINT), ("ts", TIMESTAMP)), [rows])
@@ -236,7 +234,6 @@ def test_groups_can_use_both_ends_of_a_window() -> None:
     check(Case([data], BOTH_ENDS, [("starts", starts), ("answer", body)]))
 
 
-@pytest.mark.xfail(reason="a fragment takes the types it had before DataFusion reconciled them")
 @pytest.mark.parametrize(
     "value",
     [
