@@ -9,9 +9,11 @@ Built-in names are import paths, resolved when they are used. User modules regis
 
 from __future__ import annotations
 
+import functools
 import importlib
+import sys
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 from headrace.errors import ConfigurationError, near
@@ -124,7 +126,13 @@ class Registry:
 
     @staticmethod
     def _plugins(role: Role) -> list[Any]:
-        return [p for p in entry_points(group=ENTRY_POINTS) if p.name.startswith(f"{role}.")]
+        return [p for p in _entry_points(tuple(sys.path)) if p.name.startswith(f"{role}.")]
+
+
+@functools.lru_cache(maxsize=4)
+def _entry_points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001 - what is found depends on it
+    """The entry points of the packages on the path; looking through them takes long."""
+    return tuple(entry_points(group=ENTRY_POINTS))
 
 
 registry = Registry()

@@ -146,7 +146,7 @@ class KafkaBroker:
         """A client that changes topics."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({"bootstrap.servers": self.address})
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
 
     def send(
         self,

@@ -23,6 +23,7 @@ FIRST_CONTACT_SECONDS = 10
 PATIENCE_SECONDS = 30
 """How long a cluster that did answer is waited for: brokers restart."""
 
+_GROUP_SECONDS = 5
 _IDLE_CLIENTS = 16
 _FATAL = {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}
 
@@ -288,7 +289,9 @@ class Cluster:
         places = [client.TopicPartition(topic, *place) for place in offsets.items()]
         asked = [client.ConsumerGroupTopicPartitions(group, places)]
         self._ask(
-            lambda admin, seconds: admin.alter_consumer_group_offsets(asked, request_timeout=seconds), topic
+            lambda admin, seconds: admin.alter_consumer_group_offsets(asked, request_timeout=seconds),
+            topic,
+            _GROUP_SECONDS,
         )
 
     def _ask(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ DELIVERY_SECONDS = 120
 """How long a message may take to arrive before the epoch fails; brokers restart meanwhile."""
 
 _TRANSACTION_SECONDS = 600
+_MARK_SECONDS = 10
 _REMEMBERED = 64
 _MESSAGE = pa.schema({"key": pa.binary(), "value": pa.large_binary(), "time": pa.int64()})
 
@@ -124,6 +126,13 @@ class _TopicSink(KafkaConnector, ArrowOperator):
         staged = [one for _, one in sorted(data.get("messages", {}).items())]
         if not staged:
             return
+        try:
+            self._commit(epoch, staged, ctx)
+        except ExternalError:
+            # A client may not find its way back to a broker that was away; a new one does.
+            self._commit(epoch, staged, ctx)
+
+    def _commit(self, epoch: int, staged: Sequence[bytes], ctx: OperatorContext) -> None:
         client, topic = load_client(), self.options.topic
         attempts = ",".join(json.loads(one)["id"] for one in staged)
         mark = hashlib.sha256(attempts.encode()).hexdigest()[:16]
@@ -144,8 +153,10 @@ class _TopicSink(KafkaConnector, ArrowOperator):
                 self._flush(producer, trouble)
                 kept = ",".join([*marks, mark][-_REMEMBERED:])
                 place = client.TopicPartition(topic, 0, epoch, kept)
-                members = consumer.consumer_group_metadata()
-                producer.send_offsets_to_transaction([place], members, kafka.PATIENCE_SECONDS)
+                _in_time(
+                    lambda: producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata()),
+                    lambda: self.cluster.silence(trouble),
+                )
                 producer.commit_transaction(DELIVERY_SECONDS)
         except client.KafkaException as error:
             raise self.cluster.failure(error.args[0], topic) from None
@@ -320,3 +331,26 @@ def _milliseconds(column: Any, name: str) -> Any:
     times = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
     # Kafka knows no time before 1970, and 0 and null stand for the time of sending.
     return pc.fill_null(pc.max_element_wise(times, 1, skip_nulls=False), 0)
+
+
+def _in_time(call: Callable[[], None], late: Callable[[], ExternalError]) -> None:
+    """Call what may hang for ever, in a thread that is left behind if it does.
+
+    The client's own timeout of `send_offsets_to_transaction` is not kept when a broker has restarted
+    (librdkafka issues 5456 and 5511).
+    """
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_MARK_SECONDS)
+    if thread.is_alive():
+        raise late()
+    if raised:
+        raise raised[0]
