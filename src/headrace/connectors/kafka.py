@@ -241,7 +241,7 @@ class Cluster:
                 hint="correct the option `client_configs`, or those of `auth`",
             ) from None
 
-    def partitions(self, topic: str, *, patience: float = PATIENCE_SECONDS) -> list[int]:
+    def partitions(self, topic: str, *, patience: float | None = None) -> list[int]:
         """The partitions that a topic has now."""
         client = load_client()
         found = self._ask(
@@ -319,22 +319,25 @@ class Cluster:
                     time.sleep(0.1)
 
     @contextmanager
-    def borrow(
-        self, kind: str, settings: Settings | None = None, *, begin: Callable[[Any], None] | None = None
-    ) -> Iterator[tuple[Any, Trouble]]:
-        """A client with more settings, for as long as the block lasts, and what it complains about.
+    def connect(self, kind: str, settings: Settings) -> Iterator[tuple[Any, Trouble]]:
+        """A new client with more settings, for as long as the block lasts, and what it complains about."""
+        held = _connect(kind, {**self._settings, **settings})
+        try:
+            yield held
+        finally:
+            _close(held[0])
 
-        Connecting takes longer than most work: clients stay connected for the next block, in this process.
-        One whose block raised is not used again. `begin` prepares a client that is new.
+    @contextmanager
+    def borrow(self, kind: str, settings: Settings | None = None) -> Iterator[tuple[Any, Trouble]]:
+        """A client as `connect` gives it, that stays connected for the next block in this process.
+
+        Connecting takes longer than most work. A client whose block raised is not used again.
         """
         given = {**self._settings, **(settings or {})}
         key = (os.getpid(), kind, *sorted((name, str(value)) for name, value in given.items()))
-        idle = _IDLE.pop(key, None)
-        held = _connect(kind, given) if idle is None else idle
+        held = _IDLE.pop(key, None) or _connect(kind, given)
         held[1].last = None
         try:
-            if idle is None and begin is not None:
-                begin(held[0])
             yield held
         except BaseException:
             _close(held[0])

@@ -31,7 +31,6 @@ DELIVERY_SECONDS = 120
 """How long a message may take to arrive before the epoch fails; brokers restart meanwhile."""
 
 _TRANSACTION_SECONDS = 600
-_MARK_SECONDS = 10
 _REMEMBERED = 64
 _MESSAGE = pa.schema({"key": pa.binary(), "value": pa.large_binary(), "time": pa.int64()})
 
@@ -126,13 +125,6 @@ class _TopicSink(KafkaConnector, ArrowOperator):
         staged = [one for _, one in sorted(data.get("messages", {}).items())]
         if not staged:
             return
-        try:
-            self._commit(epoch, staged, ctx)
-        except ExternalError:
-            # A client may not find its way back to a broker that was away; a new one does.
-            self._commit(epoch, staged, ctx)
-
-    def _commit(self, epoch: int, staged: Sequence[bytes], ctx: OperatorContext) -> None:
         client, topic = load_client(), self.options.topic
         attempts = ",".join(json.loads(one)["id"] for one in staged)
         mark = hashlib.sha256(attempts.encode()).hexdigest()[:16]
@@ -140,10 +132,11 @@ class _TopicSink(KafkaConnector, ArrowOperator):
         group = {"group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
         try:
             with (
-                self._producer(name) as (producer, trouble),
-                self.cluster.borrow("Consumer", group) as (consumer, _),
+                self._transactional(name) as (producer, trouble),
+                self.cluster.connect("Consumer", group) as (consumer, _),
             ):
-                # Beginning as `name` has ended what a crash left open: only now the marks are certain.
+                producer.init_transactions(kafka.PATIENCE_SECONDS)
+                # That has ended what a crash left open under this name: only now the marks are certain.
                 marks = self._marks(consumer)
                 if mark in marks:
                     return
@@ -167,8 +160,16 @@ class _TopicSink(KafkaConnector, ArrowOperator):
         (found,) = consumer.committed([place], kafka.PATIENCE_SECONDS)
         return found.metadata.split(",") if found.offset >= 0 and found.metadata else []
 
-    def _producer(self, transactional_id: str | None = None) -> Any:
-        settings: dict[str, Any] = {
+    def _producer(self) -> Any:
+        return self.cluster.borrow("Producer", self._settings())
+
+    def _transactional(self, name: str) -> Any:
+        settings = {"transaction.timeout.ms": _TRANSACTION_SECONDS * 1000, **self._settings()}
+        # A new one each time: one that has seen a broker restart may not find it again.
+        return self.cluster.connect("Producer", {**settings, "transactional.id": name})
+
+    def _settings(self) -> dict[str, Any]:
+        return {
             "enable.idempotence": True,
             "partitioner": "murmur2_random",  # keys go where a Java client puts them
             "delivery.report.only.error": True,
@@ -176,13 +177,6 @@ class _TopicSink(KafkaConnector, ArrowOperator):
             "queue.buffering.max.messages": 1_000_000,
             **self.options.client_configs,
         }
-        if transactional_id is None:
-            return self.cluster.borrow("Producer", settings)
-        settings = {"transaction.timeout.ms": _TRANSACTION_SECONDS * 1000, **settings}
-        settings["transactional.id"] = transactional_id
-        return self.cluster.borrow(
-            "Producer", settings, begin=lambda made: made.init_transactions(kafka.PATIENCE_SECONDS)
-        )
 
     def _send(self, producer: Any, messages: Sequence[pa.RecordBatch], trouble: Trouble) -> None:
         client, topic = load_client(), self.options.topic
@@ -336,8 +330,8 @@ def _milliseconds(column: Any, name: str) -> Any:
 def _in_time(call: Callable[[], None], late: Callable[[], ExternalError]) -> None:
     """Call what may hang for ever, in a thread that is left behind if it does.
 
-    The client's own timeout of `send_offsets_to_transaction` is not kept when a broker has restarted
-    (librdkafka issues 5456 and 5511).
+    The client does not keep its own timeout for the offsets of a transaction, and may wait for a broker that
+    it has given up (librdkafka issues 5456 and 5511).
     """
     raised: list[Exception] = []
 
@@ -349,7 +343,7 @@ def _in_time(call: Callable[[], None], late: Callable[[], ExternalError]) -> Non
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(_MARK_SECONDS)
+    thread.join(kafka.PATIENCE_SECONDS)
     if thread.is_alive():
         raise late()
     if raised:
