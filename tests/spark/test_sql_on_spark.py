@@ -1,4 +1,4 @@
-"""The SQL cases on Spark, all of them as one pipeline: whole; stopped at parallelism 2, resumed at 3."""
+"""The SQL cases on Spark, many as one pipeline: whole; stopped at parallelism 2, resumed at 3."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ from tests.sql.test_cases import ENVIRONMENT
 
 FOLDER = Path(__file__).parents[1] / "sql"
 CASES = [case for case in find_cases(FOLDER) if case.error is None]
+TOGETHER = 16
+"""How many cases make one pipeline: Spark is asked less often, and its tasks stay small."""
+GROUPS = [CASES[first : first + TOGETHER] for first in range(0, len(CASES), TOGETHER)]
 
 
 class Together(hr.Pipeline):
@@ -52,12 +55,15 @@ class Together(hr.Pipeline):
         return Plan(self.name, tuple(nodes), tuple(edges))
 
 
-def test_spark_gives_the_rows_of_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cases", GROUPS, ids=lambda cases: f"{cases[0].name} to {cases[-1].name}")
+def test_spark_gives_the_rows_of_every_case(
+    cases: list[Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     plans: dict[str, Plan] = {}
     outputs: dict[str, dict[str, Preview]] = {}
-    for number, case in enumerate(CASES):
+    for number, case in enumerate(cases):
         name = f"case{number}"
         with chdir(case.sql.parent):
             pipeline, outputs[name] = compile_case(case, functions=own_functions(case), prefix=f"{name}/")
@@ -66,20 +72,22 @@ def test_spark_gives_the_rows_of_every_case(tmp_path: Path, monkeypatch: pytest.
 
     whole = together.run(tmp_path / "whole", parallelism=2)
     assert whole.reason == "finished"
-    assert wrong([whole], outputs) == []
+    assert wrong(cases, [whole], outputs) == []
 
     rows = whole.rows_in // 6
     stopped = together.run(tmp_path / "cut", parallelism=2, epoch_rows=rows, max_epochs=3)
     assert (stopped.reason, stopped.epochs) == ("max_epochs", 3)
     resumed = together.run(tmp_path / "cut", parallelism=3, epoch_rows=rows)
     assert resumed.reason == "finished"
-    assert wrong([stopped, resumed], outputs) == []
+    assert wrong(cases, [stopped, resumed], outputs) == []
 
 
-def wrong(lives: Sequence[hr.RunResult], outputs: dict[str, dict[str, Preview]]) -> list[str]:
+def wrong(
+    cases: Sequence[Case], lives: Sequence[hr.RunResult], outputs: dict[str, dict[str, Preview]]
+) -> list[str]:
     """What differs from the expected rows, case by case."""
     found = []
-    for (name, previews), case in zip(outputs.items(), CASES, strict=True):
+    for (name, previews), case in zip(outputs.items(), cases, strict=True):
         for output, preview in previews.items():
             expected = read_rows(file_of(case, output, alone=len(previews) == 1))
             given = standing_rows(lives, f"{name}/{output}", preview)
