@@ -15,7 +15,7 @@ class Tap(Options):
     litres: int | None = Field(None, alias="tank.litres")
     pause: Duration | None = None
     memory: Size = 0
-    rooms: Names = []
+    rooms: Names = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _fits(self) -> "Tap":
@@ -31,7 +31,7 @@ class Tap(Options):
         *[({"cold": text}, "cold", False) for text in (False, "false", "no")],
         *[({"flow": value}, "flow", 2.5) for value in (2.5, "2.5")],
         *[({"tank.litres": value}, "litres", 7) for value in (7, "7")],
-        *[({"pause": value}, "pause", timedelta(seconds=90)) for value in ("90s", 90, timedelta(minutes=1.5))],
+        *[({"pause": value}, "pause", timedelta(seconds=90)) for value in ("90s", 90, timedelta(0, 90))],
         *[({"memory": value}, "memory", 64_000_000) for value in (64_000_000, "64000000", "64MB", "64 mb")],
         ({"memory": "1.5KiB"}, "memory", 1536),
         *[({"rooms": value}, "rooms", ["a", "b"]) for value in (["a", "b"], "a,b", "[a, b]")],
