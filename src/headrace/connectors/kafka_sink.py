@@ -277,11 +277,12 @@ class MessageWriter:
 
     def _changed(self, values: pa.Array) -> pa.Table:
         """The key and the time of each change, from the row it leaves or, if it leaves none, takes back."""
-        names = {self._options.sink_key_field, self._options.sink_timestamp_field} - {None}
-        if not names or not len(values):
-            return pa.table({name: pa.nulls(len(values), pa.string()) for name in names})
+        wanted = (self._options.sink_key_field, self._options.sink_timestamp_field)
+        names = sorted({name for name in wanted if name is not None})
+        if not names:
+            return pa.table({})
         assert self._options.columns is not None
-        row = pa.struct([_as_written(self._options.columns.field(name)) for name in sorted(map(str, names))])
+        row = pa.struct([_as_written(self._options.columns.field(name)) for name in names])
         options = self._options.model_copy(
             update={
                 "format": "json",
@@ -327,7 +328,7 @@ def _milliseconds(column: Any, name: str) -> Any:
     return pc.fill_null(pc.max_element_wise(times, 1, skip_nulls=False), 0)
 
 
-def _in_time(call: Callable[[], None], late: Callable[[], ExternalError]) -> None:
+def _in_time(call: Callable[[], object], late: Callable[[], ExternalError]) -> None:
     """Call what may hang for ever, in a thread that is left behind if it does.
 
     The client does not keep its own timeout for the offsets of a transaction, and may wait for a broker that

@@ -23,6 +23,7 @@ from headrace.connectors.kafka import (
     KafkaConnector,
     LoginOptions,
     TopicOptions,
+    Trouble,
     load_client,
 )
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, InternalError, near
@@ -239,6 +240,8 @@ class _TopicSource(KafkaConnector, SourceOperator):
             "isolation.level": self.options.source_read_mode,
             "auto.offset.reset": "error" if self.options.source_lost_messages == "fail" else "earliest",
             "fetch.wait.max.ms": 20,  # the range is there already: an empty answer is its end
+            "fetch.queue.backoff.ms": 20,  # by default a full queue pauses the fetching for a second
+            **self.options.client_configs,
         }
         with self.cluster.borrow("Consumer", settings) as (consumer, trouble):
             consumer.assign([client.TopicPartition(topic, partition, first)])
@@ -250,30 +253,35 @@ class _TopicSource(KafkaConnector, SourceOperator):
                 elif time.monotonic() - heard > kafka.PATIENCE_SECONDS:
                     raise self.cluster.silence(trouble)
                 trouble.check(self.cluster, topic)
-                messages = []
-                for message in got:
-                    problem = message.error()
-                    if problem is not None:
-                        self._check(problem, partition, first, trouble)
-                    elif message.offset() < end:
-                        messages.append(message)
-                    if problem is None or problem.name() == "_PARTITION_EOF":
-                        reached = max(reached, message.offset() + (problem is None))
+                messages = [message for message in got if message.error() is None]
+                if len(messages) < len(got):
+                    signals = [message for message in got if message.error() is not None]
+                    reached = max(reached, self._heed(signals, partition, first, trouble))
+                if messages:
+                    reached = max(reached, messages[-1].offset() + 1)
+                while messages and messages[-1].offset() >= end:
+                    messages.pop()  # what follows a gap at the end of the range
                 if messages:
                     yield messages
             consumer.unassign()
 
-    def _check(self, problem: Any, partition: int, first: int, trouble: Any) -> None:
-        """Raise for what the client does not overcome by itself."""
-        if problem.name() in {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}:
-            raise ExternalError(
-                f"topic `{self.options.topic}` no longer has offset {first} of partition {partition}: "
-                "messages were deleted before they were read",
-                hint="to go on without them, set `source.lost_messages` = 'skip'",
-                where="kafka",
-            )
-        if problem.name() != "_PARTITION_EOF" and (problem.fatal() or not _may_pass(problem)):
-            raise self.cluster.failure(problem, self.options.topic, trouble)
+    def _heed(self, signals: Sequence[Any], partition: int, first: int, trouble: Trouble) -> int:
+        """Where the partition ends, if it was told; raise for what the client does not overcome by itself."""
+        end = first
+        for signal in signals:
+            problem = signal.error()
+            if problem.name() == "_PARTITION_EOF":
+                end = max(end, signal.offset())
+            elif problem.name() in {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}:
+                raise ExternalError(
+                    f"topic `{self.options.topic}` no longer has offset {first} of partition {partition}: "
+                    "messages were deleted before they were read",
+                    hint="to go on without them, set `source.lost_messages` = 'skip'",
+                    where="kafka",
+                )
+            elif problem.fatal() or not _may_pass(problem):
+                raise self.cluster.failure(problem, self.options.topic, trouble)
+        return end
 
     def is_finished(self, offset: Offset) -> bool:
         """Whether a bounded source has read what was there when it first started."""
