@@ -134,3 +134,18 @@ def bad_line(
         where=where,
         hint=hint,
     )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of the type are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values of the type are bytes."""
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )

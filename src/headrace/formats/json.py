@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from headrace.errors import BadLineError, HeadraceError
-from headrace.formats.base import Decoded, Format, Rows, bad_line, is_json, split_lines
+from headrace.formats.base import Decoded, Format, Rows, bad_line, is_binary, is_json, is_list, split_lines
 from headrace.formats.connect_schema import connect_schema
 from headrace.formats.interval_text import format_interval
 from headrace.formats.json_reader import JsonReader
@@ -221,7 +221,7 @@ def _encode(column: pa.Array, field: pa.Field, style: JsonStyle) -> pa.Array:
         field = pa.field(field.name, kind)
     if pa.types.is_struct(kind):
         return _encode_struct(column, field, style)
-    if _is_list(kind):
+    if is_list(kind):
         return _encode_list(column, field, style)
     for applies, encode in _ENCODERS:
         if applies(kind):
@@ -398,19 +398,6 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def _encode_clock(column: pa.Array, _: JsonStyle) -> pa.Array:
     return _quote(column.cast(pa.string()))
 
@@ -423,7 +410,7 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, JsonSt
     (pa.types.is_floating, _encode_float),
     (pa.types.is_timestamp, _encode_timestamp),
     (lambda kind: pa.types.is_date(kind) or pa.types.is_time(kind), _encode_clock),
-    (_is_binary, _encode_binary),
+    (is_binary, _encode_binary),
     (pa.types.is_duration, _encode_duration),
     (pa.types.is_dictionary, _encode_dictionary),
     (pa.types.is_map, _encode_map),

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from headrace.errors import BadLineError, ConfigurationError
-from headrace.formats.base import Decoded, bad_line, is_json, plain_field, split_lines
+from headrace.formats.base import Decoded, bad_line, is_binary, is_json, is_list, plain_field, split_lines
 from headrace.formats.interval_text import parse_interval
 
 Path: TypeAlias = tuple[str, ...]
@@ -212,7 +212,7 @@ class JsonReader:
         if isinstance(value, dict) and pa.types.is_struct(field.type):
             for child in field.type:
                 self._look(value.get(child.name), child, path, known)
-        elif isinstance(value, list) and _is_list(field.type):
+        elif isinstance(value, list) and is_list(field.type):
             for item in value[:1]:
                 self._look(item, field.type.value_field, path, known)
         elif path in self._ambiguous and value is not None:
@@ -225,7 +225,7 @@ class JsonReader:
             kind = pa.string()
         elif pa.types.is_struct(kind):
             kind = pa.struct([self._wire(child, path, numbers) for child in kind])
-        elif _is_list(kind):
+        elif is_list(kind):
             kind = pa.list_(self._wire(kind.value_field, path, numbers))
         elif path in numbers:
             kind = pa.int64() if pa.types.is_timestamp(kind) else kind
@@ -244,7 +244,7 @@ class JsonReader:
 
     def _is_text(self, kind: pa.DataType) -> bool:
         return bool(
-            _is_binary(kind)
+            is_binary(kind)
             or pa.types.is_interval(kind)
             or pa.types.is_date(kind)
             or pa.types.is_time(kind)
@@ -273,7 +273,7 @@ class JsonReader:
             return array.cast(pa.string())
         if pa.types.is_struct(kind):
             return self._convert_struct(array, field, path)
-        if _is_list(kind):
+        if is_list(kind):
             item = kind.value_field
             values = self._convert(array.values, item, path)
             made = pa.ListArray.from_arrays(
@@ -309,7 +309,7 @@ class JsonReader:
             return nanoseconds.cast(kind, safe=False)
         if pa.types.is_date64(kind):
             return array.cast(pa.date32()).cast(kind)
-        if _is_binary(kind):
+        if is_binary(kind):
             return pa.array([_decode_base64(text) for text in array.to_pylist()], kind)
         if pa.types.is_interval(kind):
             texts = array.to_pylist()
@@ -376,7 +376,7 @@ class JsonReader:
             present = _json_text(path)
         elif pa.types.is_struct(field.type):
             present = self._members(field.type, path)
-        elif _is_list(field.type):
+        elif is_list(field.type):
             present = self._items(field.type.value_field, path)
         else:
             present = self._leaf(field.type, path)
@@ -425,7 +425,7 @@ def _walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
     if pa.types.is_struct(field.type):
         for child in field.type:
             yield from _walk(child, path)
-    elif _is_list(field.type):
+    elif is_list(field.type):
         yield from _walk(field.type.value_field, path)
     else:
         yield path, field.type
@@ -436,7 +436,7 @@ def _contains_json(field: pa.Field) -> bool:
         return True
     if pa.types.is_struct(field.type):
         return any(_contains_json(child) for child in field.type)
-    return _is_list(field.type) and _contains_json(field.type.value_field)
+    return is_list(field.type) and _contains_json(field.type.value_field)
 
 
 def _parse(data: bytes, schema: pa.Schema) -> pa.Table:
@@ -447,19 +447,6 @@ def _parse(data: bytes, schema: pa.Schema) -> pa.Table:
         io.BytesIO(data),
         read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1024)),
         parse_options=pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
     )
 
 
