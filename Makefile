@@ -39,11 +39,19 @@ $(STAMP): requirements.lock pyproject.toml | $(UV)
 demo: $(STAMP) ## Run a real pipeline on local Spark and watch it
 	@$(BIN)/headrace run $(DEMO) --epoch-rows 500 $(ARGS)
 
+# Tests that start Spark or another server run one after the other, the rest side by side.
+ALONE := tests/recovery tests/servers tests/spark
+
 test: $(STAMP) ## Run every test (ARGS="-k name" to choose)
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m pytest --numprocesses 2 $(ALONE:%=--ignore=%)
+	@$(BIN)/python -m pytest $(ALONE)
+else
 	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 test-fast: $(STAMP) ## Run the tests that do not start Spark
-	@$(BIN)/python -m pytest -m "not spark" $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark" $(ARGS)
 
 check: $(STAMP) ## Lint, formatting and types
 	@$(BIN)/ruff check .
