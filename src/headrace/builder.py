@@ -35,7 +35,7 @@ class PlanBuilder:
         self._hide = (secrets or Secrets()).hide
         self._nodes: list[Node] = []
         self._edges: list[Edge] = []
-        self._claims: dict[str, str] = {}
+        self._claims: dict[str, Node] = {}
 
     def add(
         self,
@@ -54,13 +54,7 @@ class PlanBuilder:
         node = _node(role, operator, kind, self._new_id(kind, id))
         shown = tuple((key, self._hide(text)) for key, text in node.config)
         node = replace(node, display=self._hide(node.display), config=shown)
-        for claim in operator.claims() if isinstance(operator, ArrowOperator) else ():
-            if claim in self._claims:
-                raise PlanError(
-                    f"`{self._claims[claim]}` and `{node.id}` both write {claim}",
-                    hint="give each sink its own, or bring the rows together with `union` before one sink",
-                )
-            self._claims[claim] = node.id
+        self._claim(node, operator.claims())
         self._nodes.append(node)
         for index, ports in enumerate(inputs):
             for port in ports:
@@ -75,6 +69,23 @@ class PlanBuilder:
                     )
                 )
         return Port(node.id)
+
+    def _claim(self, node: Node, claims: Sequence[str]) -> None:
+        """Refuse two sinks that write the same thing, and a sink that writes what is read."""
+        for claim in claims:
+            other = self._claims.get(claim)
+            if other is None or (other.role == node.role == "source"):
+                self._claims[claim] = node
+            elif "source" in (other.role, node.role):
+                raise PlanError(
+                    f"`{other.id}` and `{node.id}` read and write {claim}",
+                    hint="write to another file: rows would be lost while they are read",
+                )
+            else:
+                raise PlanError(
+                    f"`{other.id}` and `{node.id}` both write {claim}",
+                    hint="give each sink its own, or bring the rows together with `union` before one sink",
+                )
 
     def _new_id(self, kind: str, wanted: str | None) -> str:
         taken = {node.id for node in self._nodes}
@@ -123,6 +134,8 @@ def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_
             raise PlanError(f"the tick_interval of `{node_id}` must be longer than nothing")
     arrow = operator if isinstance(operator, ArrowOperator) else None
     tables = () if arrow is None else _tables(arrow, node_id)
+    if arrow is not None and (meaning := arrow.meaning()):
+        tables = tuple(replace(table, meaning=meaning) for table in tables)
     names = [table.name for table in tables]
     if len(set(names)) != len(names):
         raise PlanError(f"operator `{node_id}` declares two tables of the same name: {names}")

@@ -251,6 +251,13 @@ class ArrowOperator(ABC):
         """One line about this operator for plans."""
         return self.name
 
+    def meaning(self) -> str:
+        """What the rows of its tables stand for, where that is not the operator's code alone.
+
+        State that was saved with another meaning is refused.
+        """
+        return ""
+
     def details(self) -> Mapping[str, str]:
         """More about this operator for plans, such as the SQL that it computes."""
         return {}
@@ -308,6 +315,10 @@ class SourceOperator(ABC):
     def name(self) -> str:
         """What the source is called in plans, ids and messages."""
         return type(self).__name__
+
+    def claims(self) -> Sequence[str]:
+        """What is read that no sink of the same pipeline may write, such as a file."""
+        return ()
 
     @abstractmethod
     def initial_offset(self, *, time: float) -> Offset:

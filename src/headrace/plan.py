@@ -175,6 +175,7 @@ class Plan:
                 None if table.schema is None else [[f.name, str(f.type)] for f in table.schema],
                 table.generational,
                 table.order_by,
+                table.meaning,
             ]
             for table in sorted(node.tables, key=lambda table: table.name)
         ]

@@ -105,6 +105,10 @@ class SingleFileSource(Connector, SourceOperator):
                 what="single_file, option `timestamp_column`",
             )
 
+    def claims(self) -> Sequence[str]:
+        """The file: a sink would take its lines away while they are read."""
+        return [f"the file {self._path.resolve()}"]
+
     def initial_offset(self, *, time: float) -> Offset:
         """The beginning of the file; its size and its columns are fixed here."""
         self.validate()

@@ -29,6 +29,12 @@ class Aggregation:
     merge: tuple[str, ...] = ()
     final: tuple[str, ...] = ()
     functions: tuple[Function, ...] = ()
+    by: tuple[str, ...] = ()
+    """What the keys are computed from, for people and to tell changed queries."""
+
+    def describe(self) -> str:
+        """What is computed, by what."""
+        return " ".join([", ".join(self.whole), *(["by", ", ".join(self.by)] if self.by else [])])
 
     @property
     def in_parts(self) -> bool:

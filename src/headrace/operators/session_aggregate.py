@@ -416,4 +416,7 @@ class SessionAggregate(ArrowOperator):
         return describe(Session(self.gap), self.aggregation.keys)
 
     def details(self) -> Mapping[str, str]:
-        return {"computes": ", ".join(self.aggregation.whole)}
+        return {"computes": self.aggregation.describe()}
+
+    def meaning(self) -> str:
+        return f"{self.display()}: {self.aggregation.describe()}"

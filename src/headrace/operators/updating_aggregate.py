@@ -330,7 +330,10 @@ class UpdatingAggregate(ArrowOperator):
         return f"updating aggregate by {keys}, ttl {format_duration(self.ttl)}"
 
     def details(self) -> Mapping[str, str]:
-        return {"computes": ", ".join(self.aggregation.whole)}
+        return {"computes": self.aggregation.describe()}
+
+    def meaning(self) -> str:
+        return self.aggregation.describe()
 
 
 def _instants(column: pa.Array | pa.ChunkedArray) -> Positions:

@@ -191,3 +191,6 @@ class UpdatingFragment(ArrowOperator):
 
     def details(self) -> Mapping[str, str]:
         return {"sql": self.fragment.sql}
+
+    def meaning(self) -> str:
+        return self.fragment.sql

@@ -166,6 +166,9 @@ class UpdatingJoin(ArrowOperator):
     def details(self) -> Mapping[str, str]:
         return {"sql": self.fragment.sql}
 
+    def meaning(self) -> str:
+        return self.fragment.sql
+
 
 def _without_null_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     for key in keys:

@@ -337,7 +337,10 @@ class WindowAggregate(ArrowOperator):
         return describe(self.window, self.aggregation.keys)
 
     def details(self) -> Mapping[str, str]:
-        return {"computes": ", ".join(self.aggregation.whole)}
+        return {"computes": self.aggregation.describe()}
+
+    def meaning(self) -> str:
+        return f"{self.display()}: {self.aggregation.describe()}"
 
 
 def describe(window: Window, keys: Sequence[str]) -> str:

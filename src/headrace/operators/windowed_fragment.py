@@ -102,3 +102,6 @@ class WindowedFragment(ArrowOperator):
 
     def details(self) -> Mapping[str, str]:
         return {"sql": self.fragment.sql}
+
+    def meaning(self) -> str:
+        return self.fragment.sql

@@ -12,6 +12,9 @@ from headrace.runtime.chain import load_operator
 from headrace.state.config import TableConfig
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
 
+_SHOWN = 120
+"""How long a changed meaning may be to be shown."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -122,7 +125,7 @@ def _changed_tables(node: Node, saved: OperatorCheckpointMetadata) -> list[Chang
                     )
                 )
         elif (difference := _difference(before, after)) is not None:
-            changes.append(Change(f"{where}: {difference}", False, migratable=True))
+            changes.append(Change(f"{where}: {difference}", False, migratable=not after.meaning))
     return changes
 
 
@@ -138,6 +141,10 @@ def _difference(before: TableConfig, after: TableConfig) -> str | None:
         parts += [f"`{c}` is gone" for c in old if c not in new]
         parts += [f"`{c}` {new[c]} is new" for c in new if c not in old]
         return "columns changed (" + ", ".join(parts or ["nullability"]) + ")"
+    if before.meaning != after.meaning:
+        if max(len(before.meaning), len(after.meaning)) > _SHOWN:
+            return "the query has changed, and what it kept means something else now"
+        return f"the query has changed: it held `{before.meaning}` and would hold `{after.meaning}`"
     if before.generational != after.generational or before.order_by != after.order_by:
         return "is organised differently"
     return None

@@ -11,7 +11,7 @@ from headrace.errors import ExpressionError, SqlError
 from headrace.fragments import plain_type, quote
 from headrace.registry import registry
 from headrace.spans import Source, Span
-from headrace.sql.catalog import Table, option_model, watermark_of
+from headrace.sql.catalog import Table, check_source_key, option_model, watermark_of
 from headrace.sql.dialect import to_sql
 from headrace.sql.logical import (
     Aggregate,
@@ -271,6 +271,7 @@ class Binder:
         """The rows of a table with a connector."""
         try:
             option_model(table, "source")
+            check_source_key(table)
             columns, read = self._columns(table)
             return self._scan(table, columns, read)
         except SqlError as error:

@@ -142,9 +142,8 @@ def _check(table: Table) -> None:
         if definition.watermark is not None:
             fail(f"`{option}` and WATERMARK FOR say the same thing", table.span(option), "keep one of them")
     if table.is_debezium:
-        if kind != "sink" and not definition.primary_key and definition.has_columns:
-            hint = "declare one, such as `id BIGINT PRIMARY KEY`"
-            fail("a debezium_json source needs a primary key", definition.span, hint)
+        if kind == "source":
+            check_source_key(table)
         for column in definition.columns:
             if column.generated is not None:
                 fail(
@@ -153,6 +152,14 @@ def _check(table: Table) -> None:
     if definition.watermark is not None and definition.watermark.column not in names:
         column = definition.watermark.column
         fail(f"there is no column `{column}`", definition.watermark.span, near(column, names))
+
+
+def check_source_key(table: Table) -> None:
+    """Changes that are read need a key: refuse a table of them that has none."""
+    definition = table.definition
+    if table.is_debezium and definition.has_columns and not definition.primary_key:
+        hint = "declare one, such as `id BIGINT PRIMARY KEY`"
+        fail("a debezium_json source needs a primary key", definition.span, hint)
 
 
 def check_connector(table: Table) -> None:

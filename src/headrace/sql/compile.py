@@ -11,14 +11,16 @@ import pyarrow as pa
 
 from headrace.builder import PlanBuilder
 from headrace.durations import parse_duration
-from headrace.errors import HeadraceError, SqlError, near
+from headrace.errors import ExpressionError, HeadraceError, SqlError, near
 from headrace.fragments import Function, plain_type
+from headrace.operator import TIMESTAMP
 from headrace.options import parse_options
 from headrace.registry import Role, registry
 from headrace.secrets import Secrets
 from headrace.spans import Source
 from headrace.sql.bind import Binder
 from headrace.sql.catalog import Table, connector_options, define_table, option_error, option_model, roles_of
+from headrace.sql.decompose import RETRACT
 from headrace.sql.logical import Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
@@ -158,6 +160,9 @@ class _Program:
             return None
         except SqlError as error:
             self.problems.add(error)
+            return None
+        except ExpressionError as error:
+            self.problems.add(sql_error(error.message, None))
             return None
 
     def _binder(self, source: Source) -> Binder:
@@ -369,6 +374,10 @@ class _Program:
                     pa.field(name, f.type, f.nullable)
                     for name, f in zip(first.names, first.relation.columns, strict=True)
                 ]
+                for name in first.names:
+                    if name in (TIMESTAMP, RETRACT):
+                        hint = "give it another name with AS"
+                        raise sql_error(f"`{name}` is a name of the engine", one.span, hint)
                 if len({f.name for f in fields}) != len(fields):
                     raise sql_error(
                         f"two columns for `{table.name}` have one name", one.span, "name them with AS"
@@ -381,7 +390,22 @@ class _Program:
             raise AssertionError
         if any(relation.updating for relation in relations):
             self._check_changes(table, relations, inserts, columns)
+            self._check_key(table, relations, inserts)
         return table, relations, columns
+
+    def _check_key(
+        self, table: Table, relations: list[Relation], inserts: list[tuple[Source, Insert]]
+    ) -> None:
+        """A key that several rows of the result share would let one overwrite the other."""
+        declared = table.definition.primary_key
+        for relation, (_, one) in zip(relations, inserts, strict=True):
+            if declared and relation.updating and not set(relation.key) <= set(declared):
+                raise sql_error(
+                    f"several rows of the result can have one primary key of `{table.name}` "
+                    f"({', '.join(declared)})",
+                    one.span,
+                    f"its rows are told apart by {', '.join(relation.key)}: make that the primary key",
+                )
 
     def _check_changes(
         self,

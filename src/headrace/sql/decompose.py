@@ -35,6 +35,7 @@ def make_aggregation(
     rows: pa.Schema,
     planner: Planner,
     functions: tuple[Function, ...],
+    by: tuple[str, ...] = (),
 ) -> Aggregation:
     """The aggregation of some calls over `rows`, in parts if every call can be."""
     whole = [f"{call.call.text} AS {quote(call.name)}" for call in calls]
@@ -46,7 +47,7 @@ def make_aggregation(
         whole = [f"count(*) AS {counted}"]
         parts = [Parts((f"{sign} AS {part}",), (f"sum({part}) AS {part}",), f"{part} AS {counted}")]
     if len(parts) != max(len(calls), 1):
-        return Aggregation(rows, keys, tuple(whole), functions=functions)
+        return Aggregation(rows, keys, tuple(whole), functions=functions, by=by)
     return Aggregation(
         rows,
         keys,
@@ -55,6 +56,7 @@ def make_aggregation(
         merge=tuple(item for one in parts for item in one.merge),
         final=tuple(one.final for one in parts),
         functions=functions,
+        by=by,
     )
 
 

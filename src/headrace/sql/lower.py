@@ -309,7 +309,7 @@ class Lowering:
         items = [item for item in relation.items if item.name in wanted or _makes_rows(item)]
         hidden = [TIMESTAMP] + ([RETRACT] if relation.updating else [])
         plain = all(item.value.text == quote(item.name) for item in items)
-        if plain and relation.where is None and {i.name for i in items} == set(self._columns(relation.input)):
+        if plain and relation.where is None and [i.name for i in items] == self._columns(relation.input):
             return flow
         hidden += [_LATE] if flow.late_of is not None else []
         texts = [f"{i.value.text} AS {quote(i.name)}" for i in items] + [quote(name) for name in hidden]
@@ -350,7 +350,12 @@ class Lowering:
         items += [quote(_LATE)] if late_of is not None else []
         flow = replace(self._mapped(flow, items), late_of=late_of)
         aggregation = make_aggregation(
-            calls, keys=keys, rows=flow.schema, planner=self.planner, functions=self.functions
+            calls,
+            keys=keys,
+            rows=flow.schema,
+            planner=self.planner,
+            functions=self.functions,
+            by=tuple(item.value.text for item in relation.keys),
         )
         if relation.windowing is None:
             return self._updating_aggregate(relation, aggregation, flow)

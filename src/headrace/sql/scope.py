@@ -154,7 +154,7 @@ class Scope:
         made = node.copy().transform(visit)
         if failed:
             raise FailedError
-        return self._functions(made)
+        return self._compared(self._functions(made))
 
     def _reference(self, parts: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         known = [name for entry in self.entries for name in entry.names]
@@ -234,6 +234,32 @@ class Scope:
         if failed:
             raise FailedError
         return node
+
+    def _compared(self, node: exp.Expr) -> exp.Expr:
+        """Compare a text with a number as texts: not every text is a number, and a run must not end there."""
+        for one in list(node.find_all(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)):
+            sides = (one.this, one.expression)
+            kinds = [self._kind(side) for side in sides]
+            for side, kind, other in zip(sides, kinds, kinds[::-1], strict=True):
+                is_number = kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind))
+                if is_number and other == pa.string():
+                    text = exp.DataType.build("TEXT", dialect=Headrace)
+                    side.replace(exp.Cast(this=side.copy(), to=text))
+        return node
+
+    def _kind(self, node: exp.Expr) -> pa.DataType | None:
+        """The type of a side of a comparison; None if it cannot be told."""
+        schema = self.schema
+        if isinstance(node, exp.Column) and node.name in schema.names:
+            return schema.field(node.name).type
+        if isinstance(node, exp.Literal):
+            return pa.string() if node.is_string else pa.int64()
+        if node.find(exp.Window) is not None:
+            return None
+        try:
+            return self.planner.types([to_sql(node)], schema)[0].type
+        except ExpressionError:
+            return None  # it is found again where the whole is planned
 
     def _fit_arguments(self, call: exp.Anonymous, name: str) -> bool:
         """Bring the arguments of a user's function to the types it declares."""

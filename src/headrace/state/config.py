@@ -29,6 +29,8 @@ class TableConfig:
     retention: timedelta | None = None
     generational: bool = False
     order_by: Literal["time", "key"] = "time"
+    meaning: str = ""
+    """What the rows stand for; rows that were saved with another meaning cannot be gone on with."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -44,6 +46,7 @@ class TableConfig:
             "retention_ns": None if self.retention is None else nanoseconds(self.retention),
             "generational": self.generational,
             "order_by": self.order_by,
+            "meaning": self.meaning,
         }
 
     @classmethod
@@ -59,6 +62,7 @@ class TableConfig:
             retention=None if retention is None else timedelta(microseconds=retention // 1000),
             generational=data["generational"],
             order_by=data["order_by"],
+            meaning=data.get("meaning", ""),
         )
 
 

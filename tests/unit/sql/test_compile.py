@@ -229,3 +229,81 @@ def test_a_table_of_another_engine_that_nothing_uses_does_no_harm() -> None:
     pipeline(IMPULSE + text + "SELECT * FROM impulse;")
     with pytest.raises(headrace.SqlError, match="no connector `mqtt`"):
         pipeline(text + "SELECT * FROM m;")
+
+
+def table_of(file: Path, columns: str = "k BIGINT, v BIGINT, s TEXT") -> str:
+    return f"CREATE TABLE t ({columns}) WITH (connector = 'single_file', path = '{file}', format = 'json');"
+
+
+ROWS: list[Mapping[str, Any]] = [
+    {"k": 1, "v": 3, "s": "abc"},
+    {"k": 1, "v": 4, "s": "00123"},
+    {"k": 1, "v": 1, "s": "123"},
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("SELECT k, sum(v) AS r FROM t GROUP BY k", "SELECT k, max(v) AS r FROM t GROUP BY k"),
+        ("SELECT k, sum(v) AS r FROM t GROUP BY k", "SELECT k, sum(v * 100) AS r FROM t GROUP BY k"),
+        ("SELECT upper(s), count(*) FROM t GROUP BY 1", "SELECT lower(s), count(*) FROM t GROUP BY 1"),
+        ("SELECT k, v FROM t ORDER BY v LIMIT 1", "SELECT k, v FROM t ORDER BY v DESC LIMIT 1"),
+        (
+            "SELECT count(*) FROM t GROUP BY tumble(INTERVAL '1 minute')",
+            "SELECT count(*) FROM t GROUP BY tumble(INTERVAL '2 minutes')",
+        ),
+    ],
+)
+def test_state_of_another_query_is_refused(before: str, after: str, tmp_path: Path) -> None:
+    table = table_of(write_lines(tmp_path / "rows.json", ROWS))
+    run(table + before, tmp_path / "state", epoch_rows=2, max_epochs=1)
+    with pytest.raises(headrace.IncompatibleStateError, match="the query has changed"):
+        run(table + after, tmp_path / "state")
+    resumed = run(table + before, tmp_path / "state")
+    assert resumed.reason == "finished"
+
+
+def test_a_text_and_a_number_are_compared_as_texts(tmp_path: Path) -> None:
+    table = table_of(write_lines(tmp_path / "rows.json", ROWS))
+    assert standing(run(table + "SELECT s FROM t WHERE s = 123", tmp_path / "a")) == [{"s": "123"}]
+    other = run(table + "SELECT s FROM t WHERE 123 <> s", tmp_path / "b")
+    assert standing(other) == [{"s": "abc"}, {"s": "00123"}]
+    joined = run(table + "SELECT a.s FROM t a JOIN t b ON a.s = b.v + 122", tmp_path / "c")
+    assert standing(joined) == [{"s": "123"}]
+
+
+def test_columns_come_in_the_order_of_the_select(tmp_path: Path) -> None:
+    table = table_of(write_lines(tmp_path / "rows.json", ROWS))
+    result = run(table + "SELECT v, s, k FROM t", tmp_path / "state")
+    assert result.rows["select_1"].column_names == ["v", "s", "k", "_timestamp"]
+
+
+def test_a_file_that_is_read_cannot_be_written(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "rows.json", ROWS)
+    table = table_of(file)
+    with pytest.raises(headrace.SqlError, match="read and write the file"):
+        headrace.Pipeline.from_sql(table + "INSERT INTO t SELECT k + 1, v, s FROM t")
+    assert len(file.read_text().splitlines()) == len(ROWS)
+
+
+def test_a_primary_key_that_rows_share_is_refused(tmp_path: Path) -> None:
+    table = table_of(write_lines(tmp_path / "rows.json", ROWS))
+    sink = (
+        f"CREATE TABLE o (k BIGINT PRIMARY KEY, v BIGINT, n BIGINT)"
+        f" WITH (connector = 'single_file', path = '{tmp_path / 'o.json'}', format = 'debezium_json');"
+    )
+    with pytest.raises(headrace.SqlError, match="one primary key"):
+        pipeline(table + sink + "INSERT INTO o SELECT k, v, count(*) FROM t GROUP BY k, v")
+    pipeline(table + sink + "INSERT INTO o SELECT k, max(v), count(*) FROM t GROUP BY k")
+
+
+def test_changes_without_a_key_can_be_written_and_not_read(tmp_path: Path) -> None:
+    table = table_of(write_lines(tmp_path / "rows.json", ROWS))
+    changes = (
+        f"CREATE TABLE o (k BIGINT, n BIGINT)"
+        f" WITH (connector = 'single_file', path = '{tmp_path / 'o.json'}', format = 'debezium_json');"
+    )
+    pipeline(table + changes + "INSERT INTO o SELECT k, count(*) FROM t GROUP BY k")
+    with pytest.raises(headrace.SqlError, match="needs a primary key"):
+        pipeline(changes + "SELECT * FROM o")
