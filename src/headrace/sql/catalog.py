@@ -247,7 +247,13 @@ def option_model(table: Table, role: Role) -> type[Options]:
     declared = table.value("type") or ("lookup" if table.kind == "lookup" else None)
     if declared is not None and declared != role:
         verb = {"source": "read", "sink": "written", "lookup": "looked up"}[role]
-        both = "leave `type` out if it is to be both" if role in roles and declared in roles else None
+        both = (
+            "leave `type` out"
+            if role == "lookup"
+            else "leave `type` out if it is to be both"
+            if role in roles and declared in roles
+            else None
+        )
         fail(f"table `{table.name}` is a {declared} and cannot be {verb}", table.span("type"), both)
     return registry.options(role, table.connector)
 
