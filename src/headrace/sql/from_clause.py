@@ -469,6 +469,8 @@ def _compared_with(node: exp.Expr, key: str, right: Relation) -> Expression | No
     sides = node.this.unnest(), node.expression.unnest()
     for one, other in (sides, sides[::-1]):
         value = as_expression(one)
+        if isinstance(other, exp.Cast):
+            other = other.this  # noqa: PLW2901 - a number that is compared with a text
         if (
             isinstance(other, exp.Column)
             and other.name == key
