@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 from sqlglot import exp
@@ -27,13 +27,13 @@ from headrace.sql.problems import FailedError, Problems, span_of, sql_error
 from headrace.sql.relations import (
     Bound,
     LookupTable,
+    Named,
     Names,
     column_item,
     constants,
     distinct_names,
     entry_of,
     make_map,
-    once,
     plain_columns,
     stub_schema,
 )
@@ -90,9 +90,9 @@ class Binder:
             known[cte.alias.lower()] = self._named(cte, dict(known))
         return known
 
-    def _named(self, cte: exp.Expr, names: Names) -> Callable[[], Bound]:
+    def _named(self, cte: exp.Expr, names: Names) -> Named:
         columns = [identifier_name(c) for c in (cte.args["alias"].args.get("columns") or ())]
-        return once(lambda: self.renamed(self.query(cte.this, names), columns, cte))
+        return Named(lambda: self.renamed(self.query(cte.this, names), columns, cte))
 
     def renamed(self, bound: Bound, columns: Sequence[str], node: exp.Expr | None) -> Bound:
         """The same relation under other names, as `AS t (a, b)` gives."""

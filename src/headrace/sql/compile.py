@@ -25,7 +25,7 @@ from headrace.sql.logical import Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
 from headrace.sql.problems import FailedError, Problems, sql_error
-from headrace.sql.relations import Bound, once
+from headrace.sql.relations import Bound, Named
 from headrace.sql.statements import (
     BrokenDefinition,
     CreateTable,
@@ -106,7 +106,7 @@ class _Program:
         self.replace_sink = sinks
         self.ttl = DEFAULT_TTL
         self.tables: dict[str, Table] = {}
-        self.names: dict[str, Callable[[], Bound]] = {}
+        self.names: dict[str, Named] = {}
         self.inserts: dict[str, list[tuple[Source, Insert]]] = {}
         self.selects: list[tuple[Source, SelectStatement]] = []
         self.broken: set[str] = set()
@@ -117,9 +117,9 @@ class _Program:
         for source, statement in statements:
             self._try(lambda source=source, statement=statement: self._define(source, statement))  # type: ignore[misc]
         late_sinks = self._define_late()
-        for get in list(self.names.values()):
-            if getattr(get, "lookup", None) is None and not getattr(get, "source", False):
-                self._try(get)
+        for named in list(self.names.values()):
+            if named.kind == "query":
+                self._try(named)
         sinks = [*self._bind_sinks(), *late_sinks]
         shown = [
             bound
@@ -138,9 +138,9 @@ class _Program:
             )
         self.problems.raise_all()
         lowering = Lowering(self.builder, self.planner, self.problems, ttl=self.ttl, functions=self.functions)
-        for name, get in self.names.items():
-            if getattr(get, "view", False):
-                lowering.name(get().relation, name)
+        for name, named in self.names.items():
+            if named.kind == "query":
+                lowering.name(named().relation, name)
         lowering.prepare([*(r for _, relations, _ in sinks for r in relations), *(b.relation for b in shown)])
         # What reads late rows comes after the windows that give them.
         for late in (False, True):
@@ -160,9 +160,6 @@ class _Program:
             return None
         except SqlError as error:
             self.problems.add(error)
-            return None
-        except ExpressionError as error:
-            self.problems.add(sql_error(error.message, None))
             return None
 
     def _binder(self, source: Source) -> Binder:
@@ -212,7 +209,7 @@ class _Program:
 
         if name not in self.names:
             self.broken.add(name)
-            self.names[name] = fail
+            self.names[name] = Named(fail)
 
     def _add_view(
         self,
@@ -228,25 +225,22 @@ class _Program:
             hint = "a view cannot read what is made from it"
             self.problems.add(sql_error(f"`{name}` reads itself", statement.span, hint))
 
-        get = once(lambda: binder.renamed(binder.query(query, self.names), columns, None), cycle)
-        get.view = True  # type: ignore[attr-defined]
-        self.names[name] = get
+        self.names[name] = Named(
+            lambda: binder.renamed(binder.query(query, self.names), columns, None), on_cycle=cycle
+        )
 
     def _add_table(self, table: Table) -> None:
         self.tables[table.name] = table
         binder = self._binder(table.source)
         if table.kind == "memory":
-            get = once(
+            self.names[table.name] = Named(
                 lambda: self._memory(table),
-                lambda: self.problems.add(sql_error(f"`{table.name}` reads itself", table.span())),
+                on_cycle=lambda: self.problems.add(sql_error(f"`{table.name}` reads itself", table.span())),
             )
-            get.view = True  # type: ignore[attr-defined]
+        elif table.kind == "lookup":
+            self.names[table.name] = Named(lambda: binder.lookup_table(table), kind="lookup")
         else:
-            get = once(lambda: binder.scan(table))
-            get.source = True  # type: ignore[attr-defined]
-            if table.kind == "lookup":
-                get.lookup = table  # type: ignore[attr-defined]
-        self.names[table.name] = get
+            self.names[table.name] = Named(lambda: binder.scan(table), kind="source")
 
     def _define_late(self) -> list[tuple[Table, list[Relation], pa.Schema]]:
         """Late rows: a table of their own, or one that is there to take them."""
@@ -260,7 +254,7 @@ class _Program:
             if bound is None:
                 continue
             if target is None:
-                self.names[str(name).lower()] = once(lambda b=bound: b)  # type: ignore[misc]
+                self.names[str(name).lower()] = Named(lambda b=bound: b)  # type: ignore[misc]
             elif target.kind == "connector" and target.columns is None:
                 sinks.append((target, [bound.relation], bound.relation.columns))
             elif target.kind == "connector" and target.columns is not None:
@@ -483,6 +477,15 @@ class _Program:
                     self.problems.add(one)
 
     def _write(self, lowering: Lowering, table: Table, relations: list[Relation], columns: pa.Schema) -> None:
+        try:
+            self._sink(lowering, table, relations, columns)
+        except ExpressionError as error:  # of a constant, which DataFusion computes while it plans
+            inserts = self.inserts.get(table.name)
+            span = inserts[0][1].span if inserts else table.span()
+            hint = f"what is inserted into `{table.name}` must fit its columns"
+            raise sql_error(error.message, span, hint) from error
+
+    def _sink(self, lowering: Lowering, table: Table, relations: list[Relation], columns: pa.Schema) -> None:
         if self.replace_sink is None:
             lowering.sink(table, relations, columns)
             return
@@ -499,7 +502,10 @@ class _Program:
             [f.with_name(n) for n, f in zip(relation.columns.names, relation.columns, strict=True)]
         )
         sink, options = self.make_preview(Preview(columns, relation.updating, key))
-        lowering.preview(relation, sink, options)
+        try:
+            lowering.preview(relation, sink, options)
+        except ExpressionError as error:
+            raise sql_error(error.message, None) from error
 
 
 def reads_late(relation: Relation) -> bool:

@@ -123,13 +123,8 @@ class FromClause:
                 known = list(self.names)
                 listed = f"the tables are {', '.join(known)}" if known else "define it with CREATE TABLE"
                 raise binder.fail(f"there is no table `{node.name}`", node, near(name, known) or listed)
-            lookup = getattr(self.names[name], "lookup", None)
-            bound = self.names[name]() if lookup is None else binder.lookup_table(lookup)
-            return (
-                binder.renamed(bound, columns, node),
-                given or identifier_name(node.this),
-                True,
-            )
+            bound = binder.renamed(self.names[name](), columns, node)
+            return bound, given or identifier_name(node.this), True
         hidden = f"_{len(self.stubs)}"
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
             bound = binder.query(node.this, binder.with_names(node, self.names))

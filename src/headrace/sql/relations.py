@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import pyarrow as pa
 from sqlglot import exp
@@ -36,32 +37,39 @@ class Bound:
     names: tuple[str, ...]
 
 
-Names = Mapping[str, Callable[[], Bound]]
-"""What table names mean: each is bound when it is first used."""
+class Named:
+    """What a table name means: bound at the first use and remembered; what failed once fails silently."""
 
+    def __init__(
+        self,
+        bind: Callable[[], Bound],
+        *,
+        kind: Literal["query", "source", "lookup"] = "query",
+        on_cycle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.kind = kind
+        self._bind = bind
+        self._on_cycle = on_cycle
+        self._state: Literal["new", "running", "failed"] | Bound = "new"
 
-def once(bind: Callable[[], Bound], on_cycle: Callable[[], None] = lambda: None) -> Callable[[], Bound]:
-    """Bind at the first use and remember; what failed once fails silently afterwards."""
-    results: list[Bound] = []
-    state = "new"
-
-    def get() -> Bound:
-        nonlocal state
-        if state == "running":
-            on_cycle()
-        if state in ("running", "failed"):
+    def __call__(self) -> Bound:
+        """What the name stands for; raises a FailedError if it stands for nothing."""
+        if isinstance(self._state, Bound):
+            return self._state
+        if self._state == "running":
+            self._on_cycle()
+        if self._state != "new":
             raise FailedError
-        if state == "new":
-            state = "running"
-            try:
-                results.append(bind())
-            except BaseException:
-                state = "failed"
-                raise
-            state = "bound"
-        return results[0]
+        self._state = "running"
+        try:
+            self._state = self._bind()
+        except BaseException:
+            self._state = "failed"
+            raise
+        return self._state
 
-    return get
+
+Names = Mapping[str, Named]
 
 
 def column_item(name: str) -> Item:
