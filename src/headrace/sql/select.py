@@ -316,7 +316,7 @@ class SelectBinder:
         group: Sequence[exp.Expr],
         having: exp.Expr | None,
     ) -> FailedError:
-        """Find the part that DataFusion does not like, to point at it."""
+        """Find the parts that DataFusion does not like, to point at each."""
         binder = self.binder
         candidates = [
             (one, f"{self.tables.stub_part(['1'])} WHERE {self.tables.stub_text(one)}")
@@ -328,11 +328,14 @@ class SelectBinder:
             for item in items
             if item.field is None
         ]
+        failed: FailedError | None = None
         for node, sql in candidates:
             try:
                 self.planner.schema(sql, self.tables.stubs)
             except ExpressionError as found:
-                return binder.fail(found.message, node, found.hint)
+                failed = binder.fail(found.message, node, found.hint)
+        if failed is not None:
+            return failed
         return binder.fail(error.message, self._culprit(error, items) or having or self.select, error.hint)
 
     def _culprit(self, error: ExpressionError, items: list[_Item]) -> exp.Expr | None:
