@@ -5,7 +5,9 @@
     │   ├── ConfigurationError   settings, options, command line
     │   ├── PlanError            a pipeline that cannot be planned
     │   ├── OperatorError        a raise in the user's own operator (exit 1: it happened while running)
-    │   ├── SqlError             SQL that cannot be run, with its place in the text
+    │   ├── PlacedError          a mistake in a text, with its place there
+    │   │   ├── SqlError             SQL that cannot be run
+    │   │   └── DataflowError        a YAML dataflow that cannot be run
     │   ├── ExpressionError      a SQL expression that cannot be computed (exit 1 while running)
     │   └── MissingExtraError    an optional library that is not installed
     ├── ExternalError        something outside failed; a retry may help
@@ -127,18 +129,17 @@ class OperatorError(UserError):
         self.traceback_text = traceback_text
 
 
-class SqlError(UserError):
-    """SQL that cannot be parsed, bound or run: the place, a caret below it, and what is possible instead.
+class PlacedError(UserError):
+    """A mistake in a text: its place, a caret below it, and what is possible instead.
 
     `more` holds the other errors of the same text: all of them are found in one go.
     """
 
-    code = "sql"
     excerpt: str = ""
     """The line, and carets below the place."""
     place: int = -1
     """Where in the text it is, so that errors can be told in the text's order."""
-    more: tuple[SqlError, ...] = ()
+    more: tuple[PlacedError, ...] = ()
 
     def __str__(self) -> str:
         lines = [self.message]
@@ -149,6 +150,18 @@ class SqlError(UserError):
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join([*lines, *(str(error) for error in self.more)])
+
+
+class SqlError(PlacedError):
+    """SQL that cannot be parsed, bound or run."""
+
+    code = "sql"
+
+
+class DataflowError(PlacedError):
+    """A YAML dataflow that cannot be read, wired or run."""
+
+    code = "dataflow"
 
 
 class ExpressionError(UserError):

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "headrace"
 
 LAYERS = (
     "errors",
-    "spans ids durations secrets",
+    "spans ids durations secrets problems",
     "types schema windows watermarks keys options settings",
     "formats | state | functions",
     "user_functions",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.errors import HeadraceError, InternalError, SqlError
+from headrace.errors import HeadraceError, InternalError, PlacedError
 from headrace.secrets import Secrets
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def print_error(error: Exception, *, verbose: bool, secrets: Secrets | None = No
             or f"this is a bug in Headrace, please report it{again}",
         )
     else:
-        more = error.more if isinstance(error, SqlError) else ()
+        more = error.more if isinstance(error, PlacedError) else ()
         for one in (error, *more):
             print_text(
                 f"error[{one.code}]",

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from headrace.errors import ExpressionError, SqlError
 from headrace.fragments import plain_type, quote
+from headrace.problems import Problems
 from headrace.registry import registry
 from headrace.spans import Source, Span
 from headrace.sql.catalog import Table, check_source_key, option_model, watermark_of
@@ -23,7 +24,7 @@ from headrace.sql.logical import (
     Union,
 )
 from headrace.sql.planning import Planner
-from headrace.sql.problems import FailedError, Problems, span_of, sql_error
+from headrace.sql.problems import FailedError, span_of, sql_error
 from headrace.sql.relations import (
     Bound,
     LookupTable,

@@ -15,6 +15,7 @@ from headrace.errors import ExpressionError, HeadraceError, SqlError, near
 from headrace.fragments import Function, plain_type
 from headrace.operator import TIMESTAMP
 from headrace.options import parse_options
+from headrace.problems import Problems
 from headrace.registry import Role, registry
 from headrace.secrets import Secrets
 from headrace.spans import Source
@@ -24,7 +25,7 @@ from headrace.sql.decompose import RETRACT
 from headrace.sql.logical import Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
-from headrace.sql.problems import FailedError, Problems, sql_error
+from headrace.sql.problems import FailedError, sql_error
 from headrace.sql.relations import Bound, Named
 from headrace.sql.statements import (
     BrokenDefinition,

@@ -12,9 +12,10 @@ from sqlglot import exp
 from headrace.errors import ExpressionError, near
 from headrace.fragments import quote
 from headrace.operator import TIMESTAMP
+from headrace.problems import Problems
 from headrace.sql.dialect import to_sql
 from headrace.sql.logical import Expression, Item, Join, JoinKind, LookupJoin, Part, Relation, Windowing
-from headrace.sql.problems import FailedError, Problems
+from headrace.sql.problems import FailedError
 from headrace.sql.relations import (
     Bound,
     Names,

@@ -27,6 +27,7 @@ from headrace.operators.watermark import ExpressionWatermark
 from headrace.operators.window_aggregate import PartialAggregate, WindowAggregate
 from headrace.operators.windowed_fragment import WindowedFragment
 from headrace.options import parse_options
+from headrace.problems import Problems
 from headrace.registry import registry
 from headrace.sql.catalog import Table, connector_options, option_error
 from headrace.sql.decompose import RETRACT, make_aggregation
@@ -48,7 +49,7 @@ from headrace.sql.logical import (
     inputs_of,
 )
 from headrace.sql.planning import Planner
-from headrace.sql.problems import Problems, sql_error
+from headrace.sql.problems import sql_error
 from headrace.windows import Instant, Session
 
 _TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))

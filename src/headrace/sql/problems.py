@@ -1,4 +1,4 @@
-"""Errors with a place: every mistake of a text is reported, not the first only."""
+"""What is wrong with SQL, and where."""
 
 from __future__ import annotations
 
@@ -7,31 +7,8 @@ from typing import NoReturn
 from sqlglot import exp
 
 from headrace.errors import SqlError
-from headrace.secrets import Secrets
+from headrace.problems import placed
 from headrace.spans import Source, Span
-
-
-class Problems:
-    """Collects what is wrong with a text."""
-
-    def __init__(self, secrets: Secrets | None = None) -> None:
-        self.errors: list[SqlError] = []
-        self._hide = (secrets or Secrets()).hide
-
-    def add(self, error: SqlError) -> None:
-        """Remember an error; the same one at the same place counts once."""
-        error.message = self._hide(error.message)
-        error.hint = None if error.hint is None else self._hide(error.hint)
-        if all((one.message, one.where) != (error.message, error.where) for one in self.errors):
-            self.errors.append(error)
-
-    def raise_all(self) -> None:
-        """Raise what was collected, in the order of the text, if anything was."""
-        if not self.errors:
-            return
-        first, *others = sorted(self.errors, key=lambda error: error.place)
-        first.more = tuple(others)
-        raise first
 
 
 class FailedError(Exception):
@@ -40,11 +17,7 @@ class FailedError(Exception):
 
 def sql_error(message: str, span: Span | None, hint: str | None = None) -> SqlError:
     """An error that points at its place."""
-    if span is None:
-        return SqlError(message, hint=hint)
-    error = SqlError(message, hint=hint, where=span.where)
-    error.excerpt, error.place = span.excerpt(), span.start
-    return error
+    return placed(SqlError, message, span, hint)
 
 
 def fail(message: str, span: Span | None, hint: str | None = None) -> NoReturn:

@@ -14,11 +14,12 @@ from headrace.functions.json_path import compile_path
 from headrace.functions.signatures import FUNCTION_NAMES, PATH_FUNCTIONS, usage
 from headrace.functions.signatures import resolve as resolve_function
 from headrace.operator import TIMESTAMP
+from headrace.problems import Problems
 from headrace.spans import Source
 from headrace.sql.dialect import Headrace, to_sql
 from headrace.sql.logical import Expression
 from headrace.sql.planning import WINDOWS, Planner
-from headrace.sql.problems import FailedError, Problems, span_of, sql_error
+from headrace.sql.problems import FailedError, span_of, sql_error
 from headrace.sql.sql_types import type_name
 
 

@@ -16,9 +16,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from headrace.durations import parse_duration
 from headrace.errors import HeadraceError, SqlError, near
+from headrace.problems import Problems
 from headrace.spans import Source, Span
 from headrace.sql.dialect import Headrace, tokenize
-from headrace.sql.problems import Problems, fail, sql_error
+from headrace.sql.problems import fail, sql_error
 from headrace.sql.sql_types import TYPE_NAMES, named_type
 
 
