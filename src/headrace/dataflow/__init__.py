@@ -1,0 +1,1 @@
+"""YAML → plan: dataflows of lightweight operators that share a runtime."""
