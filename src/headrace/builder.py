@@ -23,6 +23,8 @@ class Port:
     node: str
     kind: EdgeKind = "forward"
     keys: tuple[str, ...] = ()
+    output: str = ""
+    """Which of the operator's outputs; the one without a name unless told."""
 
 
 class PlanBuilder:
@@ -66,6 +68,7 @@ class PlanBuilder:
                         keys=port.keys,
                         input=index,
                         index=len(self._edges),
+                        output=port.output,
                     )
                 )
         return Port(node.id)
@@ -149,6 +152,8 @@ def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_
         stateless=arrow is not None and arrow.stateless,
         max_parallelism=None if arrow is None else arrow.max_parallelism,
         tick=tick,
+        ends=arrow is not None and arrow.ends_run,
+        stops=arrow is not None and type(arrow).handle_stop is not ArrowOperator.handle_stop,
         payload=_pickle(operator, node_id),
     )
 

@@ -65,8 +65,8 @@ class Finish(enum.Enum):
 class Collector(Protocol):
     """Where an operator puts its output."""
 
-    def collect(self, batch: pa.RecordBatch) -> None:
-        """Send a batch to every operator downstream."""
+    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
+        """Send a batch to every operator downstream, or to those behind one named output."""
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
         """Send a watermark downstream, for an operator that held one back earlier."""
@@ -115,6 +115,12 @@ class OperatorContext:
     """The storage that the state directory is on (`headrace.state.storage.Storage`)."""
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
+    ended_inputs: frozenset[int] = frozenset()
+    """The inputs that no further batch will come from; known from `handle_watermark` on."""
+    over: bool = False
+    """Set by an operator with `ends_run` when it has nothing left to do."""
+    stop_requested: bool = False
+    """Set by an operator to stop the whole run after this epoch, as its user would."""
 
     def global_table(self, name: str) -> GlobalTable:
         """The table declared with `global_table_config`."""
@@ -168,6 +174,8 @@ class ArrowOperator(ABC):
 
     tick_interval: timedelta | None = None
     max_parallelism: int | None = None
+    ends_run: bool = False
+    """Whether it says when it is over (`ctx.over`); the run ends when all such operators are."""
 
     @property
     def name(self) -> str:
@@ -184,6 +192,7 @@ class ArrowOperator(ABC):
             or self.max_parallelism is not None
             or kind.handle_watermark is not ArrowOperator.handle_watermark
             or kind.on_close is not ArrowOperator.on_close
+            or kind.handle_stop is not ArrowOperator.handle_stop
         )
 
     def validate(self) -> None:
@@ -223,6 +232,12 @@ class ArrowOperator(ABC):
 
     def handle_tick(self, n: int, ctx: OperatorContext, collector: Collector) -> None:
         """The clock has passed tick number `n` of `tick_interval`; missed ticks are skipped."""
+
+    def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
+        """The run was asked to stop and this is its last epoch.
+
+        A later run goes on from here, unless an operator asked for the end of all (`final`).
+        """
 
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
@@ -290,6 +305,8 @@ class SourceContext:
 
     task_info: TaskInfo
     split: Split
+    storage: Any = None
+    """The storage that the state directory is on (`headrace.state.storage.Storage`)."""
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
 
@@ -319,6 +336,16 @@ class SourceOperator(ABC):
     def claims(self) -> Sequence[str]:
         """What is read that no sink of the same pipeline may write, such as a file."""
         return ()
+
+    def open(self, storage: Any, *, job_id: str) -> None:
+        """Called once in the process that plans epochs, before an offset is asked for.
+
+        A source that cannot be read again starts to receive here, and keeps what it receives in `storage`,
+        where the state of the job is, until it is committed.
+        """
+
+    def close(self) -> None:
+        """The process that plans epochs ends: stop receiving."""
 
     @abstractmethod
     def initial_offset(self, *, time: float) -> Offset:

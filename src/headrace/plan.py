@@ -33,6 +33,10 @@ class Node:
     stateless: bool = False
     max_parallelism: int | None = None
     tick: float | None = None
+    ends: bool = False
+    """Whether it says by itself when it is over: the run ends when all such operators are."""
+    stops: bool = False
+    """Whether it wants one more epoch when the run is asked to stop."""
     payload: bytes = field(default=b"", compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -59,6 +63,8 @@ class Edge:
     input: int = 0
     index: int = 0
     """The number of the edge in its plan: two edges between the same nodes are two edges."""
+    output: str = ""
+    """Which output of `source` it carries, for an operator that has several."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,6 +73,7 @@ class Edge:
             "kind": self.kind,
             "keys": list(self.keys),
             "input": self.input,
+            **({"output": self.output} if self.output else {}),
         }
 
 

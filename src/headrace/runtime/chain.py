@@ -74,12 +74,12 @@ class _NodeRun:
         self._chain = chain
         self._crossings = chain.stages.crossings_from(node.id)
         self._next = [
-            (edge.target, edge.input, chain.stages.plan.input_count(edge.target))
+            (edge.output, edge.target, edge.input, chain.stages.plan.input_count(edge.target))
             for edge in chain.stages.plan.outputs(node.id)
             if edge.target in chain.members
         ]
 
-    def collect(self, batch: pa.RecordBatch) -> None:
+    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
         if not isinstance(batch, pa.RecordBatch):
             raise TypeError(
                 f"collect() takes a pyarrow.RecordBatch, got {type(batch).__name__}; "
@@ -89,9 +89,11 @@ class _NodeRun:
             return
         self.rows_out += batch.num_rows
         for crossing in self._crossings:
-            self._chain.writer.send(crossing, batch)
-        for target, index, total in self._next:
-            self._chain.process(target, index, total, batch)
+            if crossing.edge.output == output:
+                self._chain.writer.send(crossing, batch)
+        for wanted, target, index, total in self._next:
+            if wanted == output:
+                self._chain.process(target, index, total, batch)
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
         self.output = advance(self.output, before_end(watermark))
@@ -105,6 +107,8 @@ class _NodeRun:
             "rows_out": self.rows_out,
             "metrics": self.ctx.metrics.values,
             "errors": self.ctx.errors[:20],
+            "over": self.ctx.over,
+            "stop": self.ctx.stop_requested,
         }
 
 
@@ -273,6 +277,8 @@ class ChainRun:
                 continue
             ended = self._handle_watermark(run, received)
             self._handle_tick(run)
+            if self._context.stopping and run.node.stops:
+                self.call(node_id, run.operator.handle_stop, self._context.stopping == "end", run.ctx, run)
             if ended:
                 self.call(node_id, run.operator.on_close, True, run.ctx, run)
                 run.output = END_OF_TIME
@@ -303,6 +309,7 @@ class ChainRun:
         crossings = {crossing.edge: crossing.index for crossing in self.stages.crossings}
         holder = WatermarkHolder(len(edges), last_present=run.ctx.last_present_watermark)
         merged: Watermark | None = None
+        going_on: set[int] = set()
         for position, edge in enumerate(edges):
             watermark = (
                 self.nodes[edge.source].output
@@ -311,6 +318,9 @@ class ChainRun:
             )
             if watermark is not None:
                 merged = holder.set(position, watermark)
+            if watermark is None or not watermark.is_end:
+                going_on.add(edge.input)
+        run.ctx.ended_inputs = frozenset(edge.input for edge in edges) - going_on
         if merged is None:
             return False
         run.ctx.watermark = merged

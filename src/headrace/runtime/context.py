@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from headrace.state.metadata import OperatorCheckpointMetadata
 from headrace.watermarks import Watermark
@@ -39,3 +40,5 @@ class EpochContext:
     inputs: Mapping[str, int] = field(default_factory=dict)
     ended: frozenset[str] = frozenset()
     """The sources that had ended before this epoch."""
+    stopping: Literal["pause", "end"] | None = None
+    """Why this is the last epoch of the run: its user, or an operator, asked it to stop."""

@@ -12,7 +12,7 @@ import time as clock
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from headrace.errors import (
     ConfigurationError,
@@ -23,12 +23,15 @@ from headrace.errors import (
     StateInUseError,
 )
 from headrace.operator import OperatorContext, TaskInfo
+from headrace.plan import Plan
 from headrace.runtime.chain import NoTables, load_operator, staging_path, wrap_failure
 from headrace.runtime.compatibility import check_compatible
 from headrace.runtime.context import EpochContext, JobContext
 from headrace.runtime.envelope import Envelope
+from headrace.runtime.offsets import quiet_task
 from headrace.runtime.reports import EpochReport, TaskReports
-from headrace.runtime.stages import StagePlan
+from headrace.runtime.stages import StagePlan, cut_stages
+from headrace.runtime.task import SplitTask
 from headrace.state.backend import ParquetBackend
 from headrace.state.metadata import (
     CheckpointMetadata,
@@ -170,8 +173,18 @@ class EpochDriver:
         )
         return CorruptStateError(error.message, hint=hint, where=error.where)
 
-    def begin(self) -> EpochContext:
-        """What the tasks of the next epoch are told."""
+    def replace_operators(self, plan: Plan) -> None:
+        """Go on with a plan of the same shape whose operators have changed, from the next epoch on."""
+        stages = cut_stages(plan, parallelism=self.stages.parallelism)
+        if [(node.id, node.tables) for node in plan.nodes] != [
+            (node.id, node.tables) for node in self.stages.plan.nodes
+        ] or plan.edges != self.stages.plan.edges:
+            raise InternalError("a plan of another shape cannot take over while it runs")
+        self.stages = stages
+        self._operators = {node.id: load_operator(node) for node in plan.nodes if node.role != "source"}
+
+    def begin(self, *, stopping: Literal["pause", "end"] | None = None) -> EpochContext:
+        """What the tasks of the next epoch are told; `stopping` says why it is the last of this run."""
         if self.job is None:
             raise InternalError("the driver was not opened")
         before = self.checkpoint
@@ -202,6 +215,7 @@ class EpochDriver:
                 if name.startswith("inputs/")
             },
             ended=self._ended(),
+            stopping=stopping,
         )
 
     def _ended(self) -> frozenset[str]:
@@ -219,6 +233,17 @@ class EpochDriver:
             for name, values in before.watermarks.items()
             if name.partition("/")[2] not in reached or END_OF_TIME.to_json() not in values.values()
         }
+
+    def begin_last(self, *, ending: bool) -> tuple[EpochContext, SplitTask] | None:
+        """A last epoch that reads nothing, with its only task, for operators that want to know of a stop.
+
+        None if there is nothing to be told, or nobody to tell. `ending` says that an operator asked.
+        """
+        before = self.checkpoint
+        if before is None or before.finished or not any(node.stops for node in self.stages.plan.nodes):
+            return None
+        context = self.begin(stopping="end" if ending else "pause")
+        return context, quiet_task(before.offsets, epoch=context.epoch, time=context.time)
 
     def seal(self, context: EpochContext, control: Iterable[Envelope]) -> EpochReport:
         """Turn the reports of an epoch's tasks into its checkpoint: the commit point of the epoch."""
@@ -251,7 +276,7 @@ class EpochDriver:
             offsets={**reports.offsets, "ended": sorted(ended)},
             operators={name: metadata.epoch for name, metadata in restored.items()},
             watermarks=reports.watermarks(context),
-            finished=ended >= {node.id for node in self.stages.sources},
+            finished=ended >= {node.id for node in self.stages.sources} or reports.over,
             needs_commit=any(_commit_data(metadata, epoch) for metadata in restored.values()),
             rows_in=reports.rows_in,
             rows_out=reports.rows_out,
@@ -394,6 +419,7 @@ class EpochDriver:
             seconds=self._now() - context.time,
             finished=self.checkpoint is not None and self.checkpoint.finished and not reports.immediate,
             immediate=reports.immediate,
+            stop_requested=reports.stop_requested,
             metrics=reports.metrics(),
             errors=reports.errors(),
         )

@@ -12,8 +12,10 @@ from typing import Any
 from headrace.errors import PlanError
 from headrace.operator import Limit, SourceOperator, Split
 from headrace.runtime.chain import load_operator, wrap_failure
+from headrace.runtime.context import JobContext
 from headrace.runtime.stages import StagePlan
 from headrace.runtime.task import SplitTask
+from headrace.state.storage import open_storage
 
 _SMALLEST = 1_000
 _FIRST = 50_000
@@ -63,6 +65,7 @@ class OffsetPlanner:
         size: EpochSize,
         restored: Mapping[str, Any] | None,
         epoch: int,
+        job: JobContext,
         now: Callable[[], float] = clock.time,
     ) -> None:
         self._stages = stages
@@ -71,6 +74,10 @@ class OffsetPlanner:
         self._restored = restored
         self._epoch = epoch
         self._sources: dict[str, SourceOperator] = {node.id: load_operator(node) for node in stages.sources}
+        storage = open_storage(job.state_url)
+        for name, source in self._sources.items():
+            with self._asking(name, epoch):
+                source.open(storage, job_id=job.job_id)
         ticks = [node.tick for node in stages.plan.nodes if node.tick is not None]
         self._tick = min(ticks) if ticks else None
         self._last_moved: dict[tuple[str, str], float] = {}
@@ -129,6 +136,11 @@ class OffsetPlanner:
         self._asked = (now, rows)
         return end
 
+    def close(self) -> None:
+        """Let the sources that receive by themselves stop."""
+        for source in self._sources.values():
+            source.close()
+
     def finished(self, offset: Mapping[str, Any]) -> bool:
         """Whether every source has ended at this offset."""
         return set(offset["ended"]) >= set(self._sources)
@@ -162,13 +174,7 @@ class OffsetPlanner:
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[SplitTask]:
         """The tasks of the epoch between two offsets; there is always at least one."""
-        signals = {
-            "start": dict(start),
-            "end": dict(end),
-            "lanes": {name: sorted(end["sources"][name]) for name in self._sources},
-            "idle": end["idle"],
-            "ended": end["ended"],
-        }
+        signals = _signals(start, end)
         splits: list[tuple[str | None, Split | None]] = []
         for name, source in self._sources.items():
             first, last = start["sources"][name], end["sources"][name]
@@ -196,3 +202,21 @@ class OffsetPlanner:
             )
             for index, (name, split) in enumerate(splits)
         ]
+
+
+def quiet_task(offsets: Mapping[str, Any], *, epoch: int, time: float) -> SplitTask:
+    """The only task of an epoch that reads nothing and ends where the one before it did."""
+    end = {**offsets, "epoch": epoch, "time": time}
+    signals = _signals(offsets, end) | {"splits": 1}
+    return SplitTask(index=0, epoch=epoch, time=time, source=None, split=None, signals=signals)
+
+
+def _signals(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+    """What the first task of an epoch tells all others."""
+    return {
+        "start": dict(start),
+        "end": dict(end),
+        "lanes": {name: sorted(lanes) for name, lanes in end["sources"].items()},
+        "idle": end["idle"],
+        "ended": end["ended"],
+    }

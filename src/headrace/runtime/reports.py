@@ -30,6 +30,8 @@ class EpochReport:
     seconds: float
     finished: bool
     immediate: bool
+    stop_requested: bool = False
+    """Whether an operator asked for the end of the run."""
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
 
@@ -92,6 +94,18 @@ class TaskReports:
                 final[name] = final.get(name, True) and split["finish"] == "final"
         finals = {name for name, all_final in final.items() if all_final}
         return before | finals | set(self.offsets["ended"])
+
+    @property
+    def over(self) -> bool:
+        """Whether every operator that ends the run by itself has said that it is over."""
+        ending = {node.id for node in self.stages.plan.nodes if node.ends}
+        going_on = {node for node, values in self._nodes() if not values["over"]}
+        return bool(ending) and not ending & going_on
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether an operator asked for the end of the run."""
+        return any(values["stop"] for _, values in self._nodes())
 
     @property
     def rows_in(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, InternalError, PlanError
-from headrace.operator import TIMESTAMP, Finish, Metrics, SourceContext, Split
+from headrace.operator import TIMESTAMP, Finish, SourceContext, Split
 from headrace.runtime.chain import ChainRun, load_operator, wrap_failure
 from headrace.runtime.context import EpochContext, JobContext
 from headrace.runtime.envelope import (
@@ -28,6 +28,7 @@ from headrace.runtime.envelope import (
     unseal,
 )
 from headrace.runtime.stages import Chain, StagePlan
+from headrace.state.storage import open_storage
 from headrace.watermarks import END_OF_TIME, IDLE, Watermark, advance, before_end, merge
 
 
@@ -59,20 +60,22 @@ class _SourceCollector:
         self._source = source
         self._crossings = run.stages.crossings_from(source)
         self._next = [
-            (edge.target, edge.input, run.stages.plan.input_count(edge.target))
+            (edge.output, edge.target, edge.input, run.stages.plan.input_count(edge.target))
             for edge in run.stages.plan.outputs(source)
             if edge.target in run.members
         ]
 
-    def collect(self, batch: pa.RecordBatch) -> None:
+    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
         _check_timed(batch, self._source)
         if batch.num_rows == 0:
             return
         self.rows += batch.num_rows
         for crossing in self._crossings:
-            self._run.writer.send(crossing, batch)
-        for target, index, total in self._next:
-            self._run.process(target, index, total, batch)
+            if crossing.edge.output == output:
+                self._run.writer.send(crossing, batch)
+        for wanted, target, index, total in self._next:
+            if wanted == output:
+                self._run.process(target, index, total, batch)
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
         self.output = advance(self.output, before_end(watermark))
@@ -138,7 +141,9 @@ def _read_split(
     run.start()
     node = stages.plan.by_id[source_id]
     source = load_operator(node)
-    ctx = SourceContext(task_info=run.task_info(node, chain.parallelism), split=split, metrics=Metrics())
+    ctx = SourceContext(
+        task_info=run.task_info(node, chain.parallelism), split=split, storage=open_storage(job.state_url)
+    )
     collector = _SourceCollector(run, source_id)
     run.call(source_id, source.on_start, ctx)
     finish = run.call(source_id, source.run, ctx, collector)

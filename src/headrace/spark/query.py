@@ -9,6 +9,7 @@ import time as clock
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,6 +23,7 @@ from headrace.errors import (
 from headrace.runtime.driver import EpochDriver
 from headrace.runtime.offsets import EpochSize
 from headrace.runtime.reports import EpochReport
+from headrace.runtime.task import run_split
 from headrace.spark.exchange import SparkExchange
 from headrace.spark.session import SETTINGS, keep_log
 from headrace.spark.source import FORMAT, HeadraceDataSource, SourceJob
@@ -62,6 +64,7 @@ class StreamingLoop:
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._busy = threading.Lock()
+        self._ending = self._cut_short = False
 
     def run(self) -> None:
         """Run until `on_epoch` says it is over or `stop` is set; raise what made an epoch fail."""
@@ -88,6 +91,11 @@ class StreamingLoop:
                 query.stop()
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+        if self._failure is None:
+            try:
+                self._run_last_epoch()
+            except BaseException as error:  # noqa: BLE001 - raised below, with the log
+                self._failure = error
         if self._failure is not None:
             if isinstance(self._failure, HeadraceError):
                 self._failure.log_file = self._log_file
@@ -125,7 +133,8 @@ class StreamingLoop:
                 return
             try:
                 report = self._run_epoch(frame)
-                if self._on_epoch(report) or self._stop.is_set():
+                self._ending, self._cut_short = report.stop_requested, report.immediate
+                if self._on_epoch(report) or self._ending or self._stop.is_set():
                     self._done.set()
             except OutputClosedError:
                 self._stop.set()
@@ -133,6 +142,18 @@ class StreamingLoop:
             except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
                 self._failure = error
                 self._done.set()
+
+    def _run_last_epoch(self) -> None:
+        """Tell the operators that want to know that the run stops, in an epoch that reads nothing."""
+        driver = self._driver
+        last = None if self._cut_short else driver.begin_last(ending=self._ending)
+        if last is not None:
+            context, task = last
+            table = pa.Table.from_batches(list(run_split(driver.stages, context.job, task)))
+            control = self._exchange.run(self._spark.createDataFrame(table), context)
+            report = driver.seal(context, control)
+            self._retrying(driver.commit)
+            self._on_epoch(report)
 
     def _run_epoch(self, frame: DataFrame) -> EpochReport:
         report = self._retrying(lambda: self._attempt(frame))

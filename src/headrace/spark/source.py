@@ -81,6 +81,7 @@ class HeadraceReader(DataSourceStreamReader):
                 size=self._job.size,
                 restored=self._job.restored,
                 epoch=self._job.epoch,
+                job=self._job.job,
             )
         return self._planner
 

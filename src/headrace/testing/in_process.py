@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pyarrow as pa
 
 from headrace.api import Pipeline
 from headrace.errors import HeadraceError, InternalError
-from headrace.jobs.progress import Progress, RunResult, Tally, collected_rows
+from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
+from headrace.plan import Plan
 from headrace.runtime.context import EpochContext
 from headrace.runtime.driver import EpochDriver, Step
 from headrace.runtime.envelope import Envelope, read_envelopes
@@ -62,12 +64,15 @@ def run_in_process(
     restarts: int = 0,
     idle_epochs: int = 1000,
     idle_seconds: float = 0.01,
+    stop: Callable[[], bool] | None = None,
+    refresh: Callable[[], Plan | None] | None = None,
 ) -> RunResult:
     """Run a pipeline until its sources end or `max_epochs` is reached.
 
     `seed` shuffles the order in which tasks run and envelopes arrive. `on_step(name, epoch)` is called at
     each step of an epoch and may raise `CrashError`. A source that has nothing new is asked `idle_epochs`
-    times, `idle_seconds` apart by a clock that is moved by hand.
+    times, `idle_seconds` apart by a clock that is moved by hand. `stop` is asked between epochs whether the
+    run should stop, and `refresh` whether the plan's operators have changed.
     """
     now = clock or ManualClock()
     stages = cut_stages(pipeline.plan(), parallelism=parallelism)
@@ -92,31 +97,51 @@ def run_in_process(
         size=EpochSize(target=0.5, most=epoch_rows),
         restored=None if driver.checkpoint is None else driver.checkpoint.offsets,
         epoch=driver.epoch,
+        job=driver.job,
         now=now,
     )
     start, idle = planner.initial(), 0
-    while True:
-        end = planner.latest(start)
-        if end == start:
-            idle += 1
-            if isinstance(now, ManualClock):
-                now.advance(idle_seconds)
-            if idle > idle_epochs:
-                return tally.result(
-                    "stopped", rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir)
-                )
-            continue
-        idle = 0
-        report = _sealed(driver, planner.tasks(start, end), seed=seed, restarts=restarts)
-        if not report.immediate:
-            driver.commit()
-        progress = tally.add(report)
-        if on_progress is not None:
-            on_progress(progress)
-        reason = tally.reason_to_end()
-        if reason is not None:
-            return tally.result(reason, rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir))
-        start = end
+    reason: Reason | None = None
+    try:
+        while reason is None:
+            if stop is not None and stop():
+                reason = "stopped"
+                break
+            end = planner.latest(start)
+            if end == start:
+                idle += 1
+                if isinstance(now, ManualClock):
+                    now.advance(idle_seconds)
+                else:
+                    time.sleep(idle_seconds)
+                if idle > idle_epochs:
+                    reason = "stopped"
+                continue
+            idle = 0
+            if refresh is not None and (changed := refresh()) is not None:
+                driver.replace_operators(changed)
+            report = _sealed(driver, planner.tasks(start, end), seed=seed, restarts=restarts)
+            if not report.immediate:
+                driver.commit()
+            _tell(on_progress, tally.add(report))
+            reason = tally.reason_to_end()
+            if reason in {None, "max_epochs"} and report.stop_requested:
+                reason = "finished"
+            start = end
+    finally:
+        planner.close()
+    last = None if reason == "immediate" else driver.begin_last(ending=reason == "finished")
+    if last is not None:
+        context, task = last
+        report = driver.seal(context, run_epoch(driver.stages, context, [task], seed=seed))
+        driver.commit()
+        _tell(on_progress, tally.add(report))
+    return tally.result(reason, rows=collected_rows(stages.plan, job_id), state_dir=str(state_dir))
+
+
+def _tell(on_progress: Callable[[Progress], None] | None, progress: Progress) -> None:
+    if on_progress is not None:
+        on_progress(progress)
 
 
 def _sealed(driver: EpochDriver, tasks: list[SplitTask], *, seed: int, restarts: int) -> EpochReport:

@@ -47,7 +47,10 @@ def test_an_epoch_whose_checkpoint_could_not_be_written_is_run_again_from_the_on
     clock = ManualClock()
     driver = EpochDriver(stages, open_storage(str(tmp_path)), now=clock)
     driver.open()
-    planner = OffsetPlanner(stages, size=EpochSize(0.5, most=30), restored=None, epoch=0, now=clock)
+    assert driver.job is not None
+    planner = OffsetPlanner(
+        stages, size=EpochSize(0.5, most=30), restored=None, epoch=0, job=driver.job, now=clock
+    )
     write, failures = ParquetBackend.write_checkpoint_metadata, [2]
 
     def flaky(self: ParquetBackend, metadata: object) -> None:
