@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +19,18 @@ RestartPolicy = Literal["never", "on-failure", "always"]
 
 QUEUE_SIZE = 10
 """Messages that wait at an input before its sender has to, unless the file says otherwise."""
+
+
+def place_in(span: Span, offsets: Sequence[int], start: int, end: int) -> Span:
+    """The place in a document of the characters from `start` to before `end` of a text.
+
+    The text stands in the document at `span`, its characters at the `offsets`.
+    """
+    if not offsets:
+        return span
+    last = len(offsets) - 1
+    first = offsets[max(0, min(start, last))]
+    return Span(span.source, first, max(first, offsets[max(0, min(end - 1, last))]) + 1)
 
 
 @dataclass(frozen=True)
@@ -113,6 +125,12 @@ class Unit:
     """Seconds that a process has to end after its inputs have."""
     span: Span | None = field(default=None, compare=False)
     sql_span: Span | None = field(default=None, compare=False)
+    sql_offsets: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """Where each character of `sql` stands in the document, which has indentation besides."""
+
+    def sql_place(self, start: int, end: int) -> Span | None:
+        """The place in the document of the characters from `start` to before `end` of `sql`."""
+        return None if self.sql_span is None else place_in(self.sql_span, self.sql_offsets, start, end)
 
     @property
     def address(self) -> str:

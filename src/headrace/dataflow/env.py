@@ -1,0 +1,86 @@
+"""`env` blocks: values as texts, with the variables of the environment in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from headrace.dataflow.findings import Findings
+from headrace.dataflow.shapes import Value
+from headrace.dataflow.yaml_text import Scalar
+from headrace.errors import near
+from headrace.spans import Span
+
+_VARIABLE = re.compile(
+    r"\$(?:\$|(?P<bare>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}|(?P<open>\{))"
+)
+_PARAM = re.compile(r"\$(?:(PARAM_\w+)|\{(PARAM_\w+)\})")
+
+
+def param_variable(name: str) -> str:
+    """The variable of a module's param.
+
+    >>> param_variable("speed")
+    'PARAM_SPEED'
+    """
+    return f"PARAM_{name.upper()}"
+
+
+def expand_env(
+    block: Mapping[str, Value], environ: Mapping[str, str], findings: Findings
+) -> dict[str, str]:
+    """The variables of an `env` block; those that cannot be expanded are among the findings."""
+    values = {name: expand(value.scalar, environ, findings) for name, value in block.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def expand(text: Scalar, environ: Mapping[str, str], findings: Findings) -> str | None:
+    """A text with the values of `$NAME`, `${NAME}` and `${NAME:-default}`; `$$` is a dollar."""
+    known = True
+
+    def put(match: re.Match[str]) -> str:
+        nonlocal known
+        name = match["bare"] or match["braced"]
+        if name is None and match["open"] is None:
+            return "$"
+        if name in environ:
+            return environ[name]
+        if match["default"] is not None:
+            return match["default"]
+        known = False
+        _refuse(name, text.place(*match.span()), environ, findings)
+        return ""
+
+    expanded = _VARIABLE.sub(put, text.text)
+    return expanded if known else None
+
+
+def check_params(text: Scalar, params: Mapping[str, str], findings: Findings) -> None:
+    """Report every `$PARAM_NAME` of a text that the module was not given."""
+    for match in _PARAM.finditer(text.text):
+        name = match[1] or match[2]
+        if name not in params:
+            _refuse(name, text.place(*match.span()), params, findings)
+
+
+def put_params(word: str, params: Mapping[str, str]) -> str:
+    """A word with the values of each `$PARAM_NAME`; other variables stay as they are."""
+    return _PARAM.sub(lambda match: params.get(match[1] or match[2], match[0]), word)
+
+
+def _refuse(name: str | None, place: Span, known: Mapping[str, str], findings: Findings) -> None:
+    if name is None:
+        findings.refuse("`${` is not closed", place, "write `${NAME}`, or `$$` for a dollar")
+    elif name.startswith("PARAM_"):
+        param = name.removeprefix("PARAM_").lower()
+        findings.refuse(
+            f"the module was not given the param `{param}`",
+            place,
+            f"write `params: {{{param}: …}}` beside `module:`",
+        )
+    else:
+        findings.refuse(
+            f"the environment has no variable `{name}`",
+            place,
+            near(name, known) or f"set it, write `${{{name}:-default}}`, or write `$$` for a dollar",
+        )
