@@ -14,6 +14,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headrace.builder import PlanBuilder, Port
+from headrace.dataflow.document import Dataflow
+from headrace.dataflow.load import load_dataflow
+from headrace.dataflow.lower import lower_dataflow
 from headrace.errors import PlanError
 from headrace.fragments import Function
 from headrace.jobs.progress import Progress, RunResult
@@ -133,6 +136,8 @@ class Pipeline:
 
     def __init__(self, name: str = "pipeline") -> None:
         self.name = name
+        self.dataflow: Dataflow | None = None
+        """The document that it was made from, if it was one."""
         self._builder = PlanBuilder(name)
 
     @classmethod
@@ -154,6 +159,15 @@ class Pipeline:
         sources = [Source("<sql>", text)] if isinstance(text, str) else list(text)
         pipeline = cls(name)
         pipeline._builder = compile_sql(sources, name=name, udfs=udfs, preview=preview, sinks=sinks)
+        return pipeline
+
+    @classmethod
+    def from_dataflow(cls, file: str | Path, *, name: str | None = None) -> Pipeline:
+        """The pipeline that a YAML dataflow describes; mistakes raise a DataflowError with their places."""
+        dataflow = load_dataflow(Path(file), name=name)
+        pipeline = cls(dataflow.name)
+        pipeline.dataflow = dataflow
+        pipeline._builder = lower_dataflow(dataflow)
         return pipeline
 
     def source(

@@ -47,13 +47,16 @@ class PlanBuilder:
         *,
         id: str | None = None,  # noqa: A002 - the word the whole product uses
         options: Mapping[str, Any] | None = None,
+        max_parallelism: int | None = None,
     ) -> Port:
         """Add an operator, given as an object or by its registered name, behind its inputs.
 
-        Each input is the ports whose rows it gets; several are a union.
+        Each input is the ports whose rows it gets; several are a union. `max_parallelism` is for one that
+        stands behind an operator with few subtasks, to be in its chain.
         """
         operator, kind = _build(role, what, options or {})
         node = _node(role, operator, kind, self._new_id(kind, id))
+        node = replace(node, max_parallelism=max_parallelism or node.max_parallelism)
         shown = tuple((key, self._hide(text)) for key, text in node.config)
         node = replace(node, display=self._hide(node.display), config=shown)
         self._claim(node, operator.claims())

@@ -48,6 +48,8 @@ class HeadraceError(Exception):
         self.log_file: str | None = None
         self.traceback_text = ""
         """The user's part of the traceback, when the error came out of the user's code."""
+        self.printed: tuple[object, ...] = ()
+        """What the user's code printed in the epoch that failed (`headrace.dataflow.printed.Line`)."""
 
     def __str__(self) -> str:
         lines = [self.message]

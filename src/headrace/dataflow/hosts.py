@@ -14,7 +14,7 @@ Send = Callable[[str, Any, Mapping[str, Any] | None], None]
 """`send(output, data, metadata)`: what a unit sends; raises for what cannot be sent."""
 
 Log = Callable[[str, str], None]
-"""`log(stream, line)`: a line that a unit printed (`stdout`, `stderr`) or logged (a level, such as `info`)."""
+"""`log(stream, line)`: a line that a unit printed (`stdout`, `stderr`) or logged (its level, as `info`)."""
 
 CONTINUE, STOP, STOP_ALL = 0, 1, 2
 """What a unit wants after an event, the values of dora's `DoraStatus`."""
@@ -45,6 +45,14 @@ class Host(ABC):
     @abstractmethod
     def snapshot(self) -> bytes | None:
         """Everything the unit has to remember; None for one whose memory cannot be saved."""
+
+    def finish(self, send: Send) -> None:
+        """The unit gets no more events: let it end, and pass on what it still sends."""
+
+    def restart(self) -> None:
+        """Begin anew after a failure, with as much of its memory as it has."""
+        self.close()
+        self.start(None)
 
     def close(self) -> None:
         """The unit is over: let go of what it holds."""

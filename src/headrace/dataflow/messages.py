@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
 TICK = pa.nulls(0)
 """The value of a timer's message."""
 
@@ -30,19 +30,19 @@ class Closed(NamedTuple):
     time: int
 
 
-def to_datetime(time: int) -> datetime.datetime:
+def to_datetime(time: int) -> dt.datetime:
     """An instant in nanoseconds as dora's `timestamp`: aware, UTC, in microseconds."""
-    return _EPOCH + datetime.timedelta(microseconds=time // 1000)
+    return _EPOCH + dt.timedelta(microseconds=time // 1000)
 
 
-def to_nanoseconds(moment: datetime.datetime) -> int:
+def to_nanoseconds(moment: dt.datetime) -> int:
     """A `timestamp` as nanoseconds; one without a zone is UTC."""
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
+        moment = moment.replace(tzinfo=dt.UTC)
     return ((moment - _EPOCH) // _MICROSECOND) * 1000
 
 
-def to_array(data: Any) -> pa.Array:
+def to_array(data: Any) -> pa.Array:  # noqa: PLR0911 - one line per kind of value
     """What an operator sends, as an Arrow array; raises a TypeError that says what can be sent.
 
     What dora takes (bytes, arrays, record batches, anything with the Arrow C interface), and lists, numpy
@@ -64,7 +64,7 @@ def to_array(data: Any) -> pa.Array:
         return pa.array([data.as_py()], type=data.type)
     if isinstance(data, np.ndarray):
         return pa.array(data.reshape(-1))
-    if isinstance(data, np.generic | str | int | float | bool | datetime.datetime) or data is None:
+    if isinstance(data, np.generic | str | int | float | bool | dt.datetime) or data is None:
         return pa.array([data.item() if isinstance(data, np.generic) else data])
     if isinstance(data, list | tuple):
         return pa.array(data)
@@ -94,7 +94,7 @@ def check_metadata(metadata: Mapping[str, Any], warn: Any) -> tuple[dict[str, An
     for key, value in metadata.items():
         if not isinstance(key, str):
             raise TypeError(f"the keys of metadata must be texts, got {key!r}")
-        if key == "timestamp" and isinstance(value, datetime.datetime):
+        if key == "timestamp" and isinstance(value, dt.datetime):
             time = to_nanoseconds(value)
         else:
             checked[key] = _plain(key, value, warn)
@@ -108,8 +108,8 @@ def _plain(key: str, value: Any, warn: Any) -> Any:
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"metadata `{key}`: {value} does not fit into 64 bits")
         return value
-    if isinstance(value, datetime.datetime):
-        return value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+    if isinstance(value, dt.datetime):
+        return value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
     if isinstance(value, list | tuple):
         kinds = {type(one) for one in value}
         if len(kinds) > 1 and kinds != {int, float}:
@@ -126,7 +126,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> str | None:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, datetime.datetime):
+    if isinstance(value, dt.datetime):
         return {"$time": to_nanoseconds(value)}
     raise TypeError(f"{type(value).__name__} in metadata")
 

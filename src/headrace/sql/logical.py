@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from headrace.builder import Port
 from headrace.sql.catalog import Table
 from headrace.windows import Hop, Session, Tumble
 
@@ -75,6 +76,13 @@ class Late(Relation):
     """The rows of a table that came too late for a window."""
 
     table: Table = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Given(Relation):
+    """Rows that are in the plan already."""
+
+    ports: tuple[Port, ...] = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)

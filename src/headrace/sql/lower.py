@@ -36,6 +36,7 @@ from headrace.sql.logical import (
     Aggregate,
     Constants,
     Expression,
+    Given,
     Item,
     Join,
     Late,
@@ -161,6 +162,7 @@ class Lowering:
         ways: dict[type[Relation], Callable[[Any], Flow]] = {
             Scan: self._scan,
             Late: self._late_rows,
+            Given: self._given,
             Constants: self._constants,
             Map: self._map,
             Aggregate: self._aggregate,
@@ -293,6 +295,9 @@ class Lowering:
             made = f"{base}_{number}"
         self._ids.add(made)
         return made
+
+    def _given(self, relation: Given) -> Flow:
+        return Flow(relation.ports, self.batch_schema(relation, relation.columns.names))
 
     def _constants(self, relation: Constants) -> Flow:
         port = self.builder.add(

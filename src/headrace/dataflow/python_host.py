@@ -1,0 +1,233 @@
+"""Runs a Python operator: a file with `class Operator` and `on_event(self, dora_event, send_output)`."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import pickle
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from headrace.dataflow.document import Unit
+from headrace.dataflow.hosts import CONTINUE, STOP_ALL, Event, Host, Log, Send
+from headrace.dataflow.printed import Capture
+from headrace.errors import ConfigurationError, near
+
+PROVIDED = Path(__file__).parent / "provided"
+"""The directory with the module `dora` for operators that import it."""
+
+_DESCRIPTOR = "dataflow_descriptor"
+
+
+class PythonHost(Host):
+    """Runs one operator in this process.
+
+    Its attributes are its memory: they are saved by pickle, or by its own `snapshot()`, and brought back
+    over those of a new `Operator()`, or by its own `restore(state)`.
+    """
+
+    def __init__(
+        self,
+        unit: Unit,
+        text: str,
+        *,
+        descriptor: Mapping[str, Any],
+        log: Log,
+        capture: Capture,
+        before: str | None = None,
+    ) -> None:
+        self._unit = unit
+        self._text = text
+        self._before = before
+        """The text before a reload: what does not load must not be the end of what runs."""
+        self._descriptor = descriptor
+        self._log = log
+        self._capture = capture
+        self._operator: Any = None
+        self._type: Any = None
+
+    def start(self, state: bytes | None) -> None:
+        """Make the operator if there is none yet, and give it its memory."""
+        with _AtWork(self):
+            if self._type is None:
+                self._type = self._load()
+            if self._operator is None or state is None:
+                self._operator = self._make()
+            if state is not None:
+                self._restore(self._operator, pickle.loads(state))  # noqa: S301 - saved by this operator
+
+    def restart(self) -> None:
+        """A new operator with the attributes of the one that failed."""
+        with _AtWork(self):
+            fresh, old = self._make(), self._operator
+            if not hasattr(old, "snapshot"):
+                self._restore(fresh, ("attributes", _attributes(old)))
+            else:
+                self._restore(fresh, ("own", old.snapshot()))
+            self._operator = fresh
+
+    def _load(self) -> Any:
+        if self._before is None:
+            return _operator_class(self._unit, self._text)
+        try:
+            return _operator_class(self._unit, self._text)
+        except Exception as error:  # noqa: BLE001 - whatever the file raises
+            self._log("error", f"the changed file cannot be loaded, the old one runs on: {error}")
+            return _operator_class(self._unit, self._before)
+
+    def _make(self) -> Any:
+        operator = self._type()
+        operator.dataflow_descriptor = dict(self._descriptor)
+        return operator
+
+    def _restore(self, operator: Any, saved: tuple[str, Any]) -> None:
+        how, state = saved
+        if how == "own":
+            operator.restore(state)
+        elif hasattr(operator, "__setstate__"):
+            operator.__setstate__(state)
+        else:
+            plain, slots = state if isinstance(state, tuple) else (state, None)
+            if hasattr(operator, "__dict__"):
+                operator.__dict__.clear()
+            for name, value in {**(plain or {}), **(slots or {})}.items():
+                setattr(operator, name, value)
+        operator.dataflow_descriptor = dict(self._descriptor)
+
+    def handle(self, events: Sequence[Event], send: Send) -> int:
+        """Call `on_event` for each event."""
+        with _AtWork(self):
+            for event in events:
+                if event["type"] == "RELOAD":
+                    self._reload(event, send)
+                    continue
+                status = self._operator.on_event(event, send)
+                try:
+                    value = status.value
+                except AttributeError:
+                    raise TypeError(
+                        f"on_event must return DoraStatus.CONTINUE, STOP or STOP_ALL, got {status!r}: "
+                        "end it with `return DoraStatus.CONTINUE`"
+                    ) from None
+                if value not in (0, 1, 2):
+                    raise ValueError(f"on_event returned the status {value!r}; it must be 0, 1 or 2")
+                if value != CONTINUE:
+                    return STOP_ALL if value == STOP_ALL else int(value)
+        return CONTINUE
+
+    def _reload(self, event: Event, send: Send) -> None:
+        """An operator that does not know RELOAD may raise: it was only told."""
+        try:
+            self._operator.on_event(event, send)
+        except Exception as error:  # noqa: BLE001 - whatever the operator raises
+            self._log("warning", f"on_event raised at RELOAD: {type(error).__name__}: {error}")
+
+    def snapshot(self) -> bytes:
+        """The operator's attributes, or what its own `snapshot()` returns."""
+        with _AtWork(self):
+            operator = self._operator
+            own = hasattr(operator, "snapshot")
+            if own != hasattr(operator, "restore"):
+                there, missing = ("snapshot", "restore(state)") if own else ("restore", "snapshot()")
+                raise TypeError(f"`{self._unit.address}` has {there} and no {missing}: one needs the other")
+            state = ("own", operator.snapshot()) if own else ("attributes", _attributes(operator))
+            try:
+                return pickle.dumps(state, protocol=5)
+            except Exception:  # noqa: BLE001 - what pickle cannot save, cloudpickle often can
+                return self._dump(state)
+
+    def _dump(self, state: tuple[str, Any]) -> bytes:
+        try:
+            return bytes(cloudpickle.dumps(state))
+        except Exception as error:
+            raise ConfigurationError(
+                f"operator `{self._unit.address}` cannot be saved{_culprit(state[1])}: {error}",
+                hint="give the operator `snapshot(self)`, which returns what has to be remembered, and "
+                "`restore(self, state)`; what `__init__` makes need not be saved",
+            ) from error
+
+    def close(self) -> None:
+        """Let the operator go."""
+        with _AtWork(self):
+            self._operator = None
+
+
+class _AtWork:
+    """While a unit's code runs: its environment, and whose lines are printed."""
+
+    __slots__ = ("_before", "_host")
+
+    def __init__(self, host: PythonHost) -> None:
+        self._host = host
+
+    def __enter__(self) -> None:
+        host = self._host
+        host._capture.enter(host._log)  # noqa: SLF001 - a part of the host
+        if env := host._unit.env:  # noqa: SLF001
+            self._before = {name: os.environ.get(name) for name in env}
+            os.environ.update(env)
+
+    def __exit__(self, *_: object) -> None:
+        host = self._host
+        host._capture.leave()  # noqa: SLF001
+        if host._unit.env:  # noqa: SLF001
+            for name, value in self._before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def _attributes(operator: Any) -> Any:
+    """What Python itself would pickle of an object, without what the runtime gave it."""
+    state = operator.__getstate__()
+    if isinstance(state, dict):
+        return {name: value for name, value in state.items() if name != _DESCRIPTOR}
+    if isinstance(state, tuple) and isinstance(state[0], dict):
+        return ({name: value for name, value in state[0].items() if name != _DESCRIPTOR}, *state[1:])
+    return state
+
+
+def _culprit(state: Any) -> str:
+    attributes = state if isinstance(state, dict) else {}
+    for name, value in attributes.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:  # noqa: BLE001 - whatever pickling raises, this is the attribute
+            return f", because of its attribute `{name}` ({type(value).__name__})"
+    return ""
+
+
+def _operator_class(unit: Unit, text: str) -> Any:
+    """The class `Operator` of a file, loaded under a name of its own: files of one name do not collide."""
+    file = str(unit.file)
+    name = "headrace_operator_" + "".join(c if c.isalnum() else "_" for c in unit.address)
+    for place, where in ((str(PROVIDED), 0), (str(Path(file).parent), len(sys.path))):
+        if place not in sys.path:
+            sys.path.insert(where, place)
+    module = ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module
+    # So that tracebacks show the lines that run, also where the file is not, or has changed since.
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102 - the user's own operator
+    found = getattr(module, "Operator", None)
+    if not isinstance(found, type):
+        classes = [
+            n for n, value in vars(module).items() if isinstance(value, type) and value.__module__ == name
+        ]
+        raise ConfigurationError(
+            f"{file} has no class `Operator`",
+            hint=near("Operator", classes) or "an operator is a class called Operator with a method on_event",
+        )
+    if not callable(getattr(found, "on_event", None)):
+        raise ConfigurationError(
+            f"`Operator` in {file} has no method `on_event`",
+            hint="write `def on_event(self, dora_event, send_output)` and return a DoraStatus",
+        )
+    return found

@@ -1,0 +1,214 @@
+"""A user's process as a source: what it sends is kept in a log, because it cannot be asked for it again."""
+
+from __future__ import annotations
+
+import sys
+import time as clock
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.connectors.base import from_ipc, to_ipc
+from headrace.dataflow.document import Output, Unit
+from headrace.dataflow.messages import Closed, Message
+from headrace.dataflow.packing import pack
+from headrace.dataflow.printed import LINES, Line, encode_lines
+from headrace.dataflow.process import ProcessNode
+from headrace.dataflow.runtime import output_key
+from headrace.errors import OperatorError
+from headrace.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
+
+LANE = "received"
+KEPT = 64
+"""How many parts of the log stay after they were committed, for a resume from an earlier epoch."""
+_EPOCH_BYTES = 64 * 1024 * 1024
+_EPOCH_SECONDS = 0.05
+
+
+class ProcessSource(SourceOperator):
+    """The messages of a node without inputs, in the order it sent them.
+
+    The process runs beside the driver. What it sends is written to the state directory before an epoch may
+    read it, so each message that was received is handled exactly once. A process that ends with 0 ends the
+    source. After a crash of the run it is started again, and what it sends again is new.
+    """
+
+    def __init__(self, unit: Unit, *, directory: Path, descriptor: Mapping[str, Any]) -> None:
+        self._unit = unit
+        self._directory = directory
+        self._descriptor = descriptor
+        self._process: ProcessNode | None = None
+        self._storage: Any = None
+        self._lines: list[Line] = []
+        self._restarts: list[float] = []
+        self._parts = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_process": None, "_storage": None, "_lines": [], "_restarts": []}
+
+    @property
+    def name(self) -> str:
+        return "process"
+
+    def display(self) -> str:
+        """What runs."""
+        return f"process({' '.join(self._unit.command)})"
+
+    def open(self, storage: Any, *, job_id: str) -> None:
+        """See what was received and not handled before."""
+        self._storage = storage
+        self._parts = max((int(Path(path).stem) for path in storage.list(f"{self._folder}/")), default=0)
+
+    @property
+    def _folder(self) -> str:
+        return f"received/{self._unit.node}"
+
+    def _path(self, part: int) -> str:
+        return f"{self._folder}/{part:010}.arrow"
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.finish(lambda *_: None)
+            self._process.close()
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """Nothing was received."""
+        return {LANE: {"parts": 0, "ended": False}}
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """All that was received by now, written to the log first."""
+        before = start[LANE]
+        if before["ended"]:
+            return start
+        if self._parts > before["parts"]:
+            return {LANE: {"parts": self._parts, "ended": self._ends(self._parts)}}
+        self._forget(before["parts"])
+        if self._process is None:
+            self._start()
+        messages, ended = self._receive(limit.rows)
+        if not messages and not self._lines:
+            return start
+        self._write(messages, ended=ended)
+        return {LANE: {"parts": self._parts, "ended": ended}}
+
+    def _start(self) -> None:
+        self._process = ProcessNode(
+            self._unit,
+            directory=self._directory,
+            python=sys.executable,
+            descriptor=self._descriptor,
+            log=self._log,
+        )
+        self._process.start(None)
+
+    def _log(self, stream: str, text: str) -> None:
+        self._lines.append(Line(self._unit.address, stream, text, clock.time()))
+
+    def _receive(self, rows: int) -> tuple[list[tuple[str, Message | Closed]], bool]:
+        process = self._process
+        assert process is not None
+        messages: list[tuple[str, Message | Closed]] = []
+        size, deadline = 0, clock.monotonic() + _EPOCH_SECONDS
+        while len(messages) < rows and size < _EPOCH_BYTES and clock.monotonic() < deadline:
+            ended = process.ended
+            received = process.receive(0.01)
+            for output, value, time, metadata in received:
+                messages.append((self._key(output), Message(value, time, metadata)))
+                size += value.nbytes
+            if ended is not None and not received:
+                return self._last(messages, ended)
+        return messages + self._printed(), False
+
+    def _last(
+        self, messages: list[tuple[str, Message | Closed]], code: int
+    ) -> tuple[list[tuple[str, Message | Closed]], bool]:
+        """The process has ended: the source has too, unless it is to be started again or has failed."""
+        messages = messages + self._printed()
+        if self._may_restart(code):
+            self._start()
+            return messages, False
+        if code != 0 and not messages:
+            failure = self._process.failure if self._process is not None else None
+            error = OperatorError(
+                str(failure),
+                operator_id=self._unit.address,
+                subtask=0,
+                epoch=0,
+                traceback_text="",
+            )
+            error.where = f"`{self._unit.address}`"
+            raise error
+        if code != 0:
+            return messages, False  # what it sent before is handled first
+        now = clock.time_ns()
+        return [*messages, *((self._key(name), Closed(now)) for name in self._unit.outputs)], True
+
+    def _may_restart(self, code: int) -> bool:
+        restart, now = self._unit.restart, clock.time()
+        if restart.policy == "never" or (restart.policy == "on-failure" and code == 0):
+            return False
+        recent = [at for at in self._restarts if restart.window is None or now - at <= restart.window]
+        if restart.most and len(recent) >= restart.most:
+            return False
+        delay = restart.delay * 2 ** len(recent)
+        clock.sleep(min(delay, restart.most_delay or delay))
+        self._restarts = [*recent, now]
+        self._log("warning", f"it ended with exit code {code} and is started again")
+        return True
+
+    def _printed(self) -> list[tuple[str, Message | Closed]]:
+        """What it printed, as messages where the document asks for that."""
+        output = self._unit.send_stdout_as
+        if output is None:
+            return []
+        return [
+            (self._key(output), Message(pa.array([line.text + "\n"]), int(line.time * 1e9)))
+            for line in self._lines
+            if line.stream == "stdout"
+        ]
+
+    def _key(self, output: str) -> str:
+        return output_key(Output(self._unit.address, output))
+
+    def _write(self, messages: list[tuple[str, Message | Closed]], *, ended: bool) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            printed = Message(pa.array([encode_lines(lines)]), int(lines[-1].time * 1e9))
+            messages = [*messages, (LINES, printed)]
+        parts = [to_ipc([batch]) for batch in pack(messages)]
+        header = b"1" if ended else b"0"
+        frames = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+        self._storage.write(self._path(self._parts + 1), header + frames)
+        self._parts += 1
+
+    def _ends(self, part: int) -> bool:
+        return bytes(self._storage.read(self._path(part))[:1]) == b"1"
+
+    def _forget(self, committed: int) -> None:
+        """Remove what no epoch will read again."""
+        for part in range(committed - KEPT, max(0, committed - KEPT - 8), -1):
+            if self._storage.exists(self._path(part)):
+                self._storage.delete(self._path(part))
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """One task: the order matters."""
+        return [Split(LANE, {"from": start[LANE]["parts"], **end[LANE]})]
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the log."""
+        detail = ctx.split.detail
+        for part in range(detail["from"] + 1, detail["parts"] + 1):
+            data = memoryview(ctx.storage.read(self._path(part)))[1:]
+            while data:
+                size = int.from_bytes(data[:8], "little")
+                for batch in from_ipc(bytes(data[8 : 8 + size])):
+                    collector.collect(batch)
+                data = data[8 + size :]
+        return Finish.FINAL if detail["ended"] else Finish.GRACEFUL
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether the process has ended."""
+        return bool(offset[LANE]["ended"])

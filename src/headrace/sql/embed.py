@@ -1,0 +1,131 @@
+"""SQL inside a plan that another front door composes: tables to read, and queries over streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.builder import PlanBuilder, Port
+from headrace.fragments import Function, plain_schema
+from headrace.operator import TIMESTAMP
+from headrace.problems import Problems
+from headrace.spans import Source
+from headrace.sql.bind import Binder
+from headrace.sql.catalog import define_table
+from headrace.sql.compile import DEFAULT_TTL
+from headrace.sql.dialect import to_sql
+from headrace.sql.logical import Given
+from headrace.sql.lower import Lowering
+from headrace.sql.planning import Planner
+from headrace.sql.problems import fail
+from headrace.sql.relations import Bound, Named
+from headrace.sql.statements import CreateTable, SelectStatement, parse_statements
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a plan: where they come from and their columns, event time apart."""
+
+    ports: tuple[Port, ...]
+    columns: pa.Schema
+    updating: bool = False
+    key: tuple[str, ...] = ()
+
+
+class EmbeddedSql:
+    """Adds tables and queries to a plan; mistakes raise a SqlError that holds all of one text."""
+
+    def __init__(self, builder: PlanBuilder, *, functions: Sequence[Function] = ()) -> None:
+        self._builder = builder
+        self._functions = tuple(functions)
+        self._planner = Planner(self._functions)
+
+    def table(self, definition: Source) -> Rows:
+        """The rows of the table that a CREATE TABLE defines, with all of its columns and its watermark."""
+        problems = Problems()
+        statements = parse_statements(definition, problems)
+        problems.raise_all()
+        (source, statement) = statements[0]
+        if not isinstance(statement, CreateTable):
+            raise TypeError("a definition of a table is needed")
+        table = define_table(statement, source)
+        binder = Binder(self._planner, source, problems)
+        return self._lower(Named(lambda: binder.scan(table), kind="source"), table.name, problems)
+
+    def query(self, text: Source, tables: Mapping[str, Rows], *, name: str) -> Rows:
+        """The rows of a SELECT over streams; `name` is what its operators are called after."""
+        problems = Problems()
+        select = _only_select(text, problems)
+        names = {
+            table: Named(lambda rows=rows: _given(rows), kind="source")  # type: ignore[misc]
+            for table, rows in tables.items()
+        }
+        binder = Binder(self._planner, text, problems)
+        return self._lower(Named(lambda: binder.query(select.query, names)), name, problems)
+
+    def _lower(self, bind: Named, name: str, problems: Problems) -> Rows:
+        bound: Bound | None = None
+        try:
+            bound = bind()
+        finally:
+            problems.raise_all()
+        assert bound is not None
+        relation = bound.relation
+        lowering = Lowering(
+            self._builder, self._planner, problems, ttl=DEFAULT_TTL, functions=self._functions
+        )
+        lowering.name(relation, name)
+        lowering.prepare([relation])
+        flow = lowering.settle(lowering.flow(relation))
+        problems.raise_all()
+        return Rows(flow.ports, plain_schema(relation.columns), relation.updating, relation.key)
+
+
+def _given(rows: Rows) -> Bound:
+    given = Given(rows.columns, rows.updating, key=rows.key, ports=rows.ports)
+    return Bound(given, tuple(rows.columns.names))
+
+
+def _only_select(text: Source, problems: Problems) -> SelectStatement:
+    statements = parse_statements(text, problems)
+    problems.raise_all()
+    if len(statements) != 1 or not isinstance(statements[0][1], SelectStatement):
+        fail("a step is one SELECT", None, "tables are the inputs of the node; write `SELECT … FROM input`")
+    return statements[0][1]
+
+
+def row_query(text: Source) -> str:
+    """A SELECT that looks at one row at a time, with event time kept: for any columns.
+
+    Without the columns nothing else can be planned: a query that needs more than one row is refused.
+    """
+    problems = Problems()
+    query = _only_select(text, problems).query
+    refused = (exp.AggFunc, exp.Window, exp.Join, exp.Subquery, exp.Group, exp.Order, exp.Limit, exp.Distinct)
+    if (
+        not isinstance(query, exp.Select)
+        or any(query.find(kind) for kind in refused)
+        or query.args.get("distinct")
+    ):
+        fail(
+            "this step needs to know the columns of its input",
+            None,
+            "give the input a `schema`, such as `{source: node/output, schema: {id: BIGINT, name: TEXT}}`; "
+            "without it a step can only choose, compute and filter: SELECT … FROM input WHERE …",
+        )
+    return to_sql(query.select(exp.column(TIMESTAMP, quoted=True)))
+
+
+def columns_of(text: Source) -> pa.Schema:
+    """The columns of a list like `id BIGINT, name TEXT`."""
+    problems = Problems()
+    definition = Source(text.name, f"CREATE TABLE t ({text.text})")
+    statements = parse_statements(definition, problems)
+    problems.raise_all()
+    statement = statements[0][1]
+    if not isinstance(statement, CreateTable):
+        raise TypeError("columns are needed")
+    return plain_schema(pa.schema([column.field for column in statement.columns]))

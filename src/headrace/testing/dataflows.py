@@ -1,0 +1,106 @@
+"""Runs a dataflow in this process, without Spark, and gives what its units printed."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time as clock
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.api import Pipeline
+from headrace.dataflow.printed import LOGGER, Line, publish
+from headrace.errors import HeadraceError
+from headrace.jobs.progress import RunResult
+from headrace.runtime.driver import Step
+from headrace.testing.in_process import ManualClock, run_in_process
+
+
+@dataclass
+class DataflowResult:
+    """What a run of a dataflow did."""
+
+    exit_code: int = 0
+    error: HeadraceError | None = None
+    reason: str | None = None
+    lines: list[Line] = field(default_factory=list)
+    """What was printed and logged, in the order it was committed."""
+    result: RunResult | None = None
+
+    @property
+    def logs(self) -> dict[str, list[str]]:
+        """What each unit printed to stdout, line by line."""
+        logs: dict[str, list[str]] = {}
+        for line in self.lines:
+            if line.stream == "stdout":
+                logs.setdefault(line.unit, []).append(line.text)
+        return logs
+
+
+def run_dataflow(
+    file: str | Path,
+    *,
+    state_dir: str | Path | None = None,
+    stop_after: float | None = None,
+    max_epochs: int | None = None,
+    parallelism: int = 2,
+    epoch_rows: int | None = None,
+    real_time: bool | None = None,
+    on_step: Step | None = None,
+    clock_start: float = 1_700_000_000.0,
+    seed: int = 0,
+) -> DataflowResult:
+    """Run a dataflow until it ends, for `stop_after` seconds, or for `max_epochs` epochs.
+
+    Time passes as fast as the dataflow can handle it, unless it has processes, which live in real time.
+    """
+    outcome = DataflowResult()
+    with collected_lines(outcome.lines):
+        try:
+            pipeline = Pipeline.from_dataflow(file)
+            plan = pipeline.plan()
+            live = (
+                real_time if real_time is not None else any(node.operator == "process" for node in plan.nodes)
+            )
+            now: Callable[[], float] = clock.time if live else ManualClock(clock_start)
+            begun = now()
+            with tempfile.TemporaryDirectory() as scratch:
+                outcome.result = run_in_process(
+                    pipeline,
+                    state_dir or scratch,
+                    parallelism=parallelism,
+                    max_epochs=max_epochs,
+                    epoch_rows=epoch_rows,
+                    clock=now,
+                    seed=seed,
+                    idle_epochs=100_000,
+                    on_step=on_step,
+                    stop=None if stop_after is None else lambda: now() - begun >= stop_after,
+                )
+                outcome.reason = outcome.result.reason
+        except HeadraceError as error:
+            publish([line for line in error.printed if isinstance(line, Line)])
+            outcome.error, outcome.exit_code = error, error.exit_code
+    return outcome
+
+
+@contextmanager
+def collected_lines(lines: list[Line]) -> Iterator[None]:
+    """Take the lines of units meanwhile."""
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.printed)  # type: ignore[attr-defined]
+
+    logger, handler = logging.getLogger(LOGGER), Collect()
+    level, logger.propagate = logger.level, False
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = True
