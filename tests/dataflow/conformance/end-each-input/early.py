@@ -1,0 +1,6 @@
+from dora import DoraStatus
+
+
+class Operator:
+    def on_event(self, dora_event, send_output):
+        return DoraStatus.STOP

@@ -1,0 +1,10 @@
+import json
+
+from dora import DoraStatus
+
+
+class Operator:
+    def on_event(self, dora_event, send_output):
+        if dora_event["type"] != "INPUT":
+            print(json.dumps({"type": dora_event["type"], "id": dora_event["id"]}))
+        return DoraStatus.CONTINUE

@@ -1,0 +1,10 @@
+import json
+import os
+
+from dora import DoraStatus
+
+
+class Operator:
+    def on_event(self, dora_event, send_output):
+        print(json.dumps({name: os.environ.get(name) for name in ("BARE", "BRACED", "WITHIN")}))
+        return DoraStatus.STOP

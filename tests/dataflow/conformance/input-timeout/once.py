@@ -1,0 +1,13 @@
+import pyarrow as pa
+from dora import DoraStatus
+
+
+class Operator:
+    def __init__(self):
+        self.ticks = 0
+
+    def on_event(self, dora_event, send_output):
+        self.ticks += 1
+        if self.ticks == 1:
+            send_output("n", pa.array([1]))
+        return DoraStatus.STOP if self.ticks == 100 else DoraStatus.CONTINUE

@@ -1,0 +1,5 @@
+raise ValueError("at import")
+
+
+class Operator:
+    pass

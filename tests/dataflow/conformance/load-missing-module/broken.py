@@ -1,0 +1,5 @@
+from surely_not_installed import something
+
+
+class Operator:
+    thing = something

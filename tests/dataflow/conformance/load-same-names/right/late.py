@@ -1,0 +1,1 @@
+LATE = "right"

@@ -1,0 +1,15 @@
+import pyarrow as pa
+from dora import DoraStatus
+
+
+class Operator:
+    def __init__(self):
+        self.ticks = 0
+
+    def on_event(self, dora_event, send_output):
+        self.ticks += 1
+        if self.ticks == 1:
+            for output in ("y", "z"):
+                for n in range(5):
+                    send_output(output, pa.array([n]))
+        return DoraStatus.STOP if self.ticks == 15 else DoraStatus.CONTINUE

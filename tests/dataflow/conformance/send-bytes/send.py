@@ -1,0 +1,17 @@
+from dora import DoraStatus
+
+
+class Operator:
+    def __init__(self):
+        self.ticks = 0
+
+    def on_event(self, dora_event, send_output):
+        self.ticks += 1
+        if self.ticks == 1:
+            for data in (
+                b"abc",
+                b"",
+                bytes(range(3)),
+            ):
+                send_output("x", data)
+        return DoraStatus.STOP if self.ticks == 15 else DoraStatus.CONTINUE

@@ -1,0 +1,19 @@
+import pyarrow as pa
+from dora import DoraStatus
+
+
+class Operator:
+    def __init__(self):
+        self.ticks = 0
+
+    def on_event(self, dora_event, send_output):
+        self.ticks += 1
+        if self.ticks == 1:
+            for data in (
+                pa.array([], pa.int64()),
+                pa.array([], pa.string()),
+                pa.nulls(0),
+                pa.array([], pa.struct([("a", pa.int64())])),
+            ):
+                send_output("x", data)
+        return DoraStatus.STOP if self.ticks == 15 else DoraStatus.CONTINUE

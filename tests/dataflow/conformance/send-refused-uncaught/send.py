@@ -1,0 +1,12 @@
+from dora import DoraStatus
+
+
+class Operator:
+    def __init__(self):
+        self.ticks = 0
+
+    def on_event(self, dora_event, send_output):
+        self.ticks += 1
+        if self.ticks == 1:
+            send_output("x", object())
+        return DoraStatus.STOP if self.ticks == 15 else DoraStatus.CONTINUE
