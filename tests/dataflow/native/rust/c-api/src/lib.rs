@@ -1,0 +1,1 @@
+pub use dora_operator_api_types::*;
