@@ -17,6 +17,7 @@ from headrace.builder import PlanBuilder, Port
 from headrace.dataflow.document import Dataflow
 from headrace.dataflow.load import load_dataflow
 from headrace.dataflow.lower import lower_dataflow
+from headrace.dataflow.reload import Reload
 from headrace.errors import PlanError
 from headrace.fragments import Function
 from headrace.jobs.progress import Progress, RunResult
@@ -262,6 +263,7 @@ class Pipeline:
         on_progress: Callable[[Progress], None] | None = None,
         on_step: Step | None = None,
         stop: threading.Event | None = None,
+        watch: bool = False,
     ) -> RunResult:
         """Run the pipeline on Spark and return what it did.
 
@@ -269,7 +271,8 @@ class Pipeline:
         parallelism. It ends when every source has ended, after `max_epochs`, or when `stop` is set; the
         epoch at work is finished and committed. An active SparkSession is used; without one, a session on
         `master` (`local[*]`) is started and kept for the next run. What is not given here comes from the
-        environment and `headrace.toml`.
+        environment and `headrace.toml`. With `watch`, operators of a dataflow whose files change are
+        reloaded between two epochs, and keep what they remember.
         """
         settings = load_settings(
             flags={
@@ -300,6 +303,7 @@ class Pipeline:
             on_progress=on_progress,
             on_step=on_step,
             stop=stop,
+            refresh=Reload(self.dataflow) if watch and self.dataflow is not None else None,
         )
 
 

@@ -1,4 +1,4 @@
-"""Finds the pipeline that a user asks for: in a Python file, in files of SQL, or in a text."""
+"""Finds the pipeline that a user asks for: in a file of Python or YAML, in files of SQL, or in a text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.api import Pipeline
+from headrace.dataflow.load import ENDINGS
 from headrace.errors import UserError, near
 from headrace.secrets import Secrets
 from headrace.spans import Source
@@ -29,18 +30,23 @@ _SQL = re.compile(r"(create|insert|select|with|set)\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Program:
-    """What a user asks to run: a Python file, or texts of SQL that are taken as one."""
+    """What a user asks to run: a Python file, a YAML dataflow, or texts of SQL that are taken as one."""
 
     name: str
     """The name of the pipeline that SQL becomes; a Python file names its own."""
     python: str | None = None
     """`file.py` or `file.py:name`."""
     sql: tuple[Source, ...] = ()
+    dataflow: str | None = None
+    """A YAML file."""
 
     @cached_property
     def secrets(self) -> Secrets:
         """What the texts name as `{{ NAME }}`."""
-        return Secrets.named_in(source.text for source in self.sql)
+        texts = [source.text for source in self.sql]
+        if self.dataflow is not None and Path(self.dataflow).is_file():
+            texts.append(Path(self.dataflow).read_text(encoding="utf-8", errors="replace"))
+        return Secrets.named_in(texts)
 
     def load(self, *, udfs: Sequence[str] = (), preview: MakeSink = print_rows) -> Pipeline:
         """The pipeline; `udfs` are files with functions, `preview` chooses the sink of a bare SELECT."""
@@ -51,6 +57,10 @@ class Program:
                     hint="give them to Pipeline.from_sql(…, udfs=…) there",
                 )
             return _load_python(self.python)
+        if self.dataflow is not None:
+            if udfs:
+                raise UserError("functions from files are for SQL, and this is a dataflow")
+            return Pipeline.from_dataflow(self.dataflow)
         functions = [function for file in udfs for function in load_udfs(file)]
         return Pipeline.from_sql(self.sql, udfs=functions, name=self.name, preview=preview)
 
@@ -66,6 +76,10 @@ def find_program(files: Sequence[str], *, texts: Sequence[str] = ()) -> Program:
                 "a Python file is a program of its own", hint="name it alone; only SQL can be taken together"
             )
         return Program(UNNAMED, python=files[0])
+    if any(file.lower().endswith(ENDINGS) for file in files):
+        if len(files) + len(texts) > 1:
+            raise UserError("a dataflow is a program of its own", hint="name its file alone")
+        return Program(_name_of(files[0]), dataflow=files[0])
     if list(files).count("-") > 1:
         raise UserError("`-`, the standard input, can only be read once")
     read = [Source("-", sys.stdin.read()) if file == "-" else _read_sql(Path(file)) for file in files]
@@ -75,7 +89,7 @@ def find_program(files: Sequence[str], *, texts: Sequence[str] = ()) -> Program:
 
 
 def load_pipeline(path: str) -> Pipeline:
-    """The pipeline that a file defines: `file.sql`, `file.py`, or `file.py:name` if it defines several.
+    """The pipeline that a file defines: `file.sql`, `file.yml`, `file.py`, or `file.py:name`.
 
     The name may be that of a `Pipeline` or of a function that returns one.
     """
@@ -91,7 +105,7 @@ def _read_sql(file: Path) -> Source:
     if file.is_dir():
         raise UserError(f"{file} is a directory", hint="name the .sql or .py files in it")
     if not file.is_file():
-        siblings = [p.name for p in file.parent.glob("*") if p.suffix in {".sql", ".py"}]
+        siblings = [p.name for p in file.parent.glob("*") if p.suffix in {".sql", ".py", *ENDINGS}]
         raise UserError(f"there is no file {file}", hint=near(file.name, siblings))
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -99,7 +113,7 @@ def _read_sql(file: Path) -> Source:
         raise UserError(f"{file} cannot be read: {error}") from None
     if file.suffix.lower() != ".sql" and not _SQL.match(text, _comments_end(text)):
         raise UserError(
-            f"{file} is neither a .py file nor SQL",
+            f"{file} is neither a .py or .yml file nor SQL",
             hint="SQL begins with CREATE, INSERT, SELECT, WITH or SET, or is in a file called .sql",
         )
     return Source(str(file), text)

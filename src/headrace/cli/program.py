@@ -36,7 +36,7 @@ def read_program(files: tuple[str, ...], texts: tuple[str, ...]) -> Program:
 
     if not files and not texts:
         raise click.UsageError(
-            "missing argument: FILE.sql, FILE.py, - for the standard input, or -e SQL",
+            "missing argument: FILE.sql, FILE.yml, FILE.py, - for the standard input, or -e SQL",
             click.get_current_context(),
         )
     program = find_program(files, texts=texts)

@@ -21,6 +21,7 @@ from headrace.cli.terminal import verbose_option
 if TYPE_CHECKING:
     from headrace.cli.progress import Display
     from headrace.cli.results import Results
+    from headrace.jobs.progress import Progress
     from headrace.secrets import Secrets
 
 T = TypeVar("T")
@@ -74,6 +75,8 @@ def _read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     help="Settings in TOML; ./headrace.toml if it is there.",
 )
 @click.option("--log-dir", metavar="DIR", help="Where Spark's own log goes.")
+@click.option("--stop-after", metavar="TIME", help="Stop this long after the first epoch, such as 10s.")
+@click.option("--watch", is_flag=True, help="Reload operators of a dataflow when their files change.")
 @verbose_option
 @click.option("-q", "--quiet", is_flag=True, help="Show rows and errors, nothing else.")
 @click.option("--progress/--no-progress", default=True, help="Whether to show a line about the last epoch.")
@@ -94,6 +97,8 @@ def run(
     conf: dict[str, str],
     config: Path | None,
     log_dir: str | None,
+    stop_after: str | None,
+    watch: bool,
     verbose: bool,
     quiet: bool,
     progress: bool,
@@ -102,13 +107,16 @@ def run(
 
     FILE is SQL: several files are taken as one program, and - is the standard input. The rows of a bare
     SELECT are shown as a table on a terminal, and written as JSON lines elsewhere. Or FILE is a Python file
-    with one pipeline in it, FILE.py, or FILE.py:NAME for one of several.
+    with one pipeline in it, FILE.py, or FILE.py:NAME for one of several. Or FILE.yml is a dataflow: what its
+    operators print is shown with their names.
 
     Ctrl-C and SIGTERM finish the epoch, commit it and stop; a second Ctrl-C ends at once.
     """
     from headrace.cli.progress import summary
     from headrace.cli.results import Results
     from headrace.cli.terminal import stderr
+    from headrace.cli.unit_lines import unit_lines
+    from headrace.durations import parse_duration
     from headrace.settings import load_settings
     from headrace.sql.compile import print_rows
 
@@ -127,9 +135,15 @@ def run(
     program, results = read_program(files, texts), Results()
     live = sys.stdout.isatty() and not verbose  # Spark's own log and a table that is redrawn do not mix
     loaded = program.load(udfs=udfs, preview=results.sink if live else print_rows)
+    if watch and loaded.dataflow is None:
+        raise click.UsageError("--watch is for dataflows: FILE.yml", click.get_current_context())
+    for warning in () if loaded.dataflow is None or quiet else loaded.dataflow.warnings:
+        stderr().print(f"warning: {program.secrets.hide(warning)}", markup=False)
     stop = threading.Event()
+    limit = None if stop_after is None else parse_duration(stop_after).total_seconds()
     with (
         hidden_in_logs(program.secrets),
+        unit_lines(log_dir or state_dir, program.secrets),
         _display(results, progress=progress and not quiet, verbose=verbose) as shown,
         stop_on_signals(stop, shown),
     ):
@@ -146,8 +160,9 @@ def run(
                 allow_drop=allow_drop,
                 py_files=[name for names in py_files for name in names.split(",") if name],
                 verbose=verbose,
-                on_progress=shown.update,
+                on_progress=stopping_after(limit, stop, shown.update),
                 stop=stop,
+                watch=watch,
             ),
             tick=shown.tick,
         )
@@ -159,6 +174,22 @@ def run(
         ]
         said = summary(result, program=named, state_dir=settings.state.dir)
         stderr().print(program.secrets.hide(said), markup=False)
+
+
+def stopping_after(
+    seconds: float | None, stop: threading.Event, show: Callable[[Progress], None]
+) -> Callable[[Progress], None]:
+    """Show progress, and stop this long after the first of it."""
+    timers: list[threading.Timer] = []
+
+    def update(progress: Progress) -> None:
+        show(progress)
+        if seconds is not None and not timers:
+            timers.append(threading.Timer(seconds, stop.set))
+            timers[0].daemon = True
+            timers[0].start()
+
+    return update
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
@@ -37,9 +37,15 @@ _SOURCES, _FIRST = -1.0, -0.5
 T = TypeVar("T")
 
 
-def lower_dataflow(dataflow: Dataflow) -> PlanBuilder:
-    """The plan of a dataflow; raises a DataflowError that holds every mistake."""
-    return _Lowering(dataflow).lower()
+def lower_dataflow(
+    dataflow: Dataflow, *, generation: int = 0, changed: Mapping[str, str] | None = None
+) -> PlanBuilder:
+    """The plan of a dataflow; raises a DataflowError that holds every mistake.
+
+    While it runs, operators can change: `generation` is then larger than before, and `changed` has the texts
+    that they had.
+    """
+    return _Lowering(dataflow, generation, changed or {}).lower()
 
 
 class _Lowering:
@@ -49,8 +55,10 @@ class _Lowering:
     sources are before all.
     """
 
-    def __init__(self, dataflow: Dataflow) -> None:
+    def __init__(self, dataflow: Dataflow, generation: int, changed: Mapping[str, str]) -> None:
         self.dataflow = dataflow
+        self.generation = generation
+        self.changed = changed
         self.builder = PlanBuilder(dataflow.name)
         self.sql = EmbeddedSql(self.builder)
         self.problems = Problems()
@@ -271,6 +279,8 @@ class _Lowering:
             loops=self._loops(members),
             parallel=parallel,
             partition_by=only.partition_by if parallel else None,
+            generation=self.generation,
+            changed={address: text for address, text in self.changed.items() if address in inside},
         )
         role = "operator" if any(True for _ in self._readers(members)) else "sink"
         self.builder.add(role, DataflowRuntime(spec), inputs, id=name)  # type: ignore[arg-type]

@@ -380,11 +380,14 @@ class Scheduler:
                     queue.items.popleft()
                     queue.dropped += 1
             elif not running.busy and self._depth < _NESTED:
-                # The sender waits: the receiver runs until there is room again.
-                self._depth += 1
-                while running.alive and len(queue.items) > queue.size:
-                    self._step(running)
-                self._depth -= 1
+                self._make_room(queue)
+
+    def _make_room(self, queue: _Queue) -> None:
+        """The sender waits: the receiver runs until there is room again."""
+        self._depth += 1
+        while queue.running.alive and len(queue.items) > queue.size:
+            self._step(queue.running)
+        self._depth -= 1
 
     def _push(self, queue: _Queue, message: Message | Closed) -> None:
         running, items = queue.running, queue.items

@@ -39,8 +39,11 @@ def run_job(
     on_progress: Callable[[Progress], None] | None = None,
     on_step: Step | None = None,
     stop: threading.Event | None = None,
+    refresh: Callable[[], Plan | None] | None = None,
 ) -> RunResult:
     """Run a plan on Spark until its sources end, a limit is reached or `stop` is set.
+
+    `refresh` is asked before each epoch for a plan of the same shape whose operators have changed.
 
     Without a state directory the state lives in a temporary one for as long as the run.
     """
@@ -61,6 +64,7 @@ def run_job(
             on_progress=on_progress or (lambda _progress: None),
             on_step=on_step,
             stop=stop or threading.Event(),
+            refresh=refresh,
         )
     finally:
         if temporary is not None:
@@ -81,6 +85,7 @@ def _run(
     on_progress: Callable[[Progress], None],
     on_step: Step | None,
     stop: threading.Event,
+    refresh: Callable[[], Plan | None] | None,
 ) -> RunResult:
     storage = open_storage(state_dir)
     storage.check_writable()
@@ -143,6 +148,7 @@ def _run(
             on_retry=on_retry,
             stop=stop,
             code=code,
+            refresh=refresh,
         ).run()
         return tally.result(
             ended[0] if ended else "stopped",

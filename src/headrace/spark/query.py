@@ -20,6 +20,7 @@ from headrace.errors import (
     OutputClosedError,
     WorkerError,
 )
+from headrace.plan import Plan
 from headrace.runtime.driver import EpochDriver
 from headrace.runtime.offsets import EpochSize
 from headrace.runtime.reports import EpochReport
@@ -49,6 +50,7 @@ class StreamingLoop:
         on_retry: Callable[[HeadraceError, int], None],
         stop: threading.Event,
         code: tuple[str, ...] = (),
+        refresh: Callable[[], Plan | None] | None = None,
     ) -> None:
         # A session of our own, so that our settings do not change the user's.
         self._spark = spark.newSession()
@@ -60,6 +62,7 @@ class StreamingLoop:
         self._on_retry = on_retry
         self._stop = stop
         self._code = code
+        self._refresh = refresh
         self._exchange = SparkExchange(driver.stages)
         self._done = threading.Event()
         self._failure: BaseException | None = None
@@ -156,6 +159,9 @@ class StreamingLoop:
             self._on_epoch(report)
 
     def _run_epoch(self, frame: DataFrame) -> EpochReport:
+        if self._refresh is not None and (plan := self._refresh()) is not None:
+            self._driver.replace_operators(plan)
+            self._exchange = SparkExchange(self._driver.stages)
         report = self._retrying(lambda: self._attempt(frame))
         if not report.immediate:
             self._retrying(self._driver.commit)

@@ -1,0 +1,47 @@
+"""Takes up changes of operators' files while a dataflow runs."""
+
+from __future__ import annotations
+
+import time as clock
+
+from headrace.dataflow.document import Dataflow
+from headrace.dataflow.lower import check_operator, lower_dataflow
+from headrace.dataflow.printed import Line, publish
+from headrace.errors import DataflowError
+from headrace.plan import Plan
+
+
+class Reload:
+    """Called between two epochs: the plan with the changed operators, or None if no file has changed.
+
+    What a file says counts, not when it was written: it does not matter how an editor saves it. A file that is
+    no operator any more is reported, and the one before runs on.
+    """
+
+    def __init__(self, dataflow: Dataflow) -> None:
+        self._dataflow = dataflow
+        self._units = [unit for unit in dataflow.units if unit.kind == "python" and unit.file is not None]
+        self._texts = {unit.address: check_operator(unit) for unit in self._units}
+        self._refused: dict[str, str] = {}
+
+    def __call__(self) -> Plan | None:
+        """Look at the files."""
+        changed: dict[str, str] = {}
+        for unit in self._units:
+            try:
+                text = check_operator(unit)
+            except DataflowError as error:
+                if self._refused.get(unit.address) != str(error):
+                    self._refused[unit.address] = str(error)
+                    publish([Line(unit.address, "error", f"not reloaded: {error}", clock.time())])
+                continue
+            self._refused.pop(unit.address, None)
+            if text != self._texts[unit.address]:
+                changed[unit.address] = self._texts[unit.address]
+                self._texts[unit.address] = text
+        if not changed:
+            return None
+        for address in changed:
+            publish([Line(address, "info", "reloaded", clock.time())])
+        # The time, so that it is larger than any number of an earlier run.
+        return lower_dataflow(self._dataflow, generation=clock.time_ns(), changed=changed).plan()
