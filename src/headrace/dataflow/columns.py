@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace.dataflow.findings import Findings
 from headrace.dataflow.shapes import Value
 from headrace.dataflow.yaml_text import Scalar
@@ -58,7 +60,9 @@ def _parse(sql: str, text: Scalar, findings: Findings, *, skip: int = 0) -> Crea
     statements = parse_statements(Source("schema", f"{_BEFORE}{sql})"), problems)
     for error in problems.errors:
         at = error.place - before
-        findings.refuse(error.message, text.place(at, at + 1) if error.place >= 0 else text.span, error.hint)
+        word = re.match(r"\w+", text.text[max(0, at) :])
+        place = text.place(at, at + (word.end() if word else 1)) if error.place >= 0 else text.span
+        findings.refuse(error.message, place, error.hint)
     if problems.errors:
         return None
     if len(statements) != 1 or not isinstance(statements[0][1], CreateTable):

@@ -26,12 +26,17 @@ def param_variable(name: str) -> str:
     return f"PARAM_{name.upper()}"
 
 
-def expand_env(
-    block: Mapping[str, Value], environ: Mapping[str, str], findings: Findings
-) -> dict[str, str]:
-    """The variables of an `env` block; those that cannot be expanded are among the findings."""
-    values = {name: expand(value.scalar, environ, findings) for name, value in block.items()}
+def expand_env(block: Mapping[str, Value], environ: Mapping[str, str], findings: Findings) -> dict[str, str]:
+    """The variables of an `env` block; those that cannot be expanded are among the findings.
+
+    Numbers are the texts they are written as, so that a version 1.10 stays one; flags are `true` and `false`.
+    """
+    values = {name: _text(value.scalar, environ, findings) for name, value in block.items()}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _text(value: Scalar, environ: Mapping[str, str], findings: Findings) -> str | None:
+    return expand(value, environ, findings) if value.flag() is None else value.text.lower()
 
 
 def expand(text: Scalar, environ: Mapping[str, str], findings: Findings) -> str | None:

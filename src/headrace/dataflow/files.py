@@ -95,7 +95,7 @@ class Files:
         file: Path = (self.directory / path.value).resolve()
         if file.is_file():
             return file
-        self._missing(file, path.value, path.span, "module's file")
+        self._missing(file, path.value, path.span, "module")
         return None
 
     def _is_remote(self, path: Value) -> bool:
@@ -125,15 +125,13 @@ class Files:
         if file.is_dir():
             self.findings.refuse(f"`{written}` is a directory, not a {what}", span)
             return
-        shown = (
-            written if file.name == Path(written).name else f"{written}` (`{file.name}`)".removesuffix("`")
-        )
+        shown = f"`{written}`" if file.name == Path(written).name else f"`{written}` (`{file.name}`)"
         beside = [one.name for one in file.parent.iterdir()] if file.parent.is_dir() else []
-        hint = near(file.name, beside)
+        hint = "variables are expanded in `env` only" if "$" in written else near(file.name, beside)
         if hint is None and not file.parent.is_dir():
             hint = f"there is no directory `{Path(written).parent}` beside the document"
         if what == "program" and hint is None:
             hint = "it is neither beside the document nor on PATH; if a `build` makes it, write that"
         self.findings.refuse(
-            f"there is no {what} `{shown}`", span, hint or "paths are relative to the document they stand in"
+            f"there is no {what} {shown}", span, hint or "paths are relative to the document they stand in"
         )

@@ -33,11 +33,11 @@ LOG_LEVELS = ("stdout", "trace", "debug", "info", "warn", "error")
 _ID_ADVICE = "use letters, digits, `_`, `-` and `.`, and not `.` at the beginning"
 NODE_ID = Text(
     words="an id",
-    example="id: my-node",
+    example="my-node",
     pattern=rf"(?!dora$|{MODULE_PORTS}$|\.){_WORD}",
     advice=f"{_ID_ADVICE}; `dora` and `{MODULE_PORTS}` are taken",
 )
-OPERATOR_ID = Text(words="an id", example="id: my-operator", pattern=rf"(?!\.){_WORD}", advice=_ID_ADVICE)
+OPERATOR_ID = Text(words="an id", example="my-operator", pattern=rf"(?!\.){_WORD}", advice=_ID_ADVICE)
 DATA_ID = Text(
     words="a name",
     pattern=rf"{_WORD}(?:/{_WORD})*",
@@ -71,7 +71,10 @@ _TYPES = MapOf(
 _SECONDS = Number(words="a number of seconds")
 _ENV = MapOf(
     Text(words="a name", pattern=r"[^=\s]+", advice="names of variables have no `=` and no spaces"),
-    Text(words="a text, a number or a flag", example="NAME: $OTHER"),
+    Text(
+        words="a text, a number or a flag",
+        advice='write `""` for nothing, and `$NAME` for a variable of the environment',
+    ),
     words="a mapping from names to values",
     example="NAME: value",
 )
@@ -272,19 +275,26 @@ def _operator(name: str, *, listed: bool) -> Block:
         ),
         variants=("python", "shared-library"),
         reasons=_OPERATOR_REASONS,
+        example="{id: my-operator, python: my_operator.py}" if listed else "{python: my_operator.py}",
     )
 
 
 OPERATOR = _operator("an operator", listed=False)
-LISTED_OPERATOR = _operator("an operator of a list", listed=True)
+LISTED_OPERATOR = _operator("an operator in a list", listed=True)
 
 # ------------------------------------------------------------------------------------- nodes
 
+_NODE_EXAMPLE = "{id: my-node, path: my_node.py}"
 _OPERATORS = ("operator", "operators")
 _RUN = ("path", *_OPERATORS)
 _IN_OPERATOR = "on a node with operators it belongs to the operator: write it in the block of `{}`"
 
 _NODE_REASONS = {
+    **{
+        key.name: f"it is an option of an input: write `name: {{source: node/output, {key.name}: …}}`"
+        for key in INPUT.keys
+        if key.name not in {"source", "schema"}
+    },
     **{
         f"{variant}.{key.name}": _IN_OPERATOR.format(f"{variant}:")
         for variant in _OPERATORS
@@ -330,7 +340,7 @@ NODE = Block(
         ),
         Key(
             "operators",
-            ListOf(LISTED_OPERATOR, words="a list of operators", least=1),
+            ListOf(LISTED_OPERATOR, words="a list of operators", filled=True),
             "Several operators. Their outputs are `node/operator/output`.",
         ),
         Key(
@@ -340,12 +350,12 @@ NODE = Block(
         ),
         Key(
             "connector",
-            Text(words="the name of a connector", example="connector: kafka"),
+            Text(words="the name of a connector", example="kafka"),
             "A connector of Headrace: a source if it has no inputs, a sink if it has.",
         ),
         Key(
             "sql",
-            Text(words="a SELECT", example="sql: SELECT …"),
+            Text(words="a SELECT", example="SELECT …"),
             "A SELECT over the batches of its inputs, each a table called by the input's name.",
         ),
         Key(
@@ -481,9 +491,10 @@ NODE = Block(
     ),
     variants=("path", "operator", "operators", "module", "connector", "sql"),
     reasons=_NODE_REASONS,
+    example=_NODE_EXAMPLE,
 )
 
-_NODES = ListOf(NODE, words="a list of nodes", example="- id: my-node", least=1)
+_NODES = ListOf(NODE, words="a list of nodes", example=f"[{_NODE_EXAMPLE}]", filled=True)
 
 # ------------------------------------------------------------------------------------- documents
 
@@ -523,12 +534,13 @@ DOCUMENT = Block(
             "refused",
         ),
     ),
+    example=f"nodes: [{_NODE_EXAMPLE}]",
 )
 
 MODULE_HEADER = Block(
-    "a module's header",
+    "a module header",
     (
-        Key("name", Text(example="name: my_module"), "A name for people.", required=True),
+        Key("name", Text(example="my_module"), "A name for people.", required=True),
         Key("inputs", _OUTPUTS, f"The names of its inputs: `{MODULE_PORTS}/name` in its nodes."),
         Key("inputs_optional", _OUTPUTS, "Inputs that need not be connected; their uses are left out then."),
         Key("outputs", _OUTPUTS, "Outputs of its nodes that others may use, as `module/output`."),

@@ -15,7 +15,7 @@ from headrace.dataflow.files import Files
 from headrace.dataflow.findings import Findings
 from headrace.dataflow.grammar import MODULE
 from headrace.dataflow.shapes import Record, Value, listed
-from headrace.dataflow.yaml_text import parse_yaml
+from headrace.dataflow.yaml_text import Fields, parse_yaml
 from headrace.errors import near
 from headrace.spans import Source
 
@@ -221,6 +221,13 @@ def _expand(use: Use, reading: Reading, trail: tuple[Path, ...]) -> Iterator[Nod
         reading.findings.refuse(f"the module `{path.value}` cannot be read: {error}", path.span)
         return
     tree = parse_yaml(source, reading.findings)
+    if isinstance(tree, Fields) and "module" not in {key.text for key, _ in tree.entries}:
+        reading.findings.refuse(
+            f"`{path.value}` is not a module",
+            path.span,
+            "the file of a module begins with `module: {name: …}`",
+        )
+        return
     module = None if tree is None else MODULE.read(tree, "the module", reading.findings)
     if module is None or "module" not in module:
         return

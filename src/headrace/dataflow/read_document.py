@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.dataflow.document import Dataflow, Input, Unit
-from headrace.dataflow.env import expand_env
+from headrace.dataflow.document import QUEUE_SIZE, Dataflow, Input, Unit
+from headrace.dataflow.env import expand_env, put_params
 from headrace.dataflow.findings import Findings
 from headrace.dataflow.grammar import DOCUMENT
 from headrace.dataflow.modules import Node, Part, Reading, Scope, collect
@@ -36,10 +36,9 @@ def read_document(
     directory = directory.resolve()
     tree = parse_yaml(source, findings)
     document = None if tree is None else DOCUMENT.read(tree, "the document", findings)
-    if document is None:
+    if document is None or "module" in document.broken:
         findings.raise_all()
     assert document is not None
-    _check_nodes(document, findings)
     reading = Reading(findings, environ, check_files)
     env = expand_env(document.get("env", {}), environ, findings)
     nodes = list(collect(document.get("nodes", []), Scope(source, directory), reading))
@@ -58,13 +57,6 @@ def read_document(
         descriptor=_descriptor(document, nodes, parts, directory, env),
         warnings=findings.warnings,
     )
-
-
-def _check_nodes(document: Record, findings: Findings) -> None:
-    if "nodes" in document and not document["nodes"].tree.items:  # type: ignore[union-attr]
-        findings.refuse(
-            "the dataflow has no nodes", document["nodes"].span, "add one: `- {id: NAME, path: FILE.py}`"
-        )
 
 
 def _check_ids(nodes: Sequence[Node], findings: Findings) -> None:
@@ -104,6 +96,7 @@ def _descriptor(
 
 def _node(node: Node, units: Mapping[str, Unit], directory: Path) -> dict[str, Any]:
     described = {
+        "id": node.id,
         "name": None,
         "description": None,
         "outputs": [],
@@ -111,8 +104,7 @@ def _node(node: Node, units: Mapping[str, Unit], directory: Path) -> dict[str, A
         "restart_policy": "never",
         "max_restarts": 0,
         "deploy": None,
-        **_plain(node.record),
-        "id": node.id,
+        **{name: value for name, value in _plain(node.record).items() if name != "id"},
         "env": None,
     }
     if node.record.get("env") or node.scope.env or node.scope.params:
@@ -135,7 +127,8 @@ def _node(node: Node, units: Mapping[str, Unit], directory: Path) -> dict[str, A
 def _part(part: Part, unit: Unit, directory: Path) -> dict[str, Any]:
     described: dict[str, Any] = {}
     if part.operator is not None:
-        described = {"name": None, "description": None, **_plain(part.record), "id": part.record.get("id")}
+        described = {"id": None, "name": None, "description": None, **_plain(part.record)}
+        described["id"] = part.record.get("id")
     described["inputs"] = {one.id: _input(one, part.record["inputs"].value[one.id]) for one in unit.inputs}
     described["outputs"] = list(unit.outputs)
     if unit.build is not None:
@@ -143,6 +136,9 @@ def _part(part: Part, unit: Unit, directory: Path) -> dict[str, Any]:
     if isinstance(described.get("python"), dict) and set(described["python"]) == {"source"}:
         described["python"] = described["python"]["source"]
     if part.node.scope.use is not None:
+        args = part.record.get("args")
+        if isinstance(args, str):
+            described["args"] = put_params(args, part.node.scope.params)
         # What a module names is relative to the module; here everything is relative to the document.
         for name in ("path", "python", "shared-library"):
             written = part.record.get(name)
@@ -153,9 +149,17 @@ def _part(part: Part, unit: Unit, directory: Path) -> dict[str, Any]:
 
 
 def _input(one: Input, written: Value) -> Any:
-    if not isinstance(written.value, Record):
-        return source_text(one.source)
-    return {**_plain(written.value), "source": source_text(one.source)}
+    """An input as it is written, with its source as the whole dataflow calls it."""
+    source = source_text(one.source)
+    options = _plain(written.value) if isinstance(written.value, Record) else {}
+    # What comes through the port of a module brings the options of the port along.
+    passed = {
+        "queue_size": one.queue_size if one.queue_size != QUEUE_SIZE else None,
+        "queue_policy": one.queue_policy if one.queue_policy != "backpressure" else None,
+        "input_timeout": one.timeout,
+    }
+    options = {**{name: value for name, value in passed.items() if value is not None}, **options}
+    return {**options, "source": source} if options else source
 
 
 def _plain_env(record: Record, env: Mapping[str, str]) -> dict[str, Any] | None:

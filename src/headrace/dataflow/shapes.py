@@ -6,6 +6,7 @@ on, so that all mistakes of a document are found in one go.
 
 from __future__ import annotations
 
+import difflib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,10 @@ from headrace.spans import Span
 
 Effect = Literal["used", "quiet", "warned", "refused"]
 """What becomes of a key: it is used, accepted without effect (silently or with a warning), or refused."""
+
+
+_MANY = 12
+"""Names that a message lists before it says that there are more."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,8 @@ def describe(tree: Tree) -> str:
         return "a mapping"
     if tree.empty:
         return "empty"
+    if not tree.text:
+        return "an empty text"
     first, *more = tree.text.splitlines() or [""]
     shown = first if len(first) <= 60 and not more else f"{first[:60]}…"
     return f"`{shown}`" if tree.plain else f"the text `{shown}`"
@@ -114,11 +121,11 @@ class Text(Shape):
     example: str = ""
     pattern: str | None = None
     advice: str = ""
-    """What a text that does not match the pattern should be."""
+    """What to write instead of something else."""
 
     def read(self, tree: Tree, what: str, findings: Findings) -> str | None:
         if not isinstance(tree, Scalar) or tree.empty:
-            self.refuse(tree, what, findings)
+            self.refuse(tree, what, findings, self.advice)
             return None
         if self.pattern is not None and not re.fullmatch(self.pattern, tree.text):
             findings.refuse(f"{what} cannot be {describe(tree)}", tree.span, self.advice)
@@ -220,7 +227,8 @@ class ListOf(Shape):
     item: Shape
     words: str = "a list"
     example: str = ""
-    least: int = 0
+    filled: bool = False
+    """Whether it has one item at least."""
 
     def read(self, tree: Tree, what: str, findings: Findings) -> list[Value] | None:
         """The items that can be read."""
@@ -230,6 +238,10 @@ class ListOf(Shape):
                 hint = f"write `[{tree.text}]`"
             self.refuse(tree, what, findings, hint)
             return None
+        if self.filled and not tree.items:
+            name = self.item.name if isinstance(self.item, Block) else "an item"
+            findings.refuse(f"{what} is an empty list", tree.span, f"add {name}: `{self.item.example}`")
+            return None
         read = []
         for number, item in enumerate(tree.items, start=1):
             value = self.item.read(item, f"item {number} of {what}", findings)
@@ -238,7 +250,7 @@ class ListOf(Shape):
         return read
 
     def schema(self) -> dict[str, Any]:
-        least = {"minItems": self.least} if self.least else {}
+        least = {"minItems": 1} if self.filled else {}
         return {"type": "array", "items": self.item.schema(), **least}
 
 
@@ -339,7 +351,7 @@ class Block(Shape):
 
     @property
     def words(self) -> str:  # type: ignore[override]
-        return f"a mapping: {self.name}"
+        return f"a mapping with the keys of {self.name}"
 
     @property
     def by_name(self) -> Mapping[str, Key]:
@@ -351,7 +363,7 @@ class Block(Shape):
             key
             for key in self.keys
             if key.accepted
-            and (key.name == variant if key.name in self.variants else True)
+            and (key.name not in self.variants or variant in {None, key.name})
             and (not key.variants or variant is None or variant in key.variants)
         ]
 
@@ -364,11 +376,14 @@ class Block(Shape):
         broken: set[str] = set()
         for key, item in tree.entries:
             known = self._known(key, variant, findings)
-            if known is None or (_is_empty(item) and not known.required and known.name not in self.variants):
+            if known is None:
+                # What was meant is not missing besides.
+                broken.update(difflib.get_close_matches(key.text, self.by_name, n=1))
                 continue
             if _is_empty(item):
-                findings.refuse(f"`{key.text}` is empty", key.span, f"it must be {known.shape.words}")
-                broken.add(known.name)
+                if known.required or known.name in self.variants:
+                    findings.refuse(f"`{key.text}` is empty", key.span, f"it must be {known.shape.words}")
+                    broken.add(known.name)
                 continue
             value = known.shape.read(item, f"`{key.text}`", findings)
             if value is None:
@@ -383,7 +398,7 @@ class Block(Shape):
                 findings.refuse(
                     f"{_subject(what, self.name, values)} has no `{known.name}`",
                     tree.span,
-                    f"add `{known.shape.example or known.name + ': …'}`",
+                    f"add `{known.name}: {known.shape.example or '…'}`",
                 )
                 broken.add(known.name)
         return Record(tree.span, tree, values, frozenset(broken), variant)
@@ -418,7 +433,7 @@ class Block(Shape):
             findings.refuse(
                 f"`{key.text}` is not a key of {self.name}",
                 key.span,
-                self.reasons.get(key.text) or near(key.text, names) or f"its keys are {listed(names)}",
+                self.reasons.get(key.text) or near(key.text, names) or f"its keys are {self._some(variant)}",
             )
         elif not known.accepted:
             why, _, instead = known.says.removesuffix(".").partition(". ")
@@ -434,6 +449,13 @@ class Block(Shape):
             )
             return None
         return known
+
+    def _some(self, variant: str | None) -> str:
+        """The keys that matter most, in a sentence."""
+        names = [key.name for key in self.allowed(variant) if key.effect == "used"]
+        return (
+            listed(names) if len(names) <= _MANY else ", ".join(f"`{name}`" for name in names[:_MANY]) + ", …"
+        )
 
     def schema(self) -> dict[str, Any]:
         return {"$ref": f"#/$defs/{self.definition}"}

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.dataflow.columns import read_columns
 from headrace.dataflow.document import QUEUE_SIZE, Input, Logs, Output, Restart, Timer, Unit, UnitKind
 from headrace.dataflow.env import check_params, expand_env, put_params
 from headrace.dataflow.findings import Findings
@@ -115,6 +114,13 @@ class UnitReader:
                 "operators get the messages as they are: leave it out",
             )
             return None
+        return self._columns(record)
+
+    def _columns(self, record: Record) -> Mapping[str, str] | None:
+        if "schema" not in record:
+            return None
+        from headrace.dataflow.columns import read_columns
+
         return read_columns(record["schema"], self.findings)
 
     # ----------------------------------------------------------------------------------- outputs
@@ -211,7 +217,7 @@ class UnitReader:
         return {
             "connector": name,
             "options": {key: value.value for key, value in record.get("options", {}).items()},
-            "columns": read_columns(record["schema"], self.findings) if "schema" in record else None,
+            "columns": self._columns(record),
         }
 
     def _refuse_connector(self, part: Part, name: str, role: Role) -> None:

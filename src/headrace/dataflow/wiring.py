@@ -148,16 +148,19 @@ def _refuse_listed(node: Node, rest: str, place: Span, findings: Findings) -> No
     if not node.parts or "operators" in node.record.broken:
         return
     outputs = shown(node)
-    having = [name for name in outputs if name.endswith(f"/{rest}")]
-    findings.refuse(
-        f"node `{node.local_id}` has several operators: `{rest}` does not say which"
-        if having or not slash
-        else f"node `{node.local_id}` has no operator `{operator}`",
-        place,
-        f"write {listed([f'{node.local_id}/{name}' for name in having], 'or')}"
-        if having
-        else near(operator, [part.operator or "" for part in node.parts]) or _advice(rest, outputs),
-    )
+    having = [f"{node.local_id}/{name}" for name in outputs if name.endswith(f"/{rest}")]
+    own = [f"{node.local_id}/{name}" for name in outputs if part and name.startswith(f"{operator}/")]
+    if having:
+        message = f"an output of node `{node.local_id}` is named with its operator"
+    elif part is not None:
+        message = f"`{node.local_id}/{rest}` is an operator, not an output"
+    elif slash:
+        message = f"node `{node.local_id}` has no operator `{operator}`"
+    else:
+        message = f"node `{node.local_id}` has no output `{rest}`"
+    hint = f"write {listed(having or own, 'or')}" if having or own else None
+    operators = [one.operator or "" for one in node.parts]
+    findings.refuse(message, place, hint or (near(operator, operators) if slash else _advice(rest, outputs)))
 
 
 def _refuse_output(node: Node, rest: str, place: Span, findings: Findings) -> None:
@@ -222,7 +225,7 @@ def _timer(written: Scalar, rest: str, findings: Findings) -> Timer | None:
     place = written.place(at + len(unit) + 1, len(written.text)) if amount else written.span
     if not _DECIMAL.fullmatch(amount):
         findings.refuse(
-            f"`{amount}` is not a number" if amount else "the timer has no number",
+            f"`{amount}` cannot be the number of a timer" if amount else "the timer has no number",
             place,
             f"write `dora/timer/{unit}/10`, for example",
         )

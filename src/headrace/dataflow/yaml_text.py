@@ -366,7 +366,7 @@ def _explain(error: yaml.YAMLError, source: Source) -> DataflowError:
         return placed(
             DataflowError,
             message,
-            _at(source, mark),
+            _at(source, mark, width=len(alias[1]) + 1),
             hint or "anchors stand before the aliases that use them",
         )
     for pattern, meaning, advice, began in _EXPLAINED:
@@ -381,7 +381,7 @@ def _explain(error: yaml.YAMLError, source: Source) -> DataflowError:
     return placed(DataflowError, f"this is not YAML: {problem}", _at(source, mark))
 
 
-def _at(source: Source, mark: Any) -> Span:
+def _at(source: Source, mark: Any, width: int = 1) -> Span:
     # At the end of the file the last character is pointed at: there is no line behind it.
     at = min(mark.index, max(0, len(source.text.rstrip()) - 1)) if mark is not None else 0
-    return Span(source, at, at + 1)
+    return Span(source, at, at + width)
