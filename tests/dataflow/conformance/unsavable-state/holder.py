@@ -1,4 +1,3 @@
-import itertools
 import json
 import threading
 
@@ -8,11 +7,12 @@ from dora import DoraStatus
 class Operator:
     def __init__(self):
         self.lock = threading.Lock()
-        self.numbers = (n for n in itertools.count())
-        self.file = open(__file__)
+        self.double = lambda n: 2 * n
+        self.seen = 0
 
     def on_event(self, dora_event, send_output):
         if dora_event["type"] == "INPUT":
             with self.lock:
-                print(json.dumps({"got": dora_event["value"][0].as_py(), "next": next(self.numbers)}))
+                self.seen += 1
+                print(json.dumps({"double": self.double(dora_event["value"][0].as_py()), "seen": self.seen}))
         return DoraStatus.CONTINUE
