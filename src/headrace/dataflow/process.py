@@ -20,6 +20,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from headrace.dataflow.document import Unit
+from headrace.dataflow.files import PYTHON
 from headrace.dataflow.hosts import CONTINUE, STOP, Event, Host, Log, Send
 from headrace.dataflow.messages import to_datetime, to_nanoseconds
 from headrace.dataflow.node_link import (
@@ -228,10 +229,8 @@ class ProcessNode(Host):
         }
 
     def _command(self) -> list[str]:
-        command = list(self._unit.command)
-        if self._unit.file is not None:
-            command[:1] = [str(self._unit.file)]
-        return [self._python, "-u", *command] if command[0].endswith(".py") else command
+        program, *args = self._unit.command
+        return [self._python, "-u", *args] if program == PYTHON else [program, *args]
 
     def _environment(self) -> dict[str, str]:
         env = {**os.environ, **self._unit.env}

@@ -93,7 +93,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             node="worker",
             kind="process",
             file=file,
-            command=(name, *args),
+            command=(*(("python",) if name.endswith(".py") else ()), str(file), *args),
             inputs=tuple(Input(one, Output("before", one)) for one in inputs),
             outputs=outputs,
             env=env or {},

@@ -607,7 +607,7 @@ def test_a_program_that_cannot_be_run_says_why(start: Start, name: str, script: 
 def test_a_program_that_may_not_be_run_says_why(tmp_path: Path) -> None:
     file = tmp_path / "program"
     file.write_text("#!/bin/sh\n")
-    unit = Unit(node="worker", kind="process", file=file, command=("program",))
+    unit = Unit(node="worker", kind="process", command=("./program",))
     node = ProcessNode(unit, directory=tmp_path, python=sys.executable, descriptor={}, log=lambda *_: None)
     node.start(None)
     while node.ended is None:
@@ -734,11 +734,11 @@ PARENT = """
     from headrace.dataflow.document import Input, Output, Unit
     from headrace.dataflow.process import ProcessNode
 
-    file = Path(sys.argv[1])
-    unit = Unit(node="worker", kind="process", file=file, command=(file.name,), inputs=(
-        Input("in", Output("a", "b")),), outputs=("out",))
+    command, directory = tuple(sys.argv[1].split()), Path(sys.argv[2])
+    inputs = (Input("in", Output("a", "b")),)
+    unit = Unit(node="worker", kind="process", command=command, inputs=inputs, outputs=("out",))
     log = lambda stream, line: print(line, flush=True)
-    node = ProcessNode(unit, directory=file.parent, python=sys.executable, descriptor={}, log=log)
+    node = ProcessNode(unit, directory=directory, python=sys.executable, descriptor={}, log=log)
     node.start(None)
     node.handle([{"type": "INPUT_CLOSED", "id": "in"}], log)
 """
@@ -770,8 +770,11 @@ def test_a_parent_that_is_killed_leaves_no_process_behind(tmp_path: Path, name: 
         script = f"#!/bin/sh\n{sys.executable} -c '{textwrap.dedent(script)}'\necho not reached\n"
     file.write_text(textwrap.dedent(script))
     file.chmod(0o755)
+    command = f"python {name}" if name.endswith(".py") else f"./{name}"
     parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PARENT), str(file)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(PARENT), command, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert parent.stdout is not None
     process = int(parent.stdout.readline())
