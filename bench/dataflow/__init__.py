@@ -1,0 +1,1 @@
+"""Messages through a chain of two operators, in Headrace and in the released dora."""

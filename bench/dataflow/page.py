@@ -1,0 +1,75 @@
+"""The table of the results, and the page of the documentation with it."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.dataflow.runs import ENGINES, LOADS, Run
+
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "dataflow-speed.md"
+
+
+def table(runs: Sequence[Run]) -> str:
+    """A row for each load and engine that was run: medians, with the range of the runs."""
+    lines = [
+        "| messages | engine | per second | lost | disorder | send to receive p50 / p95 | tick to receive |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for load in LOADS:
+        for engine in ENGINES:
+            chosen = [run for run in runs if (run.load, run.engine) == (load.name, engine)]
+            if chosen:
+                lines.append(f"| {load.name} | {engine} | {_cells(chosen)} |")
+    return "\n".join(lines)
+
+
+def _cells(runs: Sequence[Run]) -> str:
+    return " | ".join(
+        (
+            _spread(runs, lambda run: run.rate, "{:,.0f}"),
+            _spread(runs, lambda run: 100 * run.lost, "{:.1f}") + " %",
+            f"{statistics.median(run.late for run in runs):,.0f}",
+            _pair(runs, lambda run: run.from_send),
+            _pair(runs, lambda run: run.from_tick),
+        )
+    )
+
+
+def _spread(runs: Sequence[Run], value: Callable[[Run], float], form: str) -> str:
+    """The median, and the least and the greatest where they look different."""
+    values = sorted(value(run) for run in runs)
+    least, middle, greatest = (form.format(one) for one in (values[0], statistics.median(values), values[-1]))
+    return middle if least == greatest else f"{middle} ({least} – {greatest})"
+
+
+def _pair(runs: Sequence[Run], value: Callable[[Run], tuple[float, float]]) -> str:
+    middles = (statistics.median(value(run)[at] for run in runs) for at in (0, 1))
+    return " / ".join(f"{middle:,.3g} ms" if middle < 100 else f"{middle:,.0f} ms" for middle in middles)
+
+
+def write_page(runs: Sequence[Run], *, seconds: float, repeat: int, cores: int, load: float) -> None:
+    """Write what was measured into the documentation."""
+    PAGE.write_text(
+        f"""# How fast dataflows are
+
+Messages through a chain of two Python operators: the first sends bursts of Arrow arrays with the ticks of a
+timer, the second counts them and checks their order. The same operator files run in Headrace, on local Spark,
+and in dora 1.1.0, with `queue_policy: backpressure` and with its default policy. Measured by
+`python -m bench.dataflow`: {repeat} runs of each, {seconds:g} seconds each, the engines in turns; the
+medians, with the range in brackets.
+
+{table(runs)}
+
+The rate is taken inside the second operator, from the first message to the last. *Send to receive* is the
+time from `send_output` to `on_event`. *Tick to receive* begins at the time of the tick: it has the wait for
+the tick's epoch in it, which is what an answer to something outside takes. Where messages are sent as fast as
+it goes, both are mostly the time in queues.
+
+{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {cores} cores, load average {load:.1f}.
+""",
+        encoding="utf-8",
+    )
