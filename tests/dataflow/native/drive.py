@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 SOURCES = HERE / "sources"
 EXAMPLE = ROOT / "examples" / "dataflow-native"
-DECLARED = ("out", "said", "count", "average")
+DECLARED = ("out", "said", "count", "average", "level")
 
 
 class Driver:

@@ -305,13 +305,14 @@ def resident():
 
 operator = NativeOperator(Path(sys.argv[1]), address="camera", log=print)
 operator.start(None)
-numbers, texts = pa.array([1, 2]), pa.array(["a", "b"])
-events = [message("bytes", pa.array([1, 2], pa.uint8())), message("sum", numbers), message("echo", texts)]
+numbers, texts, data = pa.array([1, 2]), pa.array(["a", "b"]), pa.array([1, 2], pa.uint8())
+events = [message("bytes", data), message("sum", numbers), message("echo", texts)]
+events += [message("twice", numbers), message("twice", texts)]
 failing = [message("undeclared"), message("careless"), message("unreadable"), message("fail")]
 
 def rounds(count):
     for _ in range(count):
-        operator.handle(events * 66, taken)
+        operator.handle(events * 40, taken)
         for event in failing:
             try:
                 operator.handle([event], taken)
@@ -319,7 +320,7 @@ def rounds(count):
                 pass
         operator.snapshot()
 
-rounds(100)
+rounds(50)
 before = resident()
 rounds(1000)
 print(resident() - before)
