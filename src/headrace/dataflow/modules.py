@@ -262,11 +262,7 @@ def _check_ports(use: Use, findings: Findings) -> None:
     for name, value in use.inputs.items():
         if name not in use.ports and "inputs" not in use.header.broken:
             hint = near(name, use.ports) or f"its inputs are {listed(use.ports)}"
-            findings.refuse(
-                f"the module `{written}` has no input `{name}`",
-                value.key,
-                hint if use.ports else "it has no inputs",
-            )
+            findings.refuse(f"the module `{written}` has no input `{name}`", value.key, hint)
     if "inputs" not in use.record.broken:
         for port in use.header.texts("inputs"):
             if port not in use.inputs:
@@ -289,7 +285,7 @@ def _check_ports(use: Use, findings: Findings) -> None:
             findings.refuse(
                 f"no node of the module has an output `{value.value}`",
                 value.span,
-                near(value.value, inside) or f"its nodes have {listed(inside) if inside else 'no outputs'}",
+                near(value.value, inside) or f"the outputs of its nodes are {listed(inside)}",
             )
 
 

@@ -494,5 +494,5 @@ def listed(names: Iterable[str], word: str = "and") -> str:
     >>> listed(["a", "b", "c"], "or")
     '`a`, `b` or `c`'
     """
-    *most, last = [f"`{name}`" for name in names]
+    *most, last = [f"`{name}`" for name in names] or ["none"]
     return f"{', '.join(most)} {word} {last}" if most else last
