@@ -30,7 +30,7 @@ def main() -> int:
         "--load", choices=[load.name for load in LOADS], action="append", help="only this one"
     )
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=8.0)
     arguments = parser.parse_args()
     engines = [
         engine for engine in arguments.engine or ENGINES if arguments.dora is not None or engine == "headrace"

@@ -46,9 +46,13 @@ def _spread(runs: Sequence[Run], value: Callable[[Run], float], form: str) -> st
     return middle if least == greatest else f"{middle} ({least} – {greatest})"
 
 
-def _pair(runs: Sequence[Run], value: Callable[[Run], tuple[float, float]]) -> str:
-    middles = (statistics.median(value(run)[at] for run in runs) for at in (0, 1))
-    return " / ".join(f"{middle:,.3g} ms" if middle < 100 else f"{middle:,.0f} ms" for middle in middles)
+def _pair(runs: Sequence[Run], value: Callable[[Run], tuple[float | None, float | None]]) -> str:
+    columns = ([one for run in runs if (one := value(run)[at]) is not None] for at in (0, 1))
+    return " / ".join(_milliseconds(statistics.median(column)) if column else "–" for column in columns)
+
+
+def _milliseconds(time: float) -> str:
+    return f"{time:,.3g} ms" if time < 100 else f"{time:,.0f} ms"
 
 
 def write_page(runs: Sequence[Run], *, seconds: float, repeat: int, cores: int, load: float) -> None:
@@ -66,8 +70,9 @@ medians, with the range in brackets.
 
 The rate is taken inside the second operator, from the first message to the last. *Send to receive* is the
 time from `send_output` to `on_event`. *Tick to receive* begins at the time of the tick: it has the wait for
-the tick's epoch in it, which is what an answer to something outside takes. Where messages are sent as fast as
-it goes, both are mostly the time in queues.
+the tick's epoch in it, which is what an answer to something outside takes. Ticks from before the first
+message arrived are left out: they waited for the start. Where messages are sent as fast as it goes, both are
+mostly the time in queues. Small arrays are made before they are sent, large ones for each message.
 
 {datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {cores} cores, load average {load:.1f}.
 """,

@@ -45,13 +45,15 @@ class Load:
     period: int
     queue: int
     """`queue_size` at the consumer: as much as dora needs not to drop, within the memory there is."""
+    longer: float = 1.0
+    """How many times as long it is sent; latencies need some time after the start."""
 
 
 LOADS = (
     Load("8 bytes, as fast as it goes", 8, 500, 5, 10_000),
     Load("1 MB, as fast as it goes", 1 << 20, 10, 5, 100),
-    Load("8 bytes, 100 per second", 8, 1, 10, 1_000),
-    Load("1 MB, 20 per second", 1 << 20, 1, 50, 100),
+    Load("8 bytes, 100 per second", 8, 1, 10, 1_000, longer=2),
+    Load("1 MB, 20 per second", 1 << 20, 1, 50, 100, longer=2),
 )
 
 
@@ -67,8 +69,8 @@ class Run:
     seconds: float
     from_send: tuple[float, float]
     """Milliseconds from send_output to on_event, the median and the 95th percentile."""
-    from_tick: tuple[float, float]
-    """Milliseconds from the tick that a message was sent at to on_event."""
+    from_tick: tuple[float | None, float | None]
+    """Milliseconds from the tick that a message was sent at to on_event; of ticks after the first message."""
 
     @property
     def rate(self) -> float:
@@ -96,11 +98,11 @@ def run(engine: str, load: Load, *, seconds: float, dora: Path | None) -> Run:
             burst=load.burst,
             period=load.period,
             queue=load.queue,
-            seconds=seconds,
+            seconds=load.longer * seconds,
             policy=policy,
         )
         (directory / "dataflow.yml").write_text(text, encoding="utf-8")
-        written = _execute(engine, directory, dora, limit=seconds + 120)
+        written = _execute(engine, directory, dora, limit=load.longer * seconds + 120)
     found: dict[str, object] = {}
     for line in written.splitlines():
         at = line.find('{"')

@@ -1,8 +1,10 @@
 """Sends bursts of numbered arrays with every tick for a time, and is over some seconds later.
 
-`BYTES` is the size of an array, `BURST` how many are sent with a tick and `SECONDS` for how long. Every tenth
-message has the times of its tick and of its sending in its metadata. The wait at the end is for dora, which
-drops what is still under way when the sender ends.
+`BYTES` is the size of an array, `BURST` how many are sent with a tick and `SECONDS` for how long. The numbers
+begin anew after 999. Small arrays are made beforehand, because making one takes longer than sending it; large
+ones are made for each message, as a camera's would be. Every tenth message has the times of its tick and of
+its sending in its metadata. The wait at the end is for dora, which drops what is still under way when the
+sender ends.
 """
 
 import json
@@ -18,6 +20,7 @@ from dora import DoraStatus
 LENGTH = int(os.environ["BYTES"]) // 8
 BURST = int(os.environ["BURST"])
 SECONDS = float(os.environ["SECONDS"])
+SMALL = [pa.array(np.full(1, n)) for n in range(1000)]
 
 
 class Operator:
@@ -39,7 +42,7 @@ class Operator:
 
     def burst(self, tick: float, send_output: Callable[..., None]) -> None:
         for n in range(self.sent, self.sent + BURST):
-            array = pa.array([n]) if LENGTH == 1 else pa.array(np.full(LENGTH, n))
+            array = SMALL[n % 1000] if LENGTH == 1 else pa.array(np.full(LENGTH, n % 1000))
             if n % 10:
                 send_output("n", array)
             else:
