@@ -27,6 +27,8 @@ class Host(ABC):
     dataflow. What the unit raises comes out of these methods as it is.
     """
 
+    send: Send
+    """What the unit sends with; known before `start`."""
     at_once: int = 1
     """How many events it may be given in one call; more than one where a call costs more than an event."""
 

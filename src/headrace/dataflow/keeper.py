@@ -145,6 +145,10 @@ class KeptHost(Host):
             with contextlib.suppress(Exception):
                 self._ask("close")
         self._hang_up()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LOOK * 10)
+            self._process = None
 
     def _hang_up(self) -> None:
         if self._link is not None:

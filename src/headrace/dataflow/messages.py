@@ -46,39 +46,44 @@ def to_array(data: Any) -> pa.Array:  # noqa: PLR0911 - one line per kind of val
     """What an operator sends, as an Arrow array; raises a TypeError that says what can be sent.
 
     What dora takes (bytes, arrays, record batches, anything with the Arrow C interface), and lists, numpy
-    arrays, scalars, texts, numbers, tables and chunked arrays besides.
+    arrays, scalars, texts, numbers, tables and chunked arrays besides. What may lie in memory that the sender
+    can still write to is copied: a buffer can be used again as soon as it was sent.
     """
-    if isinstance(data, pa.ExtensionArray):
-        return data.storage
     if isinstance(data, pa.Array):
-        return data
+        return copy_array(data.storage if isinstance(data, pa.ExtensionArray) else data)
     if isinstance(data, bytes | bytearray | memoryview):
-        return pa.Array.from_buffers(pa.uint8(), len(bytes(data)), [None, pa.py_buffer(bytes(data))])
+        fixed = bytes(data)
+        return pa.Array.from_buffers(pa.uint8(), len(fixed), [None, pa.py_buffer(fixed)])
     if isinstance(data, pa.RecordBatch):
-        return data.to_struct_array()
+        return copy_array(data.to_struct_array())
     if isinstance(data, pa.Table):
         return to_array(data.combine_chunks().to_struct_array())
     if isinstance(data, pa.ChunkedArray):
-        return data.combine_chunks() if data.num_chunks != 1 else data.chunk(0)
+        return pa.concat_arrays(data.chunks) if data.num_chunks else pa.array([], data.type)
     if isinstance(data, pa.Scalar):
         return pa.array([data.as_py()], type=data.type)
-    if isinstance(data, np.ndarray):
-        return pa.array(data.reshape(-1))
-    if isinstance(data, np.generic | str | int | float | bool | dt.datetime) or data is None:
-        return pa.array([data.item() if isinstance(data, np.generic) else data])
+    if isinstance(data, np.ndarray | np.generic):
+        return copy_array(pa.array(np.asarray(data).reshape(-1)))
+    if isinstance(data, str | int | float | bool | dt.datetime) or data is None:
+        return pa.array([data])
     if isinstance(data, list | tuple):
         return pa.array(data)
     if isinstance(data, dict):
         return pa.array([data])
     if hasattr(data, "__arrow_c_array__"):
-        return pa.array(data)
+        return copy_array(pa.array(data))
     raise TypeError(
         f"{type(data).__name__} cannot be sent: give a pyarrow array, a record batch, bytes, a numpy array, "
         "a list or a number"
     )
 
 
-_PLAIN = (bool, int, float, str)
+def copy_array(data: pa.Array) -> pa.Array:
+    """The array in memory of its own, from its first value on."""
+    try:
+        return pa.concat_arrays([data])
+    except pa.ArrowNotImplementedError:
+        return data  # a type that cannot be brought together, such as a union: never a view of other memory
 
 
 def check_metadata(metadata: Mapping[str, Any], warn: Any) -> tuple[dict[str, Any], int | None]:
@@ -109,7 +114,7 @@ def _plain(key: str, value: Any, warn: Any) -> Any:
             raise ValueError(f"metadata `{key}`: {value} does not fit into 64 bits")
         return value
     if isinstance(value, dt.datetime):
-        return value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+        return value.astimezone(dt.UTC) if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
     if isinstance(value, list | tuple):
         kinds = {type(one) for one in value}
         if len(kinds) > 1 and kinds != {int, float}:

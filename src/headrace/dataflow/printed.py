@@ -45,13 +45,10 @@ class Line:
         return LEVELS.get(self.stream, logging.INFO)
 
     def to_json(self) -> str:
-        """The line as dora writes it into its log files."""
+        """The line as an entry of a log, with dora's keys."""
         at = datetime.fromtimestamp(self.time, UTC).isoformat()
-        level = logging.getLevelName(self.level)
-        return json.dumps(
-            {"ts": at, "level": level, "node": self.unit, "stream": self.stream, "msg": self.text},
-            ensure_ascii=False,
-        )
+        entry = {"timestamp": at, "level": self.stream, "node_id": self.unit, "message": self.text}
+        return json.dumps(entry, ensure_ascii=False)
 
 
 def encode_lines(lines: list[Line]) -> bytes:

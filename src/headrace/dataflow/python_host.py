@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import linecache
 import os
 import pickle
@@ -16,6 +17,7 @@ import cloudpickle
 from headrace.dataflow.document import Unit
 from headrace.dataflow.hosts import CONTINUE, STOP_ALL, Event, Host, Log, Send
 from headrace.dataflow.printed import Capture
+from headrace.dataflow.siblings import Siblings
 from headrace.errors import ConfigurationError, near
 
 PROVIDED = Path(__file__).parent / "provided"
@@ -48,8 +50,13 @@ class PythonHost(Host):
         self._descriptor = descriptor
         self._log = log
         self._capture = capture
+        self._siblings = Siblings.of(Path(str(unit.file)).parent)
         self._operator: Any = None
         self._type: Any = None
+        self._made: frozenset[str] = frozenset()
+        """The attributes that `__init__` makes."""
+        self._left_out: frozenset[str] = frozenset()
+        """Those of them that cannot be saved."""
 
     def start(self, state: bytes | None) -> None:
         """Make the operator if there is none yet, and give it its memory."""
@@ -59,7 +66,7 @@ class PythonHost(Host):
             if self._operator is None or state is None:
                 self._operator = self._make()
             if state is not None:
-                self._restore(self._operator, pickle.loads(state))  # noqa: S301 - saved by this operator
+                self._restore(self._operator, _Unpickler(state, self.send).load())
 
     def restart(self) -> None:
         """A new operator with the attributes of the one that failed."""
@@ -82,6 +89,7 @@ class PythonHost(Host):
 
     def _make(self) -> Any:
         operator = self._type()
+        self._made = frozenset(getattr(operator, "__dict__", ()))
         operator.dataflow_descriptor = dict(self._descriptor)
         return operator
 
@@ -93,8 +101,8 @@ class PythonHost(Host):
             operator.__setstate__(state)
         else:
             plain, slots = state if isinstance(state, tuple) else (state, None)
-            if hasattr(operator, "__dict__"):
-                operator.__dict__.clear()
+            for name in set(getattr(operator, "__dict__", ())) - set(plain or ()) - self._made:
+                delattr(operator, name)
             for name, value in {**(plain or {}), **(slots or {})}.items():
                 setattr(operator, name, value)
         operator.dataflow_descriptor = dict(self._descriptor)
@@ -135,21 +143,39 @@ class PythonHost(Host):
             if own != hasattr(operator, "restore"):
                 there, missing = ("snapshot", "restore(state)") if own else ("restore", "snapshot()")
                 raise TypeError(f"`{self._unit.address}` has {there} and no {missing}: one needs the other")
-            state = ("own", operator.snapshot()) if own else ("attributes", _attributes(operator))
-            try:
-                return pickle.dumps(state, protocol=5)
-            except Exception:  # noqa: BLE001 - what pickle cannot save, cloudpickle often can
-                return self._dump(state)
+            return self._save(("own", operator.snapshot()) if own else ("attributes", _attributes(operator)))
 
-    def _dump(self, state: tuple[str, Any]) -> bytes:
+    def _save(self, state: tuple[str, Any]) -> bytes:
+        if self._left_out and isinstance(state[1], dict):
+            state = (state[0], {name: one for name, one in state[1].items() if name not in self._left_out})
         try:
-            return bytes(cloudpickle.dumps(state))
+            return _dump(state, self.send)
         except Exception as error:
-            raise ConfigurationError(
-                f"operator `{self._unit.address}` cannot be saved{_culprit(state[1])}: {error}",
-                hint="give the operator `snapshot(self)`, which returns what has to be remembered, and "
-                "`restore(self, state)`; what `__init__` makes need not be saved",
-            ) from error
+            unsavable = self._unsavable(state)
+            lost = [name for name in unsavable if name not in self._made]
+            if lost or not unsavable:
+                because = f", because of its attribute `{lost[0]}` ({unsavable[lost[0]]})" if lost else ""
+                raise ConfigurationError(
+                    f"operator `{self._unit.address}` cannot be saved{because}: {error}",
+                    hint="make it in `__init__`, so that it can be made anew, or give the operator "
+                    "`snapshot(self)`, which returns what has to be remembered, and `restore(self, state)`",
+                ) from error
+        named = ", ".join(f"`{name}` ({kind})" for name, kind in unsavable.items())
+        self._log("warning", f"{named} cannot be saved: after a crash it is as `__init__` makes it")
+        self._left_out |= set(unsavable)
+        return self._save(state)
+
+    def _unsavable(self, state: tuple[str, Any]) -> dict[str, str]:
+        """The attributes that cannot be saved, with their types."""
+        found: dict[str, str] = {}
+        for name, value in (
+            state[1].items() if state[0] == "attributes" and isinstance(state[1], dict) else ()
+        ):
+            try:
+                _dump(value, self.send)
+            except Exception:  # noqa: BLE001 - whatever pickling raises, this is the attribute
+                found[name] = type(value).__name__
+        return found
 
     def close(self) -> None:
         """Let the operator go."""
@@ -160,7 +186,7 @@ class PythonHost(Host):
 class _AtWork:
     """While a unit's code runs: its environment, and whose lines are printed."""
 
-    __slots__ = ("_before", "_host")
+    __slots__ = ("_before", "_host", "_siblings")
 
     def __init__(self, host: PythonHost) -> None:
         self._host = host
@@ -168,12 +194,14 @@ class _AtWork:
     def __enter__(self) -> None:
         host = self._host
         host._capture.enter(host._log)  # noqa: SLF001 - a part of the host
+        self._siblings = host._siblings.enter()  # noqa: SLF001
         if env := host._unit.env:  # noqa: SLF001
             self._before = {name: os.environ.get(name) for name in env}
             os.environ.update(env)
 
     def __exit__(self, *_: object) -> None:
         host = self._host
+        host._siblings.leave(self._siblings)  # noqa: SLF001
         host._capture.leave()  # noqa: SLF001
         if host._unit.env:  # noqa: SLF001
             for name, value in self._before.items():
@@ -193,23 +221,56 @@ def _attributes(operator: Any) -> Any:
     return state
 
 
-def _culprit(state: Any) -> str:
-    attributes = state if isinstance(state, dict) else {}
-    for name, value in attributes.items():
-        try:
-            cloudpickle.dumps(value)
-        except Exception:  # noqa: BLE001 - whatever pickling raises, this is the attribute
-            return f", because of its attribute `{name}` ({type(value).__name__})"
-    return ""
+_SEND = "send_output"
+
+
+class _Pickler(pickle.Pickler):
+    """Saves an operator that keeps `send_output` too."""
+
+    def __init__(self, file: io.BytesIO, send: Send) -> None:
+        super().__init__(file, protocol=5)
+        self._send = send
+
+    def persistent_id(self, value: Any) -> str | None:
+        return _SEND if value is self._send else None
+
+
+class _CloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Saves what pickle cannot: functions and classes that are made while a program runs."""
+
+    def __init__(self, file: io.BytesIO, send: Send) -> None:
+        super().__init__(file, protocol=5)
+        self._send = send
+
+    def persistent_id(self, value: Any) -> str | None:
+        return _SEND if value is self._send else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, send: Send) -> None:
+        super().__init__(io.BytesIO(data))
+        self._send = send
+
+    def persistent_load(self, _: Any) -> Send:
+        return self._send
+
+
+def _dump(value: Any, send: Send) -> bytes:
+    file = io.BytesIO()
+    try:
+        _Pickler(file, send).dump(value)
+    except Exception:  # noqa: BLE001 - what pickle cannot save, cloudpickle often can
+        file = io.BytesIO()
+        _CloudPickler(file, send).dump(value)
+    return file.getvalue()
 
 
 def _operator_class(unit: Unit, text: str) -> Any:
     """The class `Operator` of a file, loaded under a name of its own: files of one name do not collide."""
     file = str(unit.file)
     name = "headrace_operator_" + "".join(c if c.isalnum() else "_" for c in unit.address)
-    for place, where in ((str(PROVIDED), 0), (str(Path(file).parent), len(sys.path))):
-        if place not in sys.path:
-            sys.path.insert(where, place)
+    if str(PROVIDED) not in sys.path:
+        sys.path.insert(0, str(PROVIDED))
     module = ModuleType(name)
     module.__file__ = file
     sys.modules[name] = module

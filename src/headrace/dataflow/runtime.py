@@ -116,6 +116,7 @@ class _Instance:
             senders=self.spec.senders,
             emits={output: [self._emitter(output)] for output in {port.output for port in self.spec.ports}},
             exit_when_nodes_finish=self.spec.exit_when_nodes_finish,
+            on_end=self._send_lines,
         )
 
     def _emitter(self, output: Output) -> Emit:
@@ -182,10 +183,16 @@ class _Instance:
         """Handle all that waits, and send on what was printed meanwhile where somebody reads it."""
         self.scheduler.settle(until)
         while self._unsent and (until is None or clock.monotonic() < until):
-            unsent, self._unsent = self._unsent, []
-            for line in unsent:
-                self._send_line(line)
+            self._send_lines()
             self.scheduler.settle(until)
+
+    def _send_lines(self, address: str | None = None) -> None:
+        """Send on what was printed, by all or by one that ends: its outputs are closed after that."""
+        unsent = self._unsent
+        self._unsent = [line for line in unsent if address not in {None, line.unit}]
+        for line in unsent:
+            if address in {None, line.unit}:
+                self._send_line(line)
 
     def _send_line(self, line: Line) -> None:
         unit = next(unit for unit in self.spec.units if unit.address == line.unit)
@@ -217,10 +224,14 @@ class _Instance:
         self.saved |= changed
         self.epoch = epoch
         if self._paused is not None:
-            self.epoch = -1
-            for host in self._kept():
-                host.close()
+            self.abandon()
         return changed
+
+    def abandon(self) -> None:
+        """Whatever comes next, it begins with what was saved: let go of what lives outside."""
+        self.epoch = -1
+        for host in self._kept():
+            host.close()
 
     def _kept(self) -> list[KeptHost]:
         return [host for host in self._hosts.values() if isinstance(host, KeptHost)]
@@ -398,6 +409,8 @@ class DataflowRuntime(ArrowOperator):
         """Handle the messages of this epoch, each as soon as it is due, all that follows from it first."""
         received, self._received = self._received, []
         until = clock.monotonic() + LOOP_SECONDS if self.spec.loops else None
+        for instance in self._instances.values():
+            instance.scheduler.now = ctx.time
         with self._at_work(collector):
             feeds = [
                 [message for index, batch in received if index == feed for message in self._read(feed, batch)]
@@ -417,7 +430,7 @@ class DataflowRuntime(ArrowOperator):
                     if output is not None:
                         instance.scheduler.close(output)
                 instance.settle(until)
-                instance.scheduler.check_timeouts(ctx.time)
+                instance.scheduler.check_timeouts()
                 if instance.scheduler.stop_all or instance.scheduler.over:
                     instance.scheduler.end("MANUAL" if instance.scheduler.stop_all else "ALL_INPUTS_CLOSED")
                 instance.settle(until)
@@ -495,6 +508,8 @@ class DataflowRuntime(ArrowOperator):
             if failure is None:
                 continue
             instance.scheduler.failure = None
+            for one in self._instances.values():
+                one.abandon()
             lines = self._take_lines()
             error, info = failure.error, ctx.task_info
             if isinstance(error, HeadraceError):

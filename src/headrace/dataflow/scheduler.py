@@ -32,7 +32,12 @@ _NESTED = 50
 _PLAIN_ARRAYS = tuple(
     kind for kind in vars(pa).values() if isinstance(kind, type) and issubclass(kind, pa.Array)
 )
-_EXACT = frozenset(kind for kind in _PLAIN_ARRAYS if not issubclass(kind, pa.ExtensionArray))
+_EXACT = frozenset(
+    kind
+    for kind in _PLAIN_ARRAYS
+    if not issubclass(kind, pa.ExtensionArray | pa.UnionArray | pa.RunEndEncodedArray)
+)
+"""Arrays that are copied by one call; `to_array` knows the rest."""
 
 
 class UnitFailedError(Exception):
@@ -93,6 +98,8 @@ class _Running:
         self.queued = False
         self.restarts: list[float] = []
         self.routes: dict[str, tuple[list[_Queue], list[Emit]]] = {}
+        self.aside: deque[tuple[str, Message]] = deque()
+        """What threads of the unit have sent while it handled an event."""
         self.last = any(queue.keeps_newest for queue in self.queues.values())
         self.send: Send
 
@@ -130,7 +137,9 @@ class Scheduler:
         senders: Mapping[Output, int] | None = None,
         emits: Mapping[Output, Sequence[Emit]] | None = None,
         exit_when_nodes_finish: bool = False,
+        on_end: Callable[[str], None] = lambda _address: None,
     ) -> None:
+        self._on_end = on_end
         self._units = {
             unit.address: _Running(unit, hosts[unit.address], logs[unit.address], senders or {})
             for unit in units
@@ -140,6 +149,8 @@ class Scheduler:
         self._waiting: deque[_Running] = deque()
         """Units that keep the newest messages: they run when no other has anything to do."""
         self._depth = 0
+        self.now = clock.time()
+        """The time of the epoch, by which inputs are silent."""
         self.stop_all = False
         self.failure: UnitFailedError | None = None
         self._handled = self._discarded = self._dropped = 0
@@ -151,7 +162,7 @@ class Scheduler:
             for name in running.unit.outputs:
                 output = Output(running.address, name)
                 running.routes[name] = (self._readers.get(output, []), list((emits or {}).get(output, ())))
-            running.send = self._sender(running)
+            running.send = running.host.send = self._sender(running)
 
     # ------------------------------------------------------------------ from outside
 
@@ -272,8 +283,9 @@ class Scheduler:
             if running.alive and not running.unit.has_timer and running.data_queues
         ]
 
-    def check_timeouts(self, now: float) -> None:
+    def check_timeouts(self) -> None:
         """Tell units of inputs that were silent for longer than their `input_timeout`."""
+        now = self.now
         for running in self._units.values():
             for queue in running.queues.values():
                 limit = queue.input.timeout
@@ -333,23 +345,24 @@ class Scheduler:
     # ------------------------------------------------------------------ one unit
 
     def _sender(self, running: _Running) -> Send:
-        routes, thread = running.routes, threading.get_ident
+        routes, thread, concat = running.routes, threading.get_ident, pa.concat_arrays
         own = thread()
 
         def send_output(output: str, data: Any, metadata: Mapping[str, Any] | None = None) -> None:
-            if not running.busy or thread() != own:
-                raise RuntimeError(
-                    "send_output can only be called by on_event, in its own thread, until it returns"
-                )
+            if not running.busy:
+                raise RuntimeError("send_output can only be called while on_event runs: it has returned")
             route = routes.get(output)
             if route is None:
                 raise ValueError(_undeclared(running.unit, output))
-            value = data if type(data) in _EXACT else to_array(data)
+            value = concat([data]) if type(data) in _EXACT else to_array(data)
             if metadata:
                 checked, time = check_metadata(metadata, lambda text: running.log("warning", text))
                 message = Message(value, clock.time_ns() if time is None else time, checked)
             else:
                 message = Message(value, clock.time_ns())
+            if thread() != own:
+                running.aside.append((output, message))
+                return
             for queue in route[0]:
                 self._put(queue, message)
             for emit in route[1]:
@@ -417,7 +430,7 @@ class Scheduler:
             metadata = dict(message.metadata) if message.metadata else {}
             metadata["timestamp"] = to_datetime(message.time)
             if queue.input.timeout is not None:
-                queue.heard, queue.timed_out = clock.time(), False
+                queue.heard, queue.timed_out = self.now, False
             events.append(
                 {
                     "kind": "dora",
@@ -443,6 +456,8 @@ class Scheduler:
             self._failed(running, error)
             return
         running.busy = False
+        while running.aside:
+            self._route(running, *running.aside.popleft())
         if status != CONTINUE and not goes_on:
             self.stop_all = self.stop_all or status == STOP_ALL
             self._finish(running)
@@ -469,6 +484,7 @@ class Scheduler:
             queue.items.clear()
         running.turn.clear()
         self._guarded(running, running.host.close)
+        self._on_end(running.address)
         now = clock.time_ns()
         for output in running.routes:
             self._route(running, output, Closed(now))
