@@ -1,0 +1,12 @@
+"""Prints what it gets."""
+
+from typing import Any
+
+from dora import DoraStatus  # type: ignore[import-not-found]
+
+
+class Operator:
+    def on_event(self, dora_event: dict[str, Any], send_output: Any) -> Any:
+        if dora_event["type"] == "INPUT":
+            print(f"{dora_event['id']}: {dora_event['value'][0]}")
+        return DoraStatus.CONTINUE
