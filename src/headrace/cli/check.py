@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import click
 
 from headrace.cli.program import program_arguments, read_program
-from headrace.cli.terminal import verbose_option
+from headrace.cli.terminal import stderr, verbose_option
+
+if TYPE_CHECKING:
+    from headrace.dataflow.document import Dataflow
+
+_KINDS = {
+    "python": "operator",
+    "native": "native operator",
+    "process": "process",
+    "connector": "connector",
+    "sql": "SQL step",
+}
 
 
 @click.command
@@ -15,14 +29,37 @@ def check(files: tuple[str, ...], texts: tuple[str, ...], udfs: tuple[str, ...],
     """Find every mistake of a program without running it.
 
     The SQL is parsed and planned, and the options of its tables are checked; no file or server is
-    touched. Several files are taken as one program. Exits with 2 if there is a mistake.
+    touched. Several files are taken as one program. Of a dataflow, the files that it names are looked for
+    and its Python operators are parsed. Exits with 2 if there is a mistake.
     """
-    plan = read_program(files, texts).load(udfs=udfs).plan()
+    program = read_program(files, texts)
+    pipeline = program.load(udfs=udfs)
+    plan = pipeline.plan()
+    if pipeline.dataflow is not None:
+        for warning in pipeline.dataflow.warnings:
+            stderr().print(f"warning: {program.secrets.hide(warning)}", markup=False)
+        click.echo(f"ok: {_listed(_dataflow_counts(pipeline.dataflow))}")
+        return
     counts = {role: sum(node.role == role for node in plan.nodes) for role in ("source", "operator", "sink")}
     tables = sum(len(node.tables) for node in plan.nodes)
-    shown = [_counted(number, role) for role, number in counts.items()]
-    click.echo(f"ok: {', '.join(shown)}, {_counted(tables, 'state table')}")
+    click.echo(f"ok: {_listed({**counts, 'state table': tables})}")
+
+
+def _dataflow_counts(dataflow: Dataflow) -> dict[str, int]:
+    """How many units there are of each kind, and what they read; without what is not there."""
+    from headrace.dataflow.document import Timer
+
+    inputs = [one for unit in dataflow.units for one in unit.inputs]
+    timers = {one.source for one in inputs if isinstance(one.source, Timer)}
+    counts = {name: sum(unit.kind == kind for unit in dataflow.units) for kind, name in _KINDS.items()}
+    counts |= {"input": len(inputs), "timer": len(timers)}
+    return {name: number for name, number in counts.items() if number}
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(_counted(number, what) for what, number in counts.items())
 
 
 def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    plural = "es" if what.endswith("s") else "s"
+    return f"{number} {what}" if number == 1 else f"{number} {what}{plural}"

@@ -12,11 +12,14 @@ from typing import Any, NoReturn
 
 import click
 
+from headrace.cli.build import build
 from headrace.cli.check import check
 from headrace.cli.doctor import doctor
 from headrace.cli.explain import explain
+from headrace.cli.new import new
 from headrace.cli.operators import operators
 from headrace.cli.run import run
+from headrace.cli.schema import schema
 from headrace.cli.state import state
 from headrace.cli.terminal import Session, print_error, print_text
 from headrace.cli.test import test
@@ -74,11 +77,11 @@ def _print_usage_error(error: click.UsageError) -> None:
 @click.group(cls=Headrace, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="headrace", message="headrace %(version)s")
 def main() -> None:
-    """Run streaming SQL and streams of Arrow operators on Spark, exactly once.
+    """Run streaming SQL, streams of Arrow operators and dataflows on Spark, exactly once.
 
     Settings come from flags, then from variables HEADRACE__SECTION__KEY, then from headrace.toml.
     """
 
 
-for command in (run, check, explain, test, state, operators, doctor):
+for command in (run, new, check, explain, build, test, state, operators, schema, doctor):
     main.add_command(command)

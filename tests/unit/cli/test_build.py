@@ -1,0 +1,128 @@
+"""`headrace build`: runs the commands of a dataflow where they belong, and stops at the first that fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli.main import main
+
+OPERATOR = "class Operator:\n    def on_event(self, dora_event, send_output): ...\n"
+
+
+def headrace(*args: object) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "flow.yml").write_text(text)
+    return folder / "flow.yml"
+
+
+def test_commands_run_in_order_in_the_directory_of_the_document_with_the_env_of_the_node(
+    tmp_path: Path,
+) -> None:
+    file = write(
+        tmp_path,
+        """
+env: {CITY: Delft}
+nodes:
+  - id: first
+    env: {RIVER: Schie}
+    path: made.py
+    build: |
+      # what it needs
+      echo "$CITY $RIVER" >> trace
+      echo 'print(1)' \\
+        > made.py
+  - id: pair
+    operators:
+      - {id: a, python: op.py, build: 'echo a >> trace'}
+      - {id: b, python: op.py}
+  - id: last
+    operator:
+      python: op.py
+      build: |
+        printf '%s' "class Operator: on_event = None" > op.py
+
+        echo "${RIVER:-no river}" >> trace
+""",
+    )
+    result = headrace("build", file)
+    assert (result.exit_code, result.stdout) == (0, "built first, pair/a, last\n")
+    assert (tmp_path / "trace").read_text() == "Delft Schie\na\nno river\n"
+    assert "pair/a: echo a >> trace\n" in result.stderr
+
+
+def test_the_first_command_that_fails_is_named_and_ends_it(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        "nodes:\n"
+        "  - id: good\n    operator: {python: op.py, build: 'true'}\n"
+        '  - id: bad\n    operator: {python: op.py, build: "touch made\\nexit 3\\ntouch never"}\n'
+        "  - id: later\n    operator: {python: op.py, build: touch later}\n",
+    )
+    result = headrace("build", file)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "error[external]: `bad`: the command `exit 3` ended with exit code 3" in result.stderr
+    assert f"at {file}:4:9" in result.stderr
+    assert {one.name for one in tmp_path.iterdir()} == {"flow.yml", "made"}
+
+
+def test_a_command_that_is_killed_says_so(tmp_path: Path) -> None:
+    file = write(tmp_path, "nodes: [{id: a, path: x.py, build: 'kill -KILL $$'}]")
+    result = headrace("build", file)
+    assert result.exit_code == 1
+    assert "was ended by SIGKILL" in result.stderr
+
+
+def test_output_is_shown_as_it_comes(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, "nodes: [{id: a, operator: {python: op.py, build: 'echo going; read line; echo gone'}}]"
+    )
+    (tmp_path / "op.py").write_text(OPERATOR)
+    command = [sys.executable, "-m", "headrace", "build", str(file)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "going\n"
+        process.stdin.write("on\n")
+        process.stdin.close()
+        assert process.stdout.read() == "gone\nbuilt a\n"
+    assert process.returncode == 0
+
+
+def test_python_is_the_one_that_runs_headrace(tmp_path: Path) -> None:
+    build = 'python -c \'import sys; open("which", "w").write(sys.prefix)\''
+    (tmp_path / "op.py").write_text(OPERATOR)
+    file = write(
+        tmp_path, f"nodes:\n  - id: a\n    operator:\n      python: op.py\n      build: |\n        {build}\n"
+    )
+    assert headrace("build", file).exit_code == 0
+    assert (tmp_path / "which").read_text() == sys.prefix
+
+
+def test_nothing_to_build_is_said(tmp_path: Path) -> None:
+    (tmp_path / "op.py").write_text(OPERATOR)
+    result = headrace("build", write(tmp_path, "nodes: [{id: a, operator: {python: op.py}}]"))
+    assert (result.exit_code, result.stdout) == (0, "nothing to build: no node has `build`\n")
+
+
+def test_what_the_commands_have_not_made_is_said(tmp_path: Path) -> None:
+    result = headrace("build", write(tmp_path, "nodes: [{id: a, path: gone.py, build: 'true'}]"))
+    assert result.exit_code == 0
+    assert "warning: " in result.stderr
+    assert "gone.py" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["nodes: []", "nodes: [{id: a, path: x.py, bild: make}]"])
+def test_a_document_that_cannot_be_read_builds_nothing(tmp_path: Path, text: str) -> None:
+    result = headrace("build", write(tmp_path, text))
+    assert result.exit_code == 2
+    assert "error[dataflow]" in result.stderr
