@@ -1,4 +1,4 @@
-"""`headrace explain`: show the plan of a pipeline, or the graph of a dataflow, without running it."""
+"""`headrace explain`: show the plan of a pipeline, and the graph of a dataflow, without running it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def explain(
     parallelism: int | None,
     verbose: bool,  # noqa: ARG001  read by the error renderer
 ) -> None:
-    """Show the plan of a pipeline, or the graph of a dataflow, without running it.
+    """Show the plan of a pipeline or a dataflow without running it.
 
     Operators with the SQL that each computes, chains, stages and state tables. FILE is SQL (several files
     are taken as one program, - is the standard input), or FILE.py[:NAME].
