@@ -245,7 +245,7 @@ class _Lowering:
             if unit.address in self.rows:
                 rows = self.rows[unit.address]
                 ports = rows.ports if isinstance(rows, Rows) else rows
-                feeds.append(Feed() if parallel else Feed(rows=source))
+                feeds.append(Feed(rows=None if parallel else source, ends=source))
                 inputs.append(
                     tuple(self._divided(p, only, parallel, f"{name}.{node_id(unit)}", source) for p in ports)
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time as clock
 from collections.abc import Mapping, Sequence
@@ -69,10 +70,20 @@ class ProcessSource(SourceOperator):
         return f"{self._folder}/{part:010}.arrow"
 
     def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.finish(lambda *_: None)
-            self._process.close()
+        """End the process; what it still sends is kept for the next run."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        last: list[tuple[str, Message | Closed]] = []
+
+        def keep(output: str, value: Any, metadata: Mapping[str, Any] | None) -> None:
+            last.append((self._key(output), Message(value, clock.time_ns(), metadata)))
+
+        with contextlib.suppress(RuntimeError):  # how it ended no longer matters
+            process.finish(keep)
+        process.close()
+        if last or self._lines:
+            self._write(last, ended=False)
 
     def initial_offset(self, *, time: float) -> Offset:
         """Nothing was received."""
@@ -127,8 +138,8 @@ class ProcessSource(SourceOperator):
     ) -> tuple[list[tuple[str, Message | Closed]], bool]:
         """The process has ended: the source has too, unless it is to be started again or has failed."""
         messages = messages + self._printed()
-        if self._may_restart(code):
-            self._start()
+        if self._process is not None and self._may_restart(code):
+            self._process.restart()
             return messages, False
         if code != 0 and not messages:
             failure = self._process.failure if self._process is not None else None

@@ -14,8 +14,8 @@ from headrace.plan import Plan
 class Reload:
     """Called between two epochs: the plan with the changed operators, or None if no file has changed.
 
-    What a file says counts, not when it was written: it does not matter how an editor saves it. A file that is
-    no operator any more is reported, and the one before runs on.
+    What a file says counts, not when it was written: it does not matter how an editor saves it. A file that
+    is no operator any more is reported, and the one before runs on.
     """
 
     def __init__(self, dataflow: Dataflow) -> None:

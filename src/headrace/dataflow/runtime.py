@@ -41,6 +41,8 @@ class Feed:
     """One input of the runtime: packed messages, or rows that become messages of one output."""
 
     rows: Output | None = None
+    ends: Output | None = None
+    """The output that is closed when the input ends; packed messages say themselves what is closed."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,7 @@ class DataflowRuntime(ArrowOperator):
         self.spec = spec
         self.max_parallelism = spec.parallel or 1
         self._received: list[tuple[int, pa.RecordBatch]] = []
-        self._outbox: dict[str, list[tuple[Message | Closed, int]]] = {}
+        self._outbox: dict[str, list[tuple[str, Message | Closed, int]]] = {}
         self._outbox_bytes = 0
         self._instances: dict[int, _Instance] = {}
         self._sources = {output_key(source): source for source in spec.sources}
@@ -426,8 +428,7 @@ class DataflowRuntime(ArrowOperator):
                 instance.scheduler.run(until)
             for instance in self._instances.values():
                 for index in ctx.ended_inputs:
-                    output = self.spec.feeds[index].rows
-                    if output is not None:
+                    if (output := self.spec.feeds[index].ends) is not None:
                         instance.scheduler.close(output)
                 instance.settle(until)
                 instance.scheduler.check_timeouts()
@@ -458,9 +459,9 @@ class DataflowRuntime(ArrowOperator):
             yield
             return
         capture = next(iter(self._instances.values())).capture
-        for partition, instance in self._instances.items():
+        for instance in self._instances.values():
             instance.capture.share(capture)
-            instance.emit = _drop if collector is None else self._emitter(collector, partition)
+            instance.emit = _drop if collector is None else self._emitter(collector)
         before = os.getcwd()  # noqa: PTH109 - a place to come back to
         if self.spec.directory.is_dir():
             os.chdir(self.spec.directory)
@@ -472,7 +473,7 @@ class DataflowRuntime(ArrowOperator):
             if collector is not None:
                 self._flush(collector)
 
-    def _emitter(self, collector: Collector, partition: int) -> Callable[[Output, Message | Closed], None]:
+    def _emitter(self, collector: Collector) -> Callable[[Output, Message | Closed], None]:
         ports: dict[Output, list[Port]] = {}
         for port in self.spec.ports:
             ports.setdefault(port.output, []).append(port)
@@ -481,10 +482,11 @@ class DataflowRuntime(ArrowOperator):
             for port in ports[output]:
                 if port.form == "rows":
                     if isinstance(message, Message):
-                        self._flush(collector)
                         collector.collect(rows_of(message), port.name)
                     continue
-                self._outbox.setdefault(port.name, []).extend(_divided(port, message))
+                key = output_key(output)
+                sent = ((key, part, number) for part, number in _divided(port, message))
+                self._outbox.setdefault(port.name, []).extend(sent)
                 self._outbox_bytes += message.value.nbytes if isinstance(message, Message) else 0
             if self._outbox_bytes > _FLUSH_BYTES:
                 self._flush(collector)
@@ -493,13 +495,12 @@ class DataflowRuntime(ArrowOperator):
 
     def _flush(self, collector: Collector) -> None:
         outbox, self._outbox, self._outbox_bytes = self._outbox, {}, 0
-        for port in self.spec.ports:
-            if rows := outbox.get(port.name):
-                key = output_key(port.output)
-                messages = [(key, message) for message, _ in rows]
-                partitions = [partition for _, partition in rows] if port.partitions > 1 else []
-                for batch in pack(messages, partitions=partitions):
-                    collector.collect(batch, port.name)
+        divided = {port.name for port in self.spec.ports if port.partitions > 1}
+        for name, rows in outbox.items():
+            messages = [(key, message) for key, message, _ in rows]
+            partitions = [partition for _, _, partition in rows] if name in divided else []
+            for batch in pack(messages, partitions=partitions):
+                collector.collect(batch, name)
 
     def _check(self, ctx: OperatorContext) -> None:
         """Raise what a unit has raised, with what was printed: nothing of this epoch is committed."""

@@ -17,7 +17,7 @@ from headrace.problems import placed
 from headrace.registry import registry
 from headrace.secrets import SECRET
 from headrace.spans import Source
-from headrace.sql.embed import EmbeddedSql, Rows, columns_of, row_query
+from headrace.sql.embed import EmbeddedSql, Rows, columns_of
 
 LATENESS = "1s"
 """How far behind event time the watermark of rows from operators is, as for a table that says nothing."""
@@ -80,7 +80,7 @@ def add_sql(
                 unknown.append(one.id)
         if not unknown:
             return sql.query(text, tables, name=node_id(unit))
-        query = row_query(text)
+        query = sql.row_query(text)
         ports = inputs[unknown[0]]
         assert isinstance(ports, tuple)
         return (builder.add("operator", RowSql(query, unknown[0]), [ports], id=node_id(unit)),)
@@ -206,11 +206,9 @@ def _of_unit(error: HeadraceError, unit: Unit) -> HeadraceError:
 
 
 def _in_document(error: PlacedError, unit: Unit) -> DataflowError:
-    """An error of a step's SELECT with its place in the document, if the text is there as it was written."""
-    told = DataflowError(f"`{unit.address}`: {error.message}", hint=error.hint, where=error.where)
-    told.excerpt, told.place = error.excerpt, error.place
-    span = unit.sql_span
-    if span is not None:
-        told.where = f"{span.where}, in the SQL of `{unit.address}`"
+    """An error of a step's SELECT with its place in the document."""
+    end = error.place + max(1, error.excerpt.count("^"))
+    span = unit.sql_place(error.place, end) if error.place >= 0 else unit.sql_span
+    told = placed(DataflowError, f"`{unit.address}`: {error.message}", span or unit.span, error.hint)
     told.more = tuple(_in_document(one, unit) for one in error.more)
     return told

@@ -14,6 +14,7 @@ from headrace.operator import TIMESTAMP
 from headrace.problems import Problems
 from headrace.spans import Source
 from headrace.sql.bind import Binder
+from headrace.sql.calls import find_aggregates, is_window_call
 from headrace.sql.catalog import define_table
 from headrace.sql.compile import DEFAULT_TTL
 from headrace.sql.dialect import to_sql
@@ -66,6 +67,28 @@ class EmbeddedSql:
         binder = Binder(self._planner, text, problems)
         return self._lower(Named(lambda: binder.query(select.query, names)), name, problems)
 
+    def row_query(self, text: Source) -> str:
+        """A SELECT that looks at one row at a time, with event time kept: for any columns.
+
+        Without the columns nothing else can be planned: a query that needs more than one row is refused.
+        """
+        query = _only_select(text, Problems()).query
+        refused = (exp.Window, exp.Join, exp.Subquery, exp.Group, exp.Order, exp.Limit, exp.Distinct)
+        known = self._planner.aggregates
+        if (
+            not isinstance(query, exp.Select)
+            or any(query.find(kind) for kind in refused)
+            or any(True for one in query.expressions for _ in find_aggregates(one, known))
+            or any(is_window_call(part) for part in query.walk())
+        ):
+            fail(
+                "this step needs to know the columns of its input",
+                None,
+                "give the input a `schema`, as in `{source: node/output, schema: {id: BIGINT}}`; "
+                "without it a step can only choose, compute and filter: SELECT … FROM input WHERE …",
+            )
+        return to_sql(query.select(exp.column(TIMESTAMP, quoted=True)))
+
     def _lower(self, bind: Named, name: str, problems: Problems) -> Rows:
         bound: Bound | None = None
         try:
@@ -95,28 +118,6 @@ def _only_select(text: Source, problems: Problems) -> SelectStatement:
     if len(statements) != 1 or not isinstance(statements[0][1], SelectStatement):
         fail("a step is one SELECT", None, "tables are the inputs of the node; write `SELECT … FROM input`")
     return statements[0][1]
-
-
-def row_query(text: Source) -> str:
-    """A SELECT that looks at one row at a time, with event time kept: for any columns.
-
-    Without the columns nothing else can be planned: a query that needs more than one row is refused.
-    """
-    problems = Problems()
-    query = _only_select(text, problems).query
-    refused = (exp.AggFunc, exp.Window, exp.Join, exp.Subquery, exp.Group, exp.Order, exp.Limit, exp.Distinct)
-    if (
-        not isinstance(query, exp.Select)
-        or any(query.find(kind) for kind in refused)
-        or query.args.get("distinct")
-    ):
-        fail(
-            "this step needs to know the columns of its input",
-            None,
-            "give the input a `schema`, such as `{source: node/output, schema: {id: BIGINT, name: TEXT}}`; "
-            "without it a step can only choose, compute and filter: SELECT … FROM input WHERE …",
-        )
-    return to_sql(query.select(exp.column(TIMESTAMP, quoted=True)))
 
 
 def columns_of(text: Source) -> pa.Schema:
