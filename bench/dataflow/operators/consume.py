@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from dora import DoraStatus
+from dora import DoraStatus  # type: ignore[import-not-found]
 
 STEP = math.log(1.01)
 
@@ -42,7 +42,7 @@ class Operator:
         self.from_send: dict[int, int] = {}
         self.from_tick: dict[int, int] = {}
 
-    def on_event(self, dora_event: dict[str, Any], send_output: Callable[..., None]) -> DoraStatus:
+    def on_event(self, dora_event: dict[str, Any], send_output: Callable[..., None]) -> Any:
         if dora_event["type"] == "INPUT":
             self.take(dora_event)
         elif self.got:
