@@ -3,8 +3,9 @@
 A page is followed from top to bottom in an empty directory. `python` blocks run in one namespace, `console`
 blocks are typed, and blocks of any language with `file=NAME` are saved. `sql` blocks are planned, each with
 the tables and views of the blocks above it; `sql udf=NAME` with the functions of a saved file, and `sql
-refused` must fail. `headrace run` runs in this process here, without Spark; the tests marked `spark` run the
-first pipelines and the examples for real.
+refused` must fail. `yaml` blocks are dataflows, or some of the nodes of one, and are read. `headrace run`
+runs in this process here, without Spark; the tests marked `spark` run the first pipelines and the examples
+for real.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import re
 import shlex
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ import headrace as hr
 from docs import generate
 from headrace import errors
 from headrace.cli.main import main
+from headrace.dataflow.read_document import read_document
 from headrace.secrets import SECRET
 from headrace.spans import Source
 from headrace.testing.in_process import run_in_process
@@ -34,11 +37,14 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 ] + sorted((ROOT / "docs").rglob("*.md"))
-LANGUAGES = {"python", "sql", "jsonl", "console", "text", "toml", "mermaid"}
+LANGUAGES = {"python", "sql", "yaml", "jsonl", "console", "text", "toml", "mermaid"}
 
 DEFINITION = re.compile(r"^CREATE (?:TEMPORARY )?(?:TABLE|VIEW) (\w+)", re.MULTILINE | re.IGNORECASE)
 IN_MEMORY = re.compile(r"\A(?!.*(\bWITH \(|\bAS\s+SELECT\b))", re.DOTALL | re.IGNORECASE)
 """A definition that means something only with its INSERTs."""
+
+DATAFLOW = re.compile(r"\.yml\b")
+"""A command about a dataflow: each line that a page shows must come out."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,9 @@ def test_the_plan_in_the_readme_is_the_plan_of_the_demo() -> None:
 
 
 RUNNABLE = [
-    page for page in PAGES if any(block.language in {"python", "sql", "console"} for block in blocks(page))
+    page
+    for page in PAGES
+    if any(block.language in {"python", "sql", "yaml", "console"} for block in blocks(page))
 ]
 
 
@@ -131,6 +139,8 @@ def test_what_a_page_shows_can_be_done(page: Path, tmp_path: Path, monkeypatch: 
             Path(name).write_text(block.text)
         if block.language == "sql":
             _plan(block, definitions)
+        elif block.language == "yaml":
+            _read(block)
         elif block.language == "python" and not block.word("file"):
             # Blank lines in front, so that a failure names the line of the page.
             source = "\n" * (block.line - 1) + block.text
@@ -154,6 +164,19 @@ def _plan(block: Block, definitions: dict[str, str]) -> None:
         definitions.update(own)
 
 
+def _read(block: Block) -> None:
+    """Read a dataflow; a page may show some of its nodes, without those that they read."""
+    nodes = block.text if "nodes:" in block.text else f"nodes:\n{block.text}"
+    problems: list[str] = []
+    try:
+        read_document(Source(f"line {block.line}", nodes), directory=Path(), name="page", check_files=False)
+    except hr.HeadraceError as error:
+        problems = [one.message for one in (error, *getattr(error, "more", ()))]
+    if nodes != block.text:
+        problems = [text for text in problems if not text.startswith("there is no node")]
+    assert problems == [], f"line {block.line}"
+
+
 def _problem(sources: list[Source], functions: Sequence[Function]) -> hr.SqlError | None:
     """What is wrong with SQL; that nothing uses its definitions is not."""
     try:
@@ -167,6 +190,8 @@ def _run_here(pipeline: hr.Pipeline, state_dir: str | None = None, **options: An
     """`Pipeline.run` over the exchange of the test kit."""
     known = ("parallelism", "max_epochs", "epoch_rows", "from_epoch", "allow_drop")
     chosen = {name: options[name] for name in known if options.get(name) is not None}
+    if any(node.operator == "process" for node in pipeline.plan().nodes):
+        chosen |= {"clock": time.time, "idle_epochs": 100_000}  # processes live in real time
     return run_in_process(pipeline, state_dir or tempfile.mkdtemp(dir="."), **chosen)
 
 
@@ -184,3 +209,5 @@ def _type(block: Block) -> None:
         for line in shown.splitlines():
             if line.startswith("{"):
                 assert json.loads(line) in [json.loads(o) for o in result.stdout.splitlines() if o[:1] == "{"]
+            elif DATAFLOW.search(command) and line != "…":
+                assert line in result.output.splitlines(), f"line {block.line}: {command}\n{result.output}"
