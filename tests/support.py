@@ -37,7 +37,7 @@ class ListCollector:
         self.batches: list[pa.RecordBatch] = []
         self.watermarks: list[Watermark] = []
 
-    def collect(self, batch: pa.RecordBatch) -> None:
+    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
         self.batches.append(batch)
 
     def broadcast_watermark(self, watermark: Watermark) -> None:

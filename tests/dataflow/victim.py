@@ -8,5 +8,5 @@ from headrace.testing.dataflows import run_dataflow
 
 if __name__ == "__main__":
     outcome = run_dataflow(sys.argv[1], state_dir=sys.argv[2], real_time=True)
-    print(outcome.reason, outcome.error)
+    sys.stdout.write(f"{outcome.reason} {outcome.error}\n")
     sys.exit(outcome.exit_code)

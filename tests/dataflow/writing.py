@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+
 def write_dataflow(directory: Path, **files: str) -> Path:
     """Files by their names, `dataflow` is the YAML and the others are Python; returns the YAML's path.
 
@@ -15,6 +16,7 @@ def write_dataflow(directory: Path, **files: str) -> Path:
         ending = "yml" if name == "dataflow" else "py"
         (directory / f"{name}.{ending}").write_text(textwrap.dedent(text).lstrip())
     return directory / "dataflow.yml"
+
 
 LOG = """
     import json

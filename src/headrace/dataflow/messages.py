@@ -12,6 +12,8 @@ import pyarrow as pa
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_UTC = dt.UTC
+_from_timestamp = dt.datetime.fromtimestamp
 TICK = pa.nulls(0)
 """The value of a timer's message."""
 
@@ -32,7 +34,7 @@ class Closed(NamedTuple):
 
 def to_datetime(time: int) -> dt.datetime:
     """An instant in nanoseconds as dora's `timestamp`: aware, UTC, in microseconds."""
-    return _EPOCH + dt.timedelta(microseconds=time // 1000)
+    return _from_timestamp(time // 1000 / 1_000_000, _UTC)
 
 
 def to_nanoseconds(moment: dt.datetime) -> int:

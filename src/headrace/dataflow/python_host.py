@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from headrace.dataflow.document import Unit
-from headrace.dataflow.hosts import CONTINUE, STOP_ALL, Event, Host, Log, Send
+from headrace.dataflow.hosts import CONTINUE, STOP, STOP_ALL, Event, Host, Log, Send
 from headrace.dataflow.printed import Capture
 from headrace.dataflow.siblings import Siblings
 from headrace.errors import ConfigurationError, near
@@ -32,6 +32,8 @@ class PythonHost(Host):
     Its attributes are its memory: they are saved by pickle, or by its own `snapshot()`, and brought back
     over those of a new `Operator()`, or by its own `restore(state)`.
     """
+
+    at_once = 64
 
     def __init__(
         self,
@@ -55,6 +57,8 @@ class PythonHost(Host):
         self._type: Any = None
         self._made: frozenset[str] = frozenset()
         """The attributes that `__init__` makes."""
+        self._continue: Any = object()
+        """The object by which the operator said that it goes on."""
         self._left_out: frozenset[str] = frozenset()
         """Those of them that cannot be saved."""
 
@@ -110,22 +114,18 @@ class PythonHost(Host):
     def handle(self, events: Sequence[Event], send: Send) -> int:
         """Call `on_event` for each event."""
         with _AtWork(self):
+            on_event = self._operator.on_event
             for event in events:
                 if event["type"] == "RELOAD":
                     self._reload(event, send)
                     continue
-                status = self._operator.on_event(event, send)
-                try:
-                    value = status.value
-                except AttributeError:
-                    raise TypeError(
-                        f"on_event must return DoraStatus.CONTINUE, STOP or STOP_ALL, got {status!r}: "
-                        "end it with `return DoraStatus.CONTINUE`"
-                    ) from None
-                if value not in (0, 1, 2):
-                    raise ValueError(f"on_event returned the status {value!r}; it must be 0, 1 or 2")
+                status = on_event(event, send)
+                if status is self._continue:
+                    continue
+                value = _status(status)
                 if value != CONTINUE:
-                    return STOP_ALL if value == STOP_ALL else int(value)
+                    return value
+                self._continue = status
         return CONTINUE
 
     def _reload(self, event: Event, send: Send) -> None:
@@ -181,6 +181,19 @@ class PythonHost(Host):
         """Let the operator go."""
         with _AtWork(self):
             self._operator = None
+
+
+def _status(status: Any) -> int:
+    """What an operator wants, by what it returned."""
+    value = getattr(status, "value", None)
+    if value is None:
+        raise TypeError(
+            f"on_event must return DoraStatus.CONTINUE, STOP or STOP_ALL, got {status!r}: "
+            "end it with `return DoraStatus.CONTINUE`"
+        )
+    if value not in (CONTINUE, STOP, STOP_ALL):
+        raise ValueError(f"on_event returned the status {value!r}; it must be 0, 1 or 2")
+    return int(value)
 
 
 class _AtWork:

@@ -57,6 +57,7 @@ class _Queue:
         "dropped",
         "ended",
         "heard",
+        "id",
         "input",
         "items",
         "keeps_newest",
@@ -64,12 +65,14 @@ class _Queue:
         "running",
         "size",
         "timed_out",
+        "timeout",
         "whole",
     )
 
     def __init__(self, running: _Running, declared: Input, senders: int) -> None:
         self.running = running
         self.input = declared
+        self.id, self.timeout = declared.id, declared.timeout
         self.items: deque[Message | Closed] = deque()
         self.size = max(1, declared.queue_size)
         self.keeps_newest = declared.queue_policy == "drop_oldest"
@@ -101,6 +104,9 @@ class _Running:
         self.aside: deque[tuple[str, Message]] = deque()
         """What threads of the unit have sent while it handled an event."""
         self.last = any(queue.keeps_newest for queue in self.queues.values())
+        # One at a time where what waits may still be dropped, or where what follows a failure must not be.
+        one_by_one = self.last or unit.restart.policy != "never"
+        self.at_once = 1 if one_by_one else host.at_once
         self.send: Send
 
     @property
@@ -328,7 +334,9 @@ class Scheduler:
         for address, name, message in waiting:
             running = self._units.get(address)
             if running is not None and name in running.queues:
-                self._push(running.queues[name], message)
+                running.queues[name].items.append(message)
+                if len(running.queues[name].items) == 1:
+                    self._has_turn(running.queues[name])
 
     def take_counts(self) -> dict[str, int]:
         """How many events were handled, messages dropped and discarded since the last call."""
@@ -345,8 +353,9 @@ class Scheduler:
     # ------------------------------------------------------------------ one unit
 
     def _sender(self, running: _Running) -> Send:
+        # Names of this function's own are found fastest, and this is called for every message.
         routes, thread, concat = running.routes, threading.get_ident, pa.concat_arrays
-        own = thread()
+        own, now, new = thread(), clock.time_ns, tuple.__new__
 
         def send_output(output: str, data: Any, metadata: Mapping[str, Any] | None = None) -> None:
             if not running.busy:
@@ -355,11 +364,11 @@ class Scheduler:
             if route is None:
                 raise ValueError(_undeclared(running.unit, output))
             value = concat([data]) if type(data) in _EXACT else to_array(data)
+            time, checked = now(), None
             if metadata:
-                checked, time = check_metadata(metadata, lambda text: running.log("warning", text))
-                message = Message(value, clock.time_ns() if time is None else time, checked)
-            else:
-                message = Message(value, clock.time_ns())
+                checked, given = check_metadata(metadata, lambda text: running.log("warning", text))
+                time = time if given is None else given
+            message = new(Message, (value, time, checked))
             if thread() != own:
                 running.aside.append((output, message))
                 return
@@ -386,38 +395,37 @@ class Scheduler:
             queue.left -= 1
             if queue.left != 0:
                 return
-        self._push(queue, message)
-        if len(queue.items) > queue.size:
+        items = queue.items
+        items.append(message)
+        waiting = len(items)
+        if waiting == 1:
+            self._has_turn(queue)
+        elif waiting > queue.size:
             if queue.keeps_newest:
-                if not isinstance(queue.items[0], Closed):
-                    queue.items.popleft()
+                if not isinstance(items[0], Closed):
+                    items.popleft()
                     queue.dropped += 1
             elif not running.busy and self._depth < _NESTED:
-                self._make_room(queue)
+                # The sender waits: the receiver runs, and has all its room again.
+                self._depth += 1
+                while items and running.alive:
+                    self._step(running)
+                self._depth -= 1
 
-    def _make_room(self, queue: _Queue) -> None:
-        """The sender waits: the receiver runs until there is room again."""
-        self._depth += 1
-        while queue.running.alive and len(queue.items) > queue.size:
-            self._step(queue.running)
-        self._depth -= 1
-
-    def _push(self, queue: _Queue, message: Message | Closed) -> None:
-        running, items = queue.running, queue.items
-        items.append(message)
-        if len(items) == 1:
-            running.turn.append(queue)
-            if not running.queued:
-                self._enqueue(running)
+    def _has_turn(self, queue: _Queue) -> None:
+        """The first message waits at an input: its unit has something to do."""
+        queue.running.turn.append(queue)
+        if not queue.running.queued:
+            self._enqueue(queue.running)
 
     def _step(self, running: _Running) -> None:
         """Handle what is next for a unit, several messages at once if its host likes that."""
         if not running.turn or not running.alive or running.busy:
             return
-        host, turn = running.host, running.turn
+        turn = running.turn
         events: list[dict[str, Any]] = []
         closed: _Queue | None = None
-        while turn and len(events) < host.at_once and closed is None:
+        while turn and len(events) < running.at_once:
             queue = turn.popleft()
             message = queue.items.popleft()
             if queue.items:
@@ -427,18 +435,14 @@ class Scheduler:
                 if not queue.timed_out:
                     events.append(_closed_event(queue))
                 break
-            metadata = dict(message.metadata) if message.metadata else {}
-            metadata["timestamp"] = to_datetime(message.time)
-            if queue.input.timeout is not None:
+            if queue.timeout is not None:
                 queue.heard, queue.timed_out = self.now, False
+            value, time, parameters = message
+            metadata: dict[str, Any] = {"timestamp": to_datetime(time)}
+            if parameters:
+                metadata |= parameters
             events.append(
-                {
-                    "kind": "dora",
-                    "type": "INPUT",
-                    "id": queue.input.id,
-                    "value": message.value,
-                    "metadata": metadata,
-                }
+                {"kind": "dora", "type": "INPUT", "id": queue.id, "value": value, "metadata": metadata}
             )
         if events:
             self._handle(running, events)
@@ -453,14 +457,19 @@ class Scheduler:
             status = running.host.handle(events, running.send)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a unit raises is its own
             running.busy = False
+            self._take_aside(running)
             self._failed(running, error)
             return
         running.busy = False
-        while running.aside:
-            self._route(running, *running.aside.popleft())
+        if running.aside:
+            self._take_aside(running)
         if status != CONTINUE and not goes_on:
             self.stop_all = self.stop_all or status == STOP_ALL
             self._finish(running)
+
+    def _take_aside(self, running: _Running) -> None:
+        while running.aside:
+            self._route(running, *running.aside.popleft())
 
     def _after_close(self, running: _Running) -> None:
         """End a unit when the last of its inputs has closed; a timer keeps it alive."""
