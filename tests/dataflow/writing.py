@@ -7,10 +7,7 @@ from pathlib import Path
 
 
 def write_dataflow(directory: Path, **files: str) -> Path:
-    """Files by their names, `dataflow` is the YAML and the others are Python; returns the YAML's path.
-
-    In an operator's file `on_input` and `on_other` are the bodies of a class that counts itself.
-    """
+    """Files by their names, `dataflow` is the YAML and the others are Python; returns the YAML's path."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         ending = "yml" if name == "dataflow" else "py"
