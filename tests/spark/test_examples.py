@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.dataflow.printed import Line
+from headrace.testing.dataflows import collected_lines
 from tests.unit.test_docs import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +137,23 @@ def test_a_sink_of_ones_own_publishes_every_epoch_once(elsewhere: Path) -> None:
     assert [file.name for file in files] == [f"epoch-{epoch:07}.parquet" for epoch in range(1, 5)]
     counters = [n for file in files for n in pq.read_table(file)["counter"].to_pylist()]
     assert sorted(counters) == list(range(10_000))
+
+
+def test_a_dataflow_counts_to_twenty_and_ends() -> None:
+    lines: list[Line] = []
+    with collected_lines(lines):
+        result = hr.load_pipeline("examples/dataflow-counter/dataflow.yml").run("state", parallelism=2)
+    assert result.reason == "finished"
+    shown = [line.text for line in lines if line.unit == "logger"]
+    assert shown == [f"count: {number}" for number in range(1, 21)]
+
+
+def test_rows_of_a_dataflow_go_through_sql_and_an_operator(capfd: pytest.CaptureFixture[str]) -> None:
+    result = hr.load_pipeline("examples/dataflow-sql/dataflow.yml").run(parallelism=2, epoch_rows=200)
+    rows = printed(capfd)
+    assert (result.reason, result.rows_in, len(rows)) == ("finished", 600, 9)
+    assert {row["gate"]: row["rise"] for row in rows if row["since"].endswith(":00:00")} == {
+        0: 198,
+        1: 199,
+        2: 197,
+    }
