@@ -18,8 +18,11 @@ from headrace.testing.in_process import CrashError
 
 REPOSITORY = Path(__file__).parents[2]
 COUNT = Path(__file__).parent / "flows" / "count" / "dataflow.yml"
-EXPECTED = [{"count": n, "double": 2 * n, "seen": n} for n in range(1, 301)]
 STEPS = ["begin", "tasks_done", "operators_written", "metadata_written", "sink_committed:file", "committed"]
+
+
+def numbered(last: int) -> list[dict[str, int]]:
+    return [{"count": n, "double": 2 * n, "seen": n} for n in range(1, last + 1)]
 
 
 def rows(file: Path) -> list[dict[str, int]]:
@@ -41,7 +44,7 @@ def test_a_crash_at_any_step_of_an_epoch_loses_nothing_and_repeats_nothing(
             run_dataflow(COUNT, state_dir=tmp_path / "state", on_step=crash, epoch_rows=20)
     outcome = run_dataflow(COUNT, state_dir=tmp_path / "state", epoch_rows=20)
     assert (outcome.reason, outcome.exit_code) == ("finished", 0), outcome.error
-    assert rows(tmp_path / "out.jsonl") == EXPECTED
+    assert rows(tmp_path / "out.jsonl") == numbered(300)
 
 
 def test_a_dataflow_that_is_stopped_and_resumed_goes_on_where_it_was(
@@ -53,10 +56,10 @@ def test_a_dataflow_that_is_stopped_and_resumed_goes_on_where_it_was(
         assert (outcome.reason, outcome.exit_code) == ("stopped", 0), outcome.error
     outcome = run_dataflow(COUNT, state_dir=tmp_path / "state")
     assert outcome.reason == "finished"
-    assert rows(tmp_path / "out.jsonl") == EXPECTED
+    assert rows(tmp_path / "out.jsonl") == numbered(300)
     again = run_dataflow(COUNT, state_dir=tmp_path / "state")
     assert (again.reason, again.exit_code) == ("finished", 0)
-    assert rows(tmp_path / "out.jsonl") == EXPECTED
+    assert rows(tmp_path / "out.jsonl") == numbered(300)
 
 
 def test_a_counting_dataflow_killed_twenty_times_ends_with_the_exact_count(tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_a_counting_dataflow_killed_twenty_times_ends_with_the_exact_count(tmp_p
         assert victim.returncode == -signal.SIGKILL, said
         kills += 1
     assert kills == 20, f"it ended after {kills} kills: {said}"
-    assert rows(out) == EXPECTED
+    assert rows(out) == numbered(300)
 
 
 def _wait_for_epoch(state: Path, victim: subprocess.Popen[str]) -> None:

@@ -106,12 +106,17 @@ def summary(result: RunResult, *, program: Sequence[str], state_dir: str | None)
         size = format_bytes(result.state_bytes)
         return f"finished before: there is nothing left to read\n  state kept in {state_dir} · {size}"
     took = format_duration(timedelta(seconds=result.seconds))
-    lines = [
-        REASONS.get(result.reason, result.reason),
-        f"  {epochs} in {took}",
-        f"  {result.rows_in:,} rows in · {result.rows_out:,} rows out · {format_count(rate)} rows/s",
-        f"  watermark {format_watermark(result.watermark)} · state {format_bytes(result.state_bytes)}",
-    ]
+    lines = [REASONS.get(result.reason, result.reason), f"  {epochs} in {took}"]
+    state = f"state {format_bytes(result.state_bytes)}"
+    if any("events" in counters for counters in result.metrics.values()):
+        if result.reason == "finished":
+            lines[0] = "finished: every operator has ended"
+        lines.append(f"  {_counted_events(result)} · {state}")
+    else:
+        lines += [
+            f"  {result.rows_in:,} rows in · {result.rows_out:,} rows out · {format_count(rate)} rows/s",
+            f"  watermark {format_watermark(result.watermark)} · {state}",
+        ]
     if result.late_rows:
         rows = "1 row" if result.late_rows == 1 else f"{result.late_rows:,} rows"
         lines.append(f"  {rows} came too late{_where_late(result.late_by)}")
@@ -123,6 +128,19 @@ def summary(result: RunResult, *, program: Sequence[str], state_dir: str | None)
             again = shlex.join(["headrace", "run", *program, "--state-dir", state_dir])
             lines.append(f"  go on with: {again}")
     return "\n".join(lines)
+
+
+def _counted_events(result: RunResult) -> str:
+    """What the operators of a dataflow were given, and what they were not."""
+    names = {
+        "events": "events",
+        "dropped": "dropped by drop_oldest",
+        "discarded": "for operators that had ended",
+    }
+    counts = {name: int(sum(one.get(name, 0) for one in result.metrics.values())) for name in names}
+    return " · ".join(
+        f"{counts[name]:,} {text}" for name, text in names.items() if counts[name] or name == "events"
+    )
 
 
 def _reported(result: RunResult) -> list[str]:

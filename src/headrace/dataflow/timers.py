@@ -18,14 +18,17 @@ BATCH_ROWS = 4096
 class TimerSource(SourceOperator):
     """Ticks of any number of timers, in the order of their times.
 
-    The first tick comes when the dataflow starts, the others at exact distances from it. What fell due while
-    the dataflow was stopped is not made up for: a resumed one ticks at once and goes on from there. While it
-    runs no tick is lost, however late it is handled.
+    The first tick comes when the dataflow starts; the others come at exact distances from when it has been
+    handled, so that operators may take their time to start. What fell due while the dataflow was stopped is
+    not made up for: a resumed one ticks at once and goes on from there. While it runs no tick is lost, even if
+    it is handled late.
     """
 
     def __init__(self, periods: Mapping[str, Fraction]) -> None:
         self._periods = dict(periods)
-        self._begun = False
+        self._since: dict[str, Any] = {}
+        """When the ticks of this life are counted from, and from which tick on."""
+        self._started = False
 
     @property
     def name(self) -> str:
@@ -44,10 +47,14 @@ class TimerSource(SourceOperator):
         now = wall_clock(limit.time)
         position = dict(start[LANE])
         ticks = {name: position["ticks"].get(name, 0) for name in self._periods}
-        if not self._begun:
+        if not self._since:
             # A new life of the dataflow: time starts again where its ticks had come to.
-            self._begun = True
-            position |= {"begun": now, "base": dict(ticks)}
+            self._since = {"begun": now, "base": ticks}
+        elif not self._started and ticks != self._since["base"]:
+            # The first epoch is over, and with it the start of Spark and of the operators.
+            self._started = True
+            self._since = {"begun": now, "base": {name: count - 1 for name, count in ticks.items()}}
+        position |= self._since
         due = {name: self._due(position, name, now) for name in self._periods}
         if all(due[name] <= ticks[name] for name in ticks):
             return start

@@ -82,16 +82,19 @@ class OffsetPlanner:
         self._tick = min(ticks) if ticks else None
         self._last_moved: dict[tuple[str, str], float] = {}
         self._asked: tuple[float, int] | None = None
+        self._initial: dict[str, Any] | None = None
 
     def initial(self) -> dict[str, Any]:
-        """Where this run starts: the restored offsets, and the beginning for new sources."""
+        """Where this run starts: the restored offsets, and the beginning for new sources. Once for all."""
+        if self._initial is not None:
+            return self._initial
         now = self._now()
         restored = (self._restored or {}).get("sources", {})
         sources = {}
         for name, source in self._sources.items():
             with self._asking(name, self._epoch):
                 sources[name] = restored[name] if name in restored else source.initial_offset(time=now)
-        return {
+        self._initial = {
             "epoch": self._epoch,
             "sources": sources,
             "idle": {},
@@ -99,6 +102,7 @@ class OffsetPlanner:
             "clock": 0,
             "time": now,
         }
+        return self._initial
 
     def latest(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """How far the next epoch reads; `start` itself when there is nothing to do."""

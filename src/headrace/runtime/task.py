@@ -196,7 +196,8 @@ def run_stage(
             yield batch.filter(pa.array(passing))
             batch = batch.filter(pa.array(~passing))  # noqa: PLW2901
         mine.extend(read_envelopes(batch))
-    if failed_before:
+    if failed_before or not mine:
+        # Without even a signal this is no epoch: there was nothing to read.
         return
     writer = EnvelopeWriter(partition)
     mine.sort(key=lambda envelope: envelope.order)

@@ -9,7 +9,6 @@ import time as clock
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,8 +21,9 @@ from headrace.errors import (
 )
 from headrace.plan import Plan
 from headrace.runtime.driver import EpochDriver
+from headrace.runtime.envelope import SPARK_SCHEMA
 from headrace.runtime.offsets import EpochSize
-from headrace.runtime.reports import EpochReport
+from headrace.runtime.reports import EpochReport, nothing_read
 from headrace.runtime.task import run_split
 from headrace.spark.exchange import SparkExchange
 from headrace.spark.session import SETTINGS, keep_log
@@ -136,6 +136,8 @@ class StreamingLoop:
                 return
             try:
                 report = self._run_epoch(frame)
+                if report is None:
+                    return
                 self._ending, self._cut_short = report.stop_requested, report.immediate
                 if self._on_epoch(report) or self._ending or self._stop.is_set():
                     self._done.set()
@@ -152,22 +154,23 @@ class StreamingLoop:
         last = None if self._cut_short else driver.begin_last(ending=self._ending)
         if last is not None:
             context, task = last
-            table = pa.Table.from_batches(list(run_split(driver.stages, context.job, task)))
-            control = self._exchange.run(self._spark.createDataFrame(table), context)
+            envelopes = list(run_split(driver.stages, context.job, task))
+            frame = self._spark.range(1).mapInArrow(lambda _: iter(envelopes), SPARK_SCHEMA)
+            control = self._exchange.run(frame, context)
             report = driver.seal(context, control)
             self._retrying(driver.commit)
             self._on_epoch(report)
 
-    def _run_epoch(self, frame: DataFrame) -> EpochReport:
+    def _run_epoch(self, frame: DataFrame) -> EpochReport | None:
         if self._refresh is not None and (plan := self._refresh()) is not None:
             self._driver.replace_operators(plan)
             self._exchange = SparkExchange(self._driver.stages)
         report = self._retrying(lambda: self._attempt(frame))
-        if not report.immediate:
+        if report is not None and not report.immediate:
             self._retrying(self._driver.commit)
         return report
 
-    def _attempt(self, frame: DataFrame) -> EpochReport:
+    def _attempt(self, frame: DataFrame) -> EpochReport | None:
         context = self._driver.begin()
         try:
             control = self._exchange.run(frame, context)
@@ -175,7 +178,7 @@ class StreamingLoop:
             raise
         except Exception as error:
             raise self._translate(error) from error
-        return self._driver.seal(context, control)
+        return None if nothing_read(control) else self._driver.seal(context, control)
 
     def _retrying(self, action: Callable[[], T]) -> T:
         for attempt in range(self._restarts + 1):

@@ -29,6 +29,9 @@ FORMAT = "headrace"
 _FAILURE = "failure"
 _PAUSES = (0.2, 1.0, 5.0)
 """Seconds between attempts to ask a source whose server does not answer."""
+_FIRST_WAIT = 2.0
+"""Seconds that the first epoch waits for something to read."""
+_LOOK = 0.02
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,24 @@ class HeadraceReader(DataSourceStreamReader):
             return {**start, "epoch": start["epoch"] + 1}
         for pause in (*_PAUSES, None):
             try:
-                return self.planner.latest(start)
+                return self._latest(start)
             except HeadraceError as error:
                 if pause is None or not error.retry:
                     return _failed(start, error)
                 time.sleep(pause)
         raise AssertionError
+
+    def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        """How far to read; before the first epoch it is worth to wait for something to read.
+
+        Spark runs its first batch even when there is nothing in it.
+        """
+        deadline = time.monotonic() + _FIRST_WAIT
+        while True:
+            latest = self.planner.latest(start)
+            if latest != start or start["epoch"] != self._job.epoch or time.monotonic() > deadline:
+                return latest
+            time.sleep(_LOOK)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:

@@ -102,7 +102,7 @@ class EmbeddedSql:
         )
         lowering.name(relation, name)
         lowering.prepare([relation])
-        flow = lowering.settle(lowering.flow(relation))
+        flow = lowering.rows(relation)
         problems.raise_all()
         return Rows(flow.ports, plain_schema(relation.columns), relation.updating, relation.key)
 

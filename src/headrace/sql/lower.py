@@ -128,6 +128,11 @@ class Lowering:
         """Operators of this relation, and of what it is made of, are called after `name`."""
         self._names.setdefault(relation, name)
 
+    def rows(self, relation: Relation) -> Flow:
+        """The rows of a relation, with nothing left to be applied to them."""
+        with self._inside(relation):
+            return self.settle(self.flow(relation))
+
     @contextmanager
     def _inside(self, relation: Relation) -> Iterator[None]:
         before = self._within

@@ -1,3 +1,5 @@
+import os
+
 import pyarrow as pa
 from dora import DoraStatus
 
@@ -10,6 +12,6 @@ class Operator:
         if dora_event["type"] == "INPUT":
             self.count += 1
             send_output("count", pa.array([self.count]), dora_event["metadata"])
-            if self.count == 300:
+            if self.count == int(os.environ["COUNT_TO"]):
                 return DoraStatus.STOP
         return DoraStatus.CONTINUE
