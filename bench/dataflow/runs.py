@@ -50,7 +50,7 @@ class Load:
 
 
 LOADS = (
-    Load("8 bytes, as fast as it goes", 8, 500, 5, 10_000),
+    Load("8 bytes, as fast as it goes", 8, 2_000, 5, 10_000),
     Load("1 MB, as fast as it goes", 1 << 20, 10, 5, 100),
     Load("8 bytes, 100 per second", 8, 1, 10, 1_000, longer=2),
     Load("1 MB, 20 per second", 1 << 20, 1, 50, 100, longer=2),

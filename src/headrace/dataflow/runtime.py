@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import os
 import pickle
@@ -31,6 +32,8 @@ from headrace.state.config import TableConfig, keyed_table_config
 
 LOOP_SECONDS = 0.5
 """How long messages may go round in a loop before the epoch ends and they wait for the next."""
+_COLLECT_AFTER = 20_000
+"""New objects after which Python looks for garbage while units run: messages that wait are many, and none."""
 _FLUSH_BYTES = 4 * 1024 * 1024
 _UNIT = "unit"
 _MEMORY = "\0memory"
@@ -312,6 +315,8 @@ class DataflowRuntime(ArrowOperator):
             whole = saved.get(partition)
             return {} if whole is None else pickle.loads(whole)  # noqa: S301 - saved by this runtime
 
+        if not live:
+            gc.freeze()  # what is imported by now stays: it need not be looked through again and again
         for partition in self._owned(ctx):
             if partition not in live:
                 live[partition] = _Instance(self.spec, ctx.task_info.job_id, partition)
@@ -463,6 +468,8 @@ class DataflowRuntime(ArrowOperator):
             instance.capture.share(capture)
             instance.emit = _drop if collector is None else self._emitter(collector)
         before = os.getcwd()  # noqa: PTH109 - a place to come back to
+        collecting = gc.get_threshold()
+        gc.set_threshold(_COLLECT_AFTER, *collecting[1:])
         if self.spec.directory.is_dir():
             os.chdir(self.spec.directory)
         try:
@@ -470,6 +477,7 @@ class DataflowRuntime(ArrowOperator):
                 yield
         finally:
             os.chdir(before)
+            gc.set_threshold(*collecting)
             if collector is not None:
                 self._flush(collector)
 

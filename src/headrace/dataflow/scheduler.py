@@ -8,6 +8,7 @@ it sees the newest messages, as it would beside them on a core of its own.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time as clock
 import traceback
@@ -20,8 +21,18 @@ import pyarrow as pa
 
 from headrace.dataflow.document import Input, Logs, Output, Timer, Unit
 from headrace.dataflow.hosts import CONTINUE, STOP_ALL, Host, Log, Send
-from headrace.dataflow.messages import Closed, Message, check_metadata, to_array, to_datetime
+from headrace.dataflow.messages import (
+    Closed,
+    Message,
+    check_metadata,
+    to_array,
+    to_datetime,
+    to_nanoseconds,
+)
 from headrace.errors import HeadraceError, near
+
+Waiting = dict[str, Any] | Closed
+"""What waits at an input: the event that a message will be, or the end of the input."""
 
 Emit = Callable[[str, Message | Closed], None]
 """`emit(output, message)`: what leaves the runtime, for whoever reads the output outside."""
@@ -73,7 +84,7 @@ class _Queue:
         self.running = running
         self.input = declared
         self.id, self.timeout = declared.id, declared.timeout
-        self.items: deque[Message | Closed] = deque()
+        self.items: deque[Waiting] = deque()
         self.size = max(1, declared.queue_size)
         self.keeps_newest = declared.queue_policy == "drop_oldest"
         self.dropped = 0
@@ -212,7 +223,7 @@ class Scheduler:
         """Give a message to every input that reads this source, except those of one unit."""
         for queue in self._readers.get(source, ()):
             if queue.running.address != but_not:
-                self._put(queue, message)
+                self._put(queue, _event(queue, message))
 
     def close(self, source: Output | Timer | Logs) -> None:
         """Nothing will come from this source any more, however many senders it has."""
@@ -320,7 +331,7 @@ class Scheduler:
         return all(running.unit.has_timer and not running.data_queues for running in left)
 
     @property
-    def waiting(self) -> list[tuple[str, str, Message | Closed]]:
+    def waiting(self) -> list[tuple[str, str, Waiting]]:
         """What a loop has left for the next epoch: (unit, input, message)."""
         return [
             (address, name, message)
@@ -329,7 +340,7 @@ class Scheduler:
             for message in queue.items
         ]
 
-    def resume(self, waiting: Iterable[tuple[str, str, Message | Closed]]) -> None:
+    def resume(self, waiting: Iterable[tuple[str, str, Waiting]]) -> None:
         """Put back what was left for this epoch."""
         for address, name, message in waiting:
             running = self._units.get(address)
@@ -355,7 +366,7 @@ class Scheduler:
     def _sender(self, running: _Running) -> Send:
         # Names of this function's own are found fastest, and this is called for every message.
         routes, thread, concat = running.routes, threading.get_ident, pa.concat_arrays
-        own, now, new = thread(), clock.time_ns, tuple.__new__
+        own, now, utc, put = thread(), dt.datetime.now, dt.UTC, self._put
 
         def send_output(output: str, data: Any, metadata: Mapping[str, Any] | None = None) -> None:
             if not running.busy:
@@ -364,34 +375,41 @@ class Scheduler:
             if route is None:
                 raise ValueError(_undeclared(running.unit, output))
             value = concat([data]) if type(data) in _EXACT else to_array(data)
-            time, checked = now(), None
-            if metadata:
-                checked, given = check_metadata(metadata, lambda text: running.log("warning", text))
-                time = time if given is None else given
-            message = new(Message, (value, time, checked))
+            stamp = now(utc)
+            metadata = {"timestamp": stamp} if not metadata else _checked(metadata, stamp, running.log)
             if thread() != own:
-                running.aside.append((output, message))
+                running.aside.append((output, _message(value, metadata)))
                 return
-            for queue in route[0]:
-                self._put(queue, message)
-            for emit in route[1]:
-                emit(output, message)
+            queues, emits = route
+            for queue in queues:
+                event = {
+                    "kind": "dora",
+                    "type": "INPUT",
+                    "id": queue.id,
+                    "value": value,
+                    "metadata": metadata,
+                }
+                if len(queues) > 1:
+                    event["metadata"] = dict(metadata)
+                put(queue, event)
+            for emit in emits:
+                emit(output, _message(value, metadata))
 
         return send_output
 
     def _route(self, running: _Running, output: str, message: Message | Closed) -> None:
         queues, emits = running.routes[output]
         for queue in queues:
-            self._put(queue, message)
+            self._put(queue, _event(queue, message))
         for emit in emits:
             emit(output, message)
 
-    def _put(self, queue: _Queue, message: Message | Closed) -> None:
+    def _put(self, queue: _Queue, message: Waiting) -> None:
         running = queue.running
         if not running.alive:
             self._discarded += 1
             return
-        if isinstance(message, Closed):
+        if type(message) is Closed:
             queue.left -= 1
             if queue.left != 0:
                 return
@@ -425,6 +443,13 @@ class Scheduler:
         turn = running.turn
         events: list[dict[str, Any]] = []
         closed: _Queue | None = None
+        if len(turn) == 1 and turn[0].timeout is None:
+            # One input has all that waits: nobody has to be fair.
+            items = turn[0].items
+            ready = len(items) - isinstance(items[-1], Closed)
+            events = [items.popleft() for _ in range(min(ready, running.at_once))]  # type: ignore[misc]
+            if not items:
+                turn.clear()
         while turn and len(events) < running.at_once:
             queue = turn.popleft()
             message = queue.items.popleft()
@@ -437,13 +462,7 @@ class Scheduler:
                 break
             if queue.timeout is not None:
                 queue.heard, queue.timed_out = self.now, False
-            value, time, parameters = message
-            metadata: dict[str, Any] = {"timestamp": to_datetime(time)}
-            if parameters:
-                metadata |= parameters
-            events.append(
-                {"kind": "dora", "type": "INPUT", "id": queue.id, "value": value, "metadata": metadata}
-            )
+            events.append(message)
         if events:
             self._handle(running, events)
         if closed is not None:
@@ -489,7 +508,7 @@ class Scheduler:
         self._guarded(running, lambda: running.host.finish(running.send))
         running.alive = running.busy = False
         for queue in running.queues.values():
-            self._discarded += sum(isinstance(message, Message) for message in queue.items)
+            self._discarded += sum(not isinstance(message, Closed) for message in queue.items)
             queue.items.clear()
         running.turn.clear()
         self._guarded(running, running.host.close)
@@ -528,6 +547,26 @@ class Scheduler:
         delay = restart.delay * 2 ** (len(recent))
         clock.sleep(min(delay, restart.most_delay or delay))
         return True
+
+
+def _checked(metadata: Mapping[str, Any], stamp: dt.datetime, log: Log) -> dict[str, Any]:
+    """What a receiver gets of the metadata that was sent: a time in it counts more than that of sending."""
+    checked, given = check_metadata(metadata, lambda text: log("warning", text))
+    return {"timestamp": stamp if given is None else to_datetime(given), **checked}
+
+
+def _message(value: pa.Array, metadata: Mapping[str, Any]) -> Message:
+    """What was sent, for whoever is outside."""
+    rest = {name: one for name, one in metadata.items() if name != "timestamp"}
+    return Message(value, to_nanoseconds(metadata["timestamp"]), rest or None)
+
+
+def _event(queue: _Queue, message: Message | Closed) -> Waiting:
+    """A message as the event of one input."""
+    if isinstance(message, Closed):
+        return message
+    metadata = {"timestamp": to_datetime(message.time), **(message.metadata or {})}
+    return {"kind": "dora", "type": "INPUT", "id": queue.id, "value": message.value, "metadata": metadata}
 
 
 def _closed_event(queue: _Queue) -> dict[str, Any]:

@@ -20,8 +20,8 @@ class TimerSource(SourceOperator):
 
     The first tick comes when the dataflow starts; the others come at exact distances from when it has been
     handled, so that operators may take their time to start. What fell due while the dataflow was stopped is
-    not made up for: a resumed one ticks at once and goes on from there. While it runs no tick is lost, even if
-    it is handled late.
+    not made up for: a resumed one ticks at once and goes on from there. While it runs no tick is lost, even
+    if it is handled late.
     """
 
     def __init__(self, periods: Mapping[str, Fraction]) -> None:
