@@ -54,6 +54,12 @@ class Kept:
         name = hashlib.sha256(f"{self.job_id}\0{self.unit.address}\0{self.owner}".encode()).hexdigest()[:24]
         folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise ExternalError(
+                f"{folder} can be written by others: what listens there cannot be trusted",
+                hint="remove it, or set TMPDIR to a directory of your own",
+            )
         return folder / f"{name}.sock"
 
 
