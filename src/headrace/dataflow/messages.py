@@ -26,6 +26,13 @@ class Message(NamedTuple):
     metadata: Mapping[str, Any] | None = None
 
 
+class Unreadable(NamedTuple):
+    """A message that came and cannot be read, and why."""
+
+    error: str
+    time: int
+
+
 class Closed(NamedTuple):
     """The end of an output: nothing will follow."""
 

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from headrace.dataflow.messages import TICK, Closed, Message, decode_metadata, encode_metadata
+from headrace.dataflow.messages import TICK, Closed, Message, Unreadable, decode_metadata, encode_metadata
 from headrace.operator import TIMESTAMP
 
 PARTITION = "partition"
@@ -85,8 +85,8 @@ def _batch(rows: Sequence[tuple[str, Message | Closed]], partitions: Sequence[in
     return pa.RecordBatch.from_pydict(columns)
 
 
-def unpack(batch: pa.RecordBatch) -> Iterator[tuple[str, Message | Closed]]:
-    """What `pack` made, message by message."""
+def unpack(batch: pa.RecordBatch) -> Iterator[tuple[str, Message | Closed | Unreadable]]:
+    """What `pack` made, message by message; one that cannot be read does not keep the others back."""
     times = batch.column(TIMESTAMP).cast(pa.int64()).to_pylist()
     outputs, closed = batch.column("output").to_pylist(), batch.column("closed").to_pylist()
     metadata, values = batch.column("metadata").to_pylist(), batch.column("value")
@@ -94,9 +94,14 @@ def unpack(batch: pa.RecordBatch) -> Iterator[tuple[str, Message | Closed]]:
     for row, time in enumerate(times):
         if closed[row]:
             yield outputs[row], Closed(time)
-        else:
+            continue
+        try:
+            parameters = decode_metadata(metadata[row])
             value = flat.slice(offsets[row], offsets[row + 1] - offsets[row])
-            yield outputs[row], Message(value, time, decode_metadata(metadata[row]))
+        except (ValueError, TypeError, IndexError) as error:
+            yield outputs[row], Unreadable(f"{type(error).__name__}: {error}", time)
+        else:
+            yield outputs[row], Message(value, time, parameters)
 
 
 def pack_ticks(ticks: Iterable[tuple[int, str]]) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.dataflow.document import Output
-from headrace.dataflow.messages import Closed, Message
+from headrace.dataflow.messages import Closed, Message, Unreadable
 from headrace.dataflow.packing import message_of, pack, unpack
 from headrace.errors import PlanError
 from headrace.keys import hash_key
@@ -49,6 +49,16 @@ def _numbers(keys: pa.RecordBatch, partitions: int) -> np.ndarray[tuple[int], np
     return (hashes % np.uint64(partitions)).astype(np.int64)
 
 
+def _readable(batch: pa.RecordBatch) -> list[tuple[str, Message | Closed]]:
+    """The messages of a batch; one that cannot be read has no key, and so no instance that could be told."""
+    messages: list[tuple[str, Message | Closed]] = []
+    for output, message in unpack(batch):
+        if isinstance(message, Unreadable):
+            raise PlanError(f"a message of `{output}` cannot be read: {message.error}")
+        messages.append((output, message))
+    return messages
+
+
 class Divide(ArrowOperator):
     """Divides what comes from a source among the instances of a parallel unit, in the source's own task."""
 
@@ -68,7 +78,7 @@ class Divide(ArrowOperator):
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Give each message, or each part of the rows, the number of its instance."""
-        messages = [(self._key, message_of(batch))] if self._rows is not None else list(unpack(batch))
+        messages = [(self._key, message_of(batch))] if self._rows is not None else _readable(batch)
         divided = [
             (key, part, number)
             for key, message in messages

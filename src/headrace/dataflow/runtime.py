@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace.dataflow.document import Logs, Output, Timer, Unit
 from headrace.dataflow.hosts import Host, Log
 from headrace.dataflow.keeper import Kept, KeptHost, owner_of_workers
-from headrace.dataflow.messages import Closed, Message
+from headrace.dataflow.messages import Closed, Message, Unreadable
 from headrace.dataflow.packing import PARTITION, message_of, pack, rows_of, unpack
 from headrace.dataflow.partitions import divide
 from headrace.dataflow.printed import LEVELS, LINES, Capture, Line, decode_lines, encode_lines, publish
@@ -442,7 +442,9 @@ class DataflowRuntime(ArrowOperator):
                 instance.settle(until)
         self._check(ctx)
 
-    def _read(self, feed: int, batch: pa.RecordBatch) -> Iterator[tuple[str, int, Message | Closed]]:
+    def _read(
+        self, feed: int, batch: pa.RecordBatch
+    ) -> Iterator[tuple[str, int, Message | Closed | Unreadable]]:
         output = self.spec.feeds[feed].rows
         if output is not None:
             yield output_key(output), 0, message_of(batch)
@@ -451,7 +453,7 @@ class DataflowRuntime(ArrowOperator):
         for row, (key, message) in enumerate(unpack(batch)):
             yield key, 0 if partitions is None else partitions[row], message
 
-    def _take_line(self, message: Message | Closed) -> None:
+    def _take_line(self, message: Message | Closed | Unreadable) -> None:
         """What a source's process has printed comes with its messages."""
         if isinstance(message, Message):
             for data in message.value.to_pylist():

@@ -24,6 +24,7 @@ from headrace.dataflow.hosts import CONTINUE, STOP_ALL, Host, Log, Send
 from headrace.dataflow.messages import (
     Closed,
     Message,
+    Unreadable,
     check_metadata,
     to_array,
     to_datetime,
@@ -218,7 +219,11 @@ class Scheduler:
         )
 
     def feed(
-        self, source: Output | Timer | Logs, message: Message | Closed, *, but_not: str | None = None
+        self,
+        source: Output | Timer | Logs,
+        message: Message | Closed | Unreadable,
+        *,
+        but_not: str | None = None,
     ) -> None:
         """Give a message to every input that reads this source, except those of one unit."""
         for queue in self._readers.get(source, ()):
@@ -561,10 +566,12 @@ def _message(value: pa.Array, metadata: Mapping[str, Any]) -> Message:
     return Message(value, to_nanoseconds(metadata["timestamp"]), rest or None)
 
 
-def _event(queue: _Queue, message: Message | Closed) -> Waiting:
+def _event(queue: _Queue, message: Message | Closed | Unreadable) -> Waiting:
     """A message as the event of one input."""
     if isinstance(message, Closed):
         return message
+    if isinstance(message, Unreadable):
+        return {"kind": "dora", "type": "ERROR", "id": queue.id, "error": message.error}
     metadata = {"timestamp": to_datetime(message.time), **(message.metadata or {})}
     return {"kind": "dora", "type": "INPUT", "id": queue.id, "value": message.value, "metadata": metadata}
 
