@@ -343,6 +343,8 @@ class _Child:
 
         Frames for one that has ended are dropped: whoever waits for it learns how it ended.
         """
+        if self._link.fileno() < 0:
+            return  # closed by another thread
         writable = select.poll()
         writable.register(self._link, select.POLLOUT)
 

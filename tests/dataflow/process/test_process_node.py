@@ -729,7 +729,7 @@ def test_ctrl_c_in_the_terminal_is_not_for_the_nodes(start: Start) -> None:
 
 
 PARENT = """
-    import sys
+    import sys, time
     from pathlib import Path
     from headrace.dataflow.document import Input, Output, Unit
     from headrace.dataflow.process import ProcessNode
@@ -741,6 +741,7 @@ PARENT = """
     node = ProcessNode(unit, directory=directory, python=sys.executable, descriptor={}, log=log)
     node.start(None)
     node.handle([{"type": "INPUT_CLOSED", "id": "in"}], log)
+    time.sleep(600)
 """
 
 
