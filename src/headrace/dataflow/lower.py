@@ -65,6 +65,9 @@ class _Lowering:
         self.units = dataflow.by_address
         self.level: dict[str, float] = {}
         self.texts: dict[str, str] = {}
+        self.failed: set[str] = set()
+        self.unread: list[str] = []
+        """Processes that are sources and that nobody reads."""
         self.timer: Port | None = None
         self.rows: dict[str, Rows | tuple[Port, ...]] = {}
         """The rows of connectors and SQL steps, by address."""
@@ -74,20 +77,41 @@ class _Lowering:
     def lower(self) -> PlanBuilder:
         """Order the units, then add what each level has."""
         self._check_cycles()
+        self.problems.raise_all()
+        self._check_read()
         for unit in self.dataflow.units:
             if unit.kind == "python":
                 self._read_text(unit)
-        self.problems.raise_all()
         self._find_levels()
         runtimes = sorted({int(level) for level in self.level.values() if level == int(level) and level >= 0})
         self._add_timers(runtimes)
         self._add_apart(_SOURCES)
         self._add_apart(_FIRST)
+        if not runtimes and self.unread:
+            self._add_runtime((), self._runtime_id(0))
         for number in runtimes:
-            self._add_runtime(self._members(number), self._runtime_id(number))
+            members = self._members(number)
+            if not any(one.address in self.failed for unit in members for one in self._reads(unit)):
+                self._add_runtime(members, self._runtime_id(number))
+            else:
+                self.failed |= {unit.address for unit in members}
             self._add_apart(number + 0.5)
         self.problems.raise_all()
         return self.builder
+
+    def _check_read(self) -> None:
+        """What a process sends may be read by nobody; rows that nobody reads are a mistake."""
+        read = {one.address for unit in self.dataflow.units for one in self._reads(unit)}
+        for unit in self.dataflow.units:
+            if unit.kind in {"connector", "sql"} and unit.outputs and unit.address not in read:
+                name = f"{unit.address}/{unit.outputs[0]}"
+                hint = f"let a node read it: `inputs: {{rows: {name}}}`"
+                self.problems.add(placed(DataflowError, f"nothing reads `{name}`", unit.span, hint))
+        self.unread = [
+            unit.address
+            for unit in self.dataflow.units
+            if unit.kind == "process" and not unit.inputs and unit.address not in read
+        ]
 
     # ------------------------------------------------------------------------------------ order
 
@@ -174,12 +198,18 @@ class _Lowering:
         while waiting:
             ready = [u for u in waiting if not any(one in waiting for one in self._reads(u))]
             for unit in ready:
+                if any(one.address in self.failed for one in self._reads(unit)):
+                    self.failed.add(unit.address)  # what is wrong has been said
+                    continue
                 try:
                     self._add_one(unit)
                 except DataflowError as error:
+                    self.failed.add(unit.address)
                     self.problems.add(error)
+                    for other in error.more:
+                        self.problems.add(other)
+                    error.more = ()
             waiting = [u for u in waiting if u not in ready]
-            self.problems.raise_all()  # what follows would only say the same again
 
     def _add_one(self, unit: Unit) -> None:
         if unit.kind == "connector" and not unit.inputs:
@@ -222,8 +252,8 @@ class _Lowering:
 
     def _add_runtime(self, members: tuple[Unit, ...], name: str) -> None:
         inside = {unit.address for unit in members}
-        only = members[0]
-        parallel = only.parallelism if is_apart(only) else None
+        only = members[0] if members else None
+        parallel = only.parallelism if only is not None and is_apart(only) else None
         sources = _unique(
             one.source
             for unit in members
@@ -262,9 +292,15 @@ class _Lowering:
                     feeds.append(Feed())
                     inputs.append((Port(behind, "shuffle", keys, output=f"to {name}"),))
                 seen.add(behind)
+        if only is None or not is_apart(only):
+            # What nobody reads is received here, with what its process prints.
+            for address in self.unread:
+                feeds.append(Feed())
+                inputs.append((self._divided(self.messages[address], None, None, name),))
+            self.unread = []
         spec = RuntimeSpec(
             units=members,
-            texts={address: self.texts[address] for address in inside if address in self.texts},
+            texts={address: self.texts.get(address, "") for address in inside},
             directory=self.dataflow.directory,
             descriptor=self.dataflow.descriptor,
             feeds=tuple(feeds),
@@ -278,7 +314,7 @@ class _Lowering:
             exit_when_nodes_finish=self.dataflow.exit_when_nodes_finish,
             loops=self._loops(members),
             parallel=parallel,
-            partition_by=only.partition_by if parallel else None,
+            partition_by=only.partition_by if only is not None and parallel else None,
             generation=self.generation,
             changed={address: text for address, text in self.changed.items() if address in inside},
         )
@@ -286,10 +322,10 @@ class _Lowering:
         self.builder.add(role, DataflowRuntime(spec), inputs, id=name)  # type: ignore[arg-type]
 
     def _divided(
-        self, port: Port, unit: Unit, parallel: int | None, name: str, rows: Output | None = None
+        self, port: Port, unit: Unit | None, parallel: int | None, name: str, rows: Output | None = None
     ) -> Port:
         """How a source's messages reach a runtime: all to its one subtask, or divided by key."""
-        if parallel is None:
+        if unit is None or parallel is None:
             return replace(port, kind="shuffle", keys=())
         divide = Divide(
             by=unit.partition_by or "",

@@ -71,7 +71,9 @@ def to_array(data: Any) -> pa.Array:  # noqa: PLR0911 - one line per kind of val
         return pa.concat_arrays(data.chunks) if data.num_chunks else pa.array([], data.type)
     if isinstance(data, pa.Scalar):
         return pa.array([data.as_py()], type=data.type)
-    if isinstance(data, np.ndarray | np.generic):
+    if isinstance(data, np.ndarray):
+        return copy_array(pa.array(data.reshape(-1)))
+    if isinstance(data, np.generic):
         return copy_array(pa.array(np.asarray(data).reshape(-1)))
     if isinstance(data, str | int | float | bool | dt.datetime) or data is None:
         return pa.array([data])

@@ -270,7 +270,7 @@ class ProcessNode(Host):
             frame = self._decoder.decode(self._taken.popleft())
         return frame
 
-    def _pass_on(self, send: Send) -> None:
+    def _pass_on(self, send: Send, deadline: float | None = None) -> None:
         while (frame := self._take()) is not None:
             if frame.kind is Kind.ASK:
                 self._asked = frame.time
@@ -279,12 +279,16 @@ class ProcessNode(Host):
             if frame.timed:
                 metadata = {**(metadata or {}), "timestamp": to_datetime(frame.time)}
             send(frame.name, frame.value, metadata)
+            if deadline is not None and time.monotonic() > deadline:
+                return  # it may send for ever
 
     def _pass_on_until_ended(self, send: Send, deadline: float | None) -> bool:
         while True:
-            self._pass_on(send)
+            self._pass_on(send, deadline)
             if self.ended is not None:
                 return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
             if not self._running.wait_for_frames(deadline) and self.ended is None:
                 return False
 

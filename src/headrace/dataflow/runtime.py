@@ -184,12 +184,12 @@ class _Instance:
     def _operator_id(self, address: str) -> str:
         return next(unit.operator or "op" for unit in self.spec.units if unit.address == address)
 
-    def settle(self, until: float | None = None) -> None:
+    def settle(self) -> None:
         """Handle all that waits, and send on what was printed meanwhile where somebody reads it."""
-        self.scheduler.settle(until)
-        while self._unsent and (until is None or clock.monotonic() < until):
+        self.scheduler.settle()
+        while self._unsent and not self.scheduler.is_late():
             self._send_lines()
-            self.scheduler.settle(until)
+            self.scheduler.settle()
 
     def _send_lines(self, address: str | None = None) -> None:
         """Send on what was printed, by all or by one that ends: its outputs are closed after that."""
@@ -347,6 +347,7 @@ class DataflowRuntime(ArrowOperator):
     def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """Tell the units; what they remember stays for the next run, unless it is the end of all."""
         self._handle_received(ctx, collector)
+        self._limit_loops()
         with self._at_work(collector):
             for instance in self._instances.values():
                 if final:
@@ -360,6 +361,7 @@ class DataflowRuntime(ArrowOperator):
         if not final:
             return
         self._handle_received(ctx, collector)
+        self._limit_loops(whole=True)
         with self._at_work(collector):
             for instance in self._instances.values():
                 for source in self.spec.sources:
@@ -389,7 +391,7 @@ class DataflowRuntime(ArrowOperator):
 
     def _report(self, ctx: OperatorContext) -> None:
         schedulers = [instance.scheduler for instance in self._instances.values()]
-        ctx.over = all(scheduler.over for scheduler in schedulers)
+        ctx.over = bool(self.spec.units) and all(scheduler.over for scheduler in schedulers)
         ctx.stop_requested = any(scheduler.stop_all for scheduler in schedulers)
         for scheduler in schedulers:
             for name, count in scheduler.take_counts().items():
@@ -415,7 +417,7 @@ class DataflowRuntime(ArrowOperator):
     def _handle_received(self, ctx: OperatorContext, collector: Collector) -> None:
         """Handle the messages of this epoch, each as soon as it is due, all that follows from it first."""
         received, self._received = self._received, []
-        until = clock.monotonic() + LOOP_SECONDS if self.spec.loops else None
+        self._limit_loops()
         for instance in self._instances.values():
             instance.scheduler.now = ctx.time
         with self._at_work(collector):
@@ -428,19 +430,25 @@ class DataflowRuntime(ArrowOperator):
                     self._take_line(message)
                     continue
                 instance = self._instances[partition]
-                if isinstance(message, Closed) or key in self._sources:
+                if key in self._sources:  # what nobody reads comes too
                     instance.scheduler.feed(self._sources[key], message)
-                instance.scheduler.run(until)
+                instance.scheduler.run()
             for instance in self._instances.values():
                 for index in ctx.ended_inputs:
                     if (output := self.spec.feeds[index].ends) is not None:
                         instance.scheduler.close(output)
-                instance.settle(until)
+                instance.settle()
                 instance.scheduler.check_timeouts()
                 if instance.scheduler.stop_all or instance.scheduler.over:
                     instance.scheduler.end("MANUAL" if instance.scheduler.stop_all else "ALL_INPUTS_CLOSED")
-                instance.settle(until)
+                instance.settle()
         self._check(ctx)
+
+    def _limit_loops(self, *, whole: bool = False) -> None:
+        """Let messages in a loop go round for a while only, unless the `whole` has to come to its end."""
+        limited = self.spec.loops and not whole
+        for instance in self._instances.values():
+            instance.scheduler.until = clock.monotonic() + LOOP_SECONDS if limited else None
 
     def _read(
         self, feed: int, batch: pa.RecordBatch

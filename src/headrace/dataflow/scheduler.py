@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.dataflow.document import Input, Logs, Output, Timer, Unit
-from headrace.dataflow.hosts import CONTINUE, STOP_ALL, Host, Log, Send
+from headrace.dataflow.hosts import CONTINUE, STOP, STOP_ALL, Host, Log, Send
 from headrace.dataflow.messages import (
     Closed,
     Message,
@@ -167,6 +167,8 @@ class Scheduler:
         self._waiting: deque[_Running] = deque()
         """Units that keep the newest messages: they run when no other has anything to do."""
         self._depth = 0
+        self.until: float | None = None
+        """Where units read each other: the monotonic time at which what still waits is left."""
         self.now = clock.time()
         """The time of the epoch, by which inputs are silent."""
         self.stop_all = False
@@ -239,21 +241,22 @@ class Scheduler:
         """Send for a unit, such as a line that it printed."""
         self._route(self._units[address], output, Message(value, clock.time_ns()))
 
-    def run(self, until: float | None = None) -> None:
-        """Handle messages until none is left, but those of units that wait for the newest.
-
-        Messages that go round in a loop for ever are left where they are at `until`, a monotonic time.
-        """
+    def run(self) -> None:
+        """Handle messages until none is left, but those of units that wait for the newest."""
         ready = self._ready
-        while ready and (until is None or clock.monotonic() < until):
+        while ready and not self.is_late():
             self._take(ready.popleft())
 
-    def settle(self, until: float | None = None) -> None:
+    def is_late(self) -> bool:
+        """Whether messages that go round in a loop should wait for the next epoch."""
+        return self.until is not None and clock.monotonic() >= self.until
+
+    def settle(self) -> None:
         """Handle all messages, those of units that wait for the newest too."""
-        self.run(until)
-        while self._waiting and (until is None or clock.monotonic() < until):
+        self.run()
+        while self._waiting and not self.is_late():
             self._take(self._waiting.popleft())
-            self.run(until)
+            self.run()
 
     def _take(self, running: _Running) -> None:
         running.queued = False
@@ -416,8 +419,11 @@ class Scheduler:
             return
         if type(message) is Closed:
             queue.left -= 1
-            if queue.left != 0:
-                return
+            if queue.left == 0:
+                queue.items.append(message)  # the end of an input takes nobody's room
+                if len(queue.items) == 1:
+                    self._has_turn(queue)
+            return
         items = queue.items
         items.append(message)
         waiting = len(items)
@@ -425,15 +431,17 @@ class Scheduler:
             self._has_turn(queue)
         elif waiting > queue.size:
             if queue.keeps_newest:
-                if not isinstance(items[0], Closed):
-                    items.popleft()
-                    queue.dropped += 1
+                items.popleft()
+                queue.dropped += 1
             elif not running.busy and self._depth < _NESTED:
-                # The sender waits: the receiver runs, and has all its room again.
-                self._depth += 1
-                while items and running.alive:
-                    self._step(running)
-                self._depth -= 1
+                self._make_room(queue)
+
+    def _make_room(self, queue: _Queue) -> None:
+        """The sender waits: the receiver runs, and has all its room again."""
+        self._depth += 1
+        while queue.items and queue.running.alive and not self.is_late():
+            self._step(queue.running)
+        self._depth -= 1
 
     def _has_turn(self, queue: _Queue) -> None:
         """The first message waits at an input: its unit has something to do."""
@@ -488,8 +496,16 @@ class Scheduler:
         if running.aside:
             self._take_aside(running)
         if status != CONTINUE and not goes_on:
+            if status == STOP and self._starts_again(running):
+                self._guarded(running, running.host.restart)
+                return
             self.stop_all = self.stop_all or status == STOP_ALL
             self._finish(running)
+
+    def _starts_again(self, running: _Running) -> bool:
+        """Whether a process that has ended as it should is to be started again."""
+        unit = running.unit
+        return unit.kind == "process" and unit.restart.policy == "always" and self._may_restart(running)
 
     def _take_aside(self, running: _Running) -> None:
         while running.aside:

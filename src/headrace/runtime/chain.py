@@ -285,6 +285,8 @@ class ChainRun:
             self.call(node_id, run.operator.handle_checkpoint, barrier, run.ctx, run)
             if not ended:
                 self.call(node_id, run.operator.on_close, False, run.ctx, run)
+            if run.ctx.over:
+                run.output = END_OF_TIME  # whoever reads it will get nothing more
             reports[node_id] = self._checkpoint(run, then_stop=ended)
         return reports
 

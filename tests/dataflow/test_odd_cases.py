@@ -1,0 +1,202 @@
+"""What goes round for ever, what nobody reads, what ends behind SQL: dataflows at their edges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.api import Pipeline
+from headrace.errors import DataflowError
+from headrace.testing.dataflows import run_dataflow
+from tests.dataflow.writing import COUNTER, LOG, write_dataflow
+
+ECHO = """
+    from dora import DoraStatus
+
+    class Operator:
+        def __init__(self):
+            self.n = 0
+
+        def on_event(self, dora_event, send_output):
+            if dora_event["type"] == "INPUT":
+                self.n += 1
+                for _ in range(TIMES):
+                    send_output("o", [self.n])
+            return DoraStatus.CONTINUE
+
+    TIMES = 1
+"""
+
+
+def test_messages_that_go_round_for_ever_wait_for_the_next_epoch(tmp_path: Path) -> None:
+    file = write_dataflow(
+        tmp_path / "flow",
+        dataflow="""
+        nodes:
+          - id: a
+            operator: {python: a.py, inputs: {tick: dora/timer/millis/100, back: b/o}, outputs: [o]}
+          - id: b
+            operator: {python: b.py, inputs: {x: a/o}, outputs: [o]}
+        """,
+        a=ECHO,
+        b=ECHO,
+    )
+    for _ in range(2):
+        outcome = run_dataflow(file, state_dir=tmp_path / "state", max_epochs=2)
+        assert (outcome.exit_code, outcome.reason) == (0, "max_epochs"), outcome.error
+        assert outcome.result is not None
+        assert outcome.result.metrics["runtime"]["events"] > 10
+
+
+def test_a_unit_that_sends_itself_more_than_it_gets_is_interrupted(tmp_path: Path) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="""
+        nodes:
+          - id: a
+            operator: {python: a.py, inputs: {tick: dora/timer/secs/1, back: a/o}, outputs: [o]}
+        """,
+        a=ECHO.replace("TIMES = 1", "TIMES = 2"),
+    )
+    assert run_dataflow(file, max_epochs=1).reason == "max_epochs"
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1, [29]), (3, [27, 28, 29])])
+def test_the_end_of_an_input_takes_no_room_in_its_queue(tmp_path: Path, size: int, kept: list[int]) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow=f"""
+        nodes:
+          - id: a
+            operator: {{python: a.py, inputs: {{tick: dora/timer/millis/10}}, outputs: [o]}}
+          - id: log
+            operator:
+              python: log.py
+              inputs: {{o: {{source: a/o, queue_policy: drop_oldest, queue_size: {size}}}}}
+        """,
+        a="""
+        from dora import DoraStatus
+
+        class Operator:
+            def on_event(self, dora_event, send_output):
+                for n in range(30):
+                    send_output("o", [n])
+                return DoraStatus.STOP
+        """,
+        log=LOG,
+    )
+    outcome = run_dataflow(file)
+    assert outcome.reason == "finished"
+    found = [json.loads(line)[1] for line in outcome.logs["log"]]
+    assert found == [*([n] for n in kept), "INPUT_CLOSED"]
+    assert outcome.result is not None
+    assert outcome.result.metrics["runtime"]["dropped"] == 30 - size
+
+
+@pytest.mark.parametrize("columns", ["", ", schema: {value: BIGINT}"])
+def test_what_ends_before_a_step_ends_behind_it(tmp_path: Path, columns: str) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow=f"""
+        nodes:
+          - id: counter
+            operator: {{python: counter.py, inputs: {{tick: dora/timer/millis/10}}, outputs: [count]}}
+          - id: step
+            sql: SELECT value * 2 AS twice FROM x
+            inputs: {{x: {{source: counter/count{columns}}}}}
+          - id: log
+            operator: {{python: log.py, inputs: {{rows: step/rows}}}}
+        """,
+        counter=COUNTER,
+        log=LOG,
+    )
+    outcome = run_dataflow(file)
+    assert outcome.reason == "finished"
+    found = [json.loads(line)[1] for line in outcome.logs["log"]]
+    assert [row["twice"] for rows in found[:-1] for row in rows] == [2 * n for n in range(1, 21)]
+    assert found[-1] == "INPUT_CLOSED"
+
+
+def test_a_process_may_send_what_nobody_reads(tmp_path: Path) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="nodes: [{id: a, path: a.py, outputs: [o]}]",
+        a="""
+        from dora import Node
+
+        node = Node()
+        node.send_output("o", [1])
+        print("sent")
+        """,
+    )
+    outcome = run_dataflow(file)
+    assert (outcome.exit_code, outcome.reason) == (0, "finished"), outcome.error
+    assert outcome.logs == {"a": ["sent"]}
+
+
+def test_a_process_that_sends_for_ever_can_be_stopped(tmp_path: Path) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="""
+        nodes:
+          - {id: a, path: a.py, outputs: [o], finish_grace_secs: 0.5}
+          - {id: log, operator: {python: log.py, inputs: {o: a/o}}}
+        """,
+        a="""
+        from dora import Node
+
+        node = Node()
+        while True:
+            node.send_output("o", [1])
+        """,
+        log=LOG,
+    )
+    outcome = run_dataflow(file, stop_after=1)
+    assert (outcome.exit_code, outcome.reason) == (0, "stopped"), outcome.error
+
+
+def test_a_process_that_is_always_to_run_is_started_again_when_it_ends(tmp_path: Path) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="""
+        nodes:
+          - id: counter
+            operator: {python: counter.py, inputs: {tick: dora/timer/millis/10}, outputs: [count]}
+          - {id: a, path: a.py, inputs: {n: counter/count}, restart_policy: always}
+        """,
+        counter=COUNTER,
+        a="""
+        from dora import Node
+
+        for event in Node():
+            if event["type"] == "INPUT":
+                print(event["value"][0].as_py())
+                if event["value"][0].as_py() % 7 == 0:
+                    break
+        """,
+    )
+    outcome = run_dataflow(file, real_time=True)
+    assert (outcome.exit_code, outcome.reason) == (0, "finished"), outcome.error
+    assert [int(line) for line in outcome.logs["a"]] == list(range(1, 21))
+
+
+def test_mistakes_in_operators_sql_and_options_are_told_together(tmp_path: Path) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="""
+        nodes:
+          - {id: a, operator: {python: a.py, inputs: {tick: dora/timer/secs/1}}}
+          - {id: g, connector: impulse, options: {mesage_count: 5}}
+          - {id: h, connector: impulse}
+          - {id: s, sql: SELECT nope FROM t, inputs: {t: h/rows}}
+          - {id: log, operator: {python: log.py, inputs: {s: s/rows, g: g/rows}}}
+        """,
+        a="class Operator(:\n    pass\n",
+        log=LOG,
+    )
+    with pytest.raises(DataflowError) as refused:
+        Pipeline.from_dataflow(file)
+    for part in ("invalid syntax", "mesage_count", "nope"):
+        assert part in str(refused.value)
