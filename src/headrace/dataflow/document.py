@@ -86,6 +86,17 @@ class Restart:
     most_delay: float | None = None
     window: float | None = None
 
+    def again(self, earlier: Sequence[float], now: float) -> tuple[list[float], float] | None:
+        """Whether to start again after starts at `earlier` times: the starts that count and the delay, or None.
+
+        Each delay is twice as long as the one before, up to `most_delay`.
+        """
+        recent = [at for at in earlier if self.window is None or now - at <= self.window]
+        if self.policy == "never" or (self.most and len(recent) >= self.most):
+            return None
+        delay = self.delay * 2 ** len(recent)
+        return [*recent, now], min(delay, self.most_delay or delay)
+
 
 @dataclass(frozen=True)
 class Unit:

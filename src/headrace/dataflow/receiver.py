@@ -158,15 +158,12 @@ class ProcessSource(SourceOperator):
         return [*messages, *((self._key(name), Closed(now)) for name in self._unit.outputs)], True
 
     def _may_restart(self, code: int) -> bool:
-        restart, now = self._unit.restart, clock.time()
-        if restart.policy == "never" or (restart.policy == "on-failure" and code == 0):
+        restart = self._unit.restart
+        allowed = restart.again(self._restarts, clock.time())
+        if allowed is None or (restart.policy == "on-failure" and code == 0):
             return False
-        recent = [at for at in self._restarts if restart.window is None or now - at <= restart.window]
-        if restart.most and len(recent) >= restart.most:
-            return False
-        delay = restart.delay * 2 ** len(recent)
-        clock.sleep(min(delay, restart.most_delay or delay))
-        self._restarts = [*recent, now]
+        self._restarts, delay = allowed
+        clock.sleep(delay)
         self._log("warning", f"it ended with exit code {code} and is started again")
         return True
 

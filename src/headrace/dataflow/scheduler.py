@@ -558,15 +558,11 @@ class Scheduler:
         self._finish(running)
 
     def _may_restart(self, running: _Running) -> bool:
-        restart, now = running.unit.restart, clock.time()
-        if restart.policy == "never":
+        allowed = running.unit.restart.again(running.restarts, clock.time())
+        if allowed is None:
             return False
-        recent = [at for at in running.restarts if restart.window is None or now - at <= restart.window]
-        if restart.most and len(recent) >= restart.most:
-            return False
-        running.restarts = [*recent, now]
-        delay = restart.delay * 2 ** (len(recent))
-        clock.sleep(min(delay, restart.most_delay or delay))
+        running.restarts, delay = allowed
+        clock.sleep(delay)
         return True
 
 
