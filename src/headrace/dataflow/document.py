@@ -87,7 +87,7 @@ class Restart:
     window: float | None = None
 
     def again(self, earlier: Sequence[float], now: float) -> tuple[list[float], float] | None:
-        """Whether to start again after starts at `earlier` times: the starts that count and the delay, or None.
+        """The starts that count, this one too, and the delay before it; None if it has been often enough.
 
         Each delay is twice as long as the one before, up to `most_delay`.
         """
