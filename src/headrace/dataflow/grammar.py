@@ -411,8 +411,8 @@ NODE = Block(
         Key(
             "restart_policy",
             Choice(("never", "on-failure", "always")),
-            "What to do when it fails: end the run (`never`, the default), or start it again; with `always` a "
-            "process is started again when it ends without a failure too.",
+            "What to do when it fails: end the run (`never`, the default), or start it again; with `always` "
+            "a process is started again when it ends without a failure too.",
             variants=_RUN,
         ),
         Key("max_restarts", Whole(), "How often; 0, the default, is without limit.", variants=_RUN),
