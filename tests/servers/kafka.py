@@ -88,6 +88,8 @@ class KafkaBroker:
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
             "auto.create.topics.enable": "false",
+            # Tests write messages with old timestamps; the default would delete them within minutes.
+            "log.retention.ms": -1,
         }
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._settings)]
