@@ -188,7 +188,7 @@ class WorkerError(ExternalError):
 
 
 class BadLineError(ExternalError):
-    """A line that is not a JSON object of the expected shape; trying again does not help."""
+    """A line or message that cannot be read as a row; trying again does not help."""
 
     code = "bad-line"
     retry = False
@@ -202,11 +202,17 @@ class BadLineError(ExternalError):
         column: str | None = None,
         hint: str | None = None,
         where: str | None = None,
+        record: bytes | None = None,
+        position: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint, where=where)
         self.line = line
         self.content = content
         self.column = column
+        self.record = content.encode() if record is None else record
+        """The line or message as it came."""
+        self.position = position or f"line {line}"
+        """Where it stood, in the words of its source."""
 
 
 class OutputClosedError(HeadraceError):

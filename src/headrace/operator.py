@@ -337,8 +337,8 @@ class SourceOperator(ABC):
         """What is read that no sink of the same pipeline may write, such as a file."""
         return ()
 
-    def open(self, storage: Any, *, job_id: str) -> None:
-        """Called once in the process that plans epochs, before an offset is asked for.
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """Called once in the process that plans epochs, before an offset is asked for; `node` is its id.
 
         A source that cannot be read again starts to receive here, and keeps what it receives in `storage`,
         where the state of the job is, until it is committed.

@@ -68,6 +68,16 @@ def _read_names(value: Any) -> Any:
 Names = Annotated[list[str], BeforeValidator(_read_names)]
 """An option that takes a list of names, or one text with commas between them."""
 
+
+def _read_secret(value: Any) -> Any:
+    return value if value is None else str(value)  # a refused value would be shown
+
+
+Secret = Annotated[
+    str, BeforeValidator(_read_secret), PlainSerializer(lambda _: "***", return_type=str, when_used="json")
+]
+"""An option that is never displayed."""
+
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 

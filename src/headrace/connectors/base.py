@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -29,6 +31,22 @@ INLINE_LIMIT = 32 * 1024
 
 TIMESTAMP_TYPE = pa.timestamp("ns")
 
+Promise = Literal["exactly once", "at least once", "at most once"]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How often the rows of a source count, or the rows of a sink are seen, and what makes it so.
+
+    `how` completes the sentence for the reference: one line, without a full stop. `when` names the options
+    that it holds for, if it depends on them.
+    """
+
+    promise: Promise
+    how: str
+    when: str = ""
+
+
 AnyRows = TypeVar("AnyRows", pa.RecordBatch, pa.Table)
 
 
@@ -43,6 +61,8 @@ class Connector:
     options: Any
     accepts_updates: bool = False
     """Of a sink: whether it takes rows that take back earlier ones (the column `_retract`)."""
+    deliveries: ClassVar[Sequence[Delivery]] = ()
+    """What it promises; several if that depends on options."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         if options is None:
@@ -60,6 +80,13 @@ class Connector:
 
     def validate(self) -> None:
         """Check what can only be checked on the driver, before anything runs; raise what is wrong."""
+
+    def reach(self) -> str:
+        """Ask the other side once: a line about what answered; raises an ExternalError if nothing does.
+
+        For `headrace connectors test`: it reads and writes nothing that stays.
+        """
+        return ""
 
     def display(self) -> str:
         """The name and the options that were set, on one line."""
@@ -108,11 +135,42 @@ def without_event_time(batch: AnyRows) -> AnyRows:
     return batch.drop_columns([TIMESTAMP]) if TIMESTAMP in batch.schema.names else batch
 
 
-def report_bad(ctx: SourceContext, bad: Sequence[BadLineError]) -> None:
-    """Count lines that were dropped, and tell about the first of them."""
-    if bad:
-        ctx.metrics.add("bad_rows", len(bad))
+DEAD_LETTER = "dead_letter"
+"""The output of a source for records that cannot be read, if `bad_data` says so."""
+
+DEAD_LETTERS = pa.schema(
+    {
+        "record": pa.binary(),
+        "error": pa.string(),
+        "source": pa.string(),
+        "position": pa.string(),
+        TIMESTAMP: TIMESTAMP_TYPE,
+    }
+)
+"""The columns of that output: the record as it was, why it is bad, where it is from and where it stood."""
+
+
+def report_bad(
+    ctx: SourceContext, collector: Collector, bad: Sequence[BadLineError], *, keep: bool = False
+) -> None:
+    """Count records that cannot be read; `keep` sends them to the output `dead_letter`.
+
+    What is dropped is told by its first.
+    """
+    if not bad:
+        return
+    ctx.metrics.add("bad_rows", len(bad))
+    if not keep:
         ctx.report_error(f"dropped {len(bad)} bad rows, such as: {bad[0].message}")
+        return
+    columns = {
+        "record": [error.record for error in bad],
+        "error": [error.message for error in bad],
+        "source": [error.where for error in bad],
+        "position": [error.position for error in bad],
+        TIMESTAMP: pa.repeat(pa.scalar(time.time_ns(), pa.int64()), len(bad)).view(TIMESTAMP_TYPE),
+    }
+    collector.collect(pa.record_batch(columns, schema=DEAD_LETTERS), DEAD_LETTER)
 
 
 def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> bytes:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import (
+    DEAD_LETTER,
     Connector,
     TimeUnit,
     check_column,
@@ -243,7 +244,7 @@ class FileSystemSource(Connector, SourceOperator):
         """Read the files of one share."""
         detail, options = ctx.split.detail, self.options
         for part in detail["parts"]:
-            for rows in self._read(part, detail["schema"], ctx):
+            for rows in self._read(part, detail["schema"], ctx, collector):
                 if options.timestamp_column is not None:
                     check_column(options.timestamp_column, rows.schema.names, what="filesystem")
                 stamped = with_event_time(
@@ -255,7 +256,11 @@ class FileSystemSource(Connector, SourceOperator):
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def _read(
-        self, part: Mapping[str, Any], inferred: Mapping[str, str] | None, ctx: SourceContext
+        self,
+        part: Mapping[str, Any],
+        inferred: Mapping[str, str] | None,
+        ctx: SourceContext,
+        collector: Collector,
     ) -> Iterator[pa.Table]:
         schema, where = self.options.columns, self._where(part)
         if self._is_parquet:
@@ -269,7 +274,7 @@ class FileSystemSource(Connector, SourceOperator):
         with self._open_lines(part, part["from"]) as stream:
             for line, block in read_blocks(stream, part["from"], part["to"], line=part["line"], where=where):
                 decoded = lines.decode(block, first_line=line, where=where)
-                report_bad(ctx, decoded.bad)
+                report_bad(ctx, collector, decoded.bad, keep=self.options.bad_data == DEAD_LETTER)
                 yield decoded.rows
 
     def _where(self, file: Mapping[str, Any]) -> str:

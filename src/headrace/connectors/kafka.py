@@ -16,6 +16,7 @@ from headrace.connectors.base import Connector
 from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
 from headrace.formats.options import FormatOptions
 from headrace.options import Options as DeclaredOptions
+from headrace.options import Secret
 
 FIRST_CONTACT_SECONDS = 10
 """How long a cluster that never answered is waited for: its address may be wrong."""
@@ -41,16 +42,6 @@ OWN_SETTINGS: Mapping[str, str] = {
     "delivery.report.only.error": "sink.commit_mode",
 }
 """Settings of the client that are not free, and the option that decides them."""
-
-
-def _read_secret(value: Any) -> Any:
-    return value if value is None else str(value)  # a refused value would be shown
-
-
-Secret = Annotated[
-    str, BeforeValidator(_read_secret), PlainSerializer(lambda _: "***", return_type=str, when_used="json")
-]
-"""An option that is never displayed."""
 
 
 def _read_settings(value: Any) -> Any:

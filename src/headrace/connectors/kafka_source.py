@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import time
@@ -12,12 +11,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from headrace.connectors import kafka
-from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
+from headrace.connectors.base import Delivery
 from headrace.connectors.kafka import (
     CloudLoginOptions,
     KafkaConnector,
@@ -26,12 +23,16 @@ from headrace.connectors.kafka import (
     Trouble,
     load_client,
 )
-from headrace.errors import BadLineError, ConfigurationError, ExternalError, InternalError, near
-from headrace.formats.base import RETRACT, Decoded, Format, plain_field, split_lines
-from headrace.formats.json import JsonFormat
-from headrace.formats.options import check_readable, implied_columns
+from headrace.connectors.messages import (
+    MessageOptions,
+    MessageReader,
+    Messages,
+    check_metadata,
+    declared_columns,
+)
+from headrace.errors import ExternalError
+from headrace.formats.options import check_readable
 from headrace.operator import (
-    TIMESTAMP,
     Collector,
     Finish,
     Limit,
@@ -40,7 +41,6 @@ from headrace.operator import (
     SourceOperator,
     Split,
 )
-from headrace.options import Duration
 from headrace.options import Options as DeclaredOptions
 
 METADATA: Mapping[str, pa.DataType] = {
@@ -60,7 +60,7 @@ _LAST_MILLISECOND = (2**63 - 1) // 10**6
 _log = logging.getLogger("headrace")
 
 
-class SourceOptions(TopicOptions):
+class SourceOptions(TopicOptions, MessageOptions):
     """What is read of a topic, and from where on."""
 
     source_offset: Literal["latest", "earliest", "group"] = Field(
@@ -101,36 +101,23 @@ class SourceOptions(TopicOptions):
     metadata: Mapping[str, str] = Field(
         default={}, description=f"Column → what of a message it holds: {', '.join(METADATA)}."
     )
-    idle_timeout: Duration | None = Field(
-        None, description="After this long without messages a partition holds the watermark back no more."
-    )
 
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
         if self.source_offset == "group" and self.source_group_id is None:
             raise ValueError("`source.offset` = 'group' needs `source.group_id`")
-        for column, what in self.metadata.items():
-            if what not in METADATA:
-                hint = near(what, METADATA) or f"there are {', '.join(METADATA)}"
-                raise ValueError(f"column `{column}`: a message has no metadata `{what}`; {hint}")
-            if self.columns is not None and column in self.columns.names:
-                kind = self.columns.field(column).type
-                if kind != METADATA[what]:
-                    raise ValueError(
-                        f"column `{column}`: the metadata `{what}` has the type {METADATA[what]}, not {kind}"
-                    )
+        check_metadata(self, METADATA)
         return self
-
-    def format_for(self, schema: pa.Schema | None) -> Format:
-        """The format of the messages, in which metadata is not."""
-        if schema is not None:
-            content = [field for field in schema if field.name not in self.metadata]
-            schema = pa.schema(content) if content else None
-        return super().format_for(schema)
 
 
 class _TopicSource(KafkaConnector, SourceOperator):
     options: Any
+    label = "kafka"
+    deliveries = (
+        Delivery(
+            "exactly once", "partitions and offsets are in the checkpoint, and any range can be read again"
+        ),
+    )
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -144,7 +131,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
         """Refuse columns that cannot be read, and settings that the client does not know."""
         super().validate()
         check_readable(self.options)
-        _declared(self.options)
+        declared_columns(self.options, self.label)
 
     def initial_offset(self, *, time: float) -> Offset:
         """Where `source.offset` says; the partitions that are there now are the lanes."""
@@ -223,9 +210,10 @@ class _TopicSource(KafkaConnector, SourceOperator):
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read the messages of one share."""
         detail = ctx.split.detail
-        reader = MessageReader(self.options)
-        for messages in self._read(detail["partition"], detail["offset"], detail["end"]):
-            rows = reader.read(messages, ctx)
+        topic, partition = self.options.topic, detail["partition"]
+        reader = MessageReader(self.options, METADATA, connector=self.label, where=f"kafka, topic {topic}")
+        for messages in self._read(partition, detail["offset"], detail["end"]):
+            rows = reader.read(_described(messages, partition), ctx, collector)
             for batch in rows.to_batches():
                 collector.collect(batch)
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
@@ -355,129 +343,18 @@ def _share(waiting: Mapping[str, int], rows: int) -> dict[str, int]:
     return taken
 
 
-def _declared(options: SourceOptions) -> pa.Schema:
-    """The columns of the rows."""
-    columns = implied_columns(options) if options.columns is None else options.columns
-    if columns is None:
-        raise ConfigurationError(
-            "the kafka source has to be told which columns there are",
-            hint="declare them with the option `schema`",
-        )
-    return columns
+def _described(messages: Sequence[Any], partition: int) -> Messages:
+    times = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages))
 
+    def metadata(name: str) -> Sequence[Any]:
+        if name == "timestamp":
+            return times  # type: ignore[return-value]
+        read = {"offset_id": "offset"}.get(name, name)
+        return [getattr(message, read)() for message in messages]
 
-class MessageReader:
-    """Makes rows of messages: the columns of their content, their metadata and their times."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._columns = _declared(options)
-        self._content = any(name not in options.metadata for name in self._columns.names)
-        self._raw = options.format in {"raw_string", "raw_bytes"}
-        self._changes = options.format == "debezium_json"
-        # Messages are cut into lines here, where it is known which line is of which message.
-        whole = options.model_copy(update={"framing": None, "framing_max_length": None})
-        self._format = whole.format_for(self._columns)
-
-    def read(self, messages: Sequence[Any], ctx: SourceContext) -> pa.Table:
-        """The rows of messages of one partition, in their order."""
-        values = [message.value() for message in messages]
-        if None in values:
-            messages = [message for message in messages if message.value() is not None]
-            ctx.metrics.add("tombstones", len(values) - len(messages))
-            values = [value for value in values if value is not None]
-        lines, owners = self._lines(values)
-        try:
-            decoded = self._decode(lines)
-        except BadLineError as error:
-            raise self._placed(error, messages, owners) from None
-        if decoded.bad:
-            report_bad(ctx, [self._placed(decoded.bad[0], messages, owners), *decoded.bad[1:]])
-        counts = self._rows_of_lines(lines, decoded)
-        places = owners if counts is None else np.repeat(owners, counts)
-        if len(places) != decoded.rows.num_rows and self._content:
-            raise InternalError(f"{len(places)} rows were expected, {decoded.rows.num_rows} were read")
-        return self._assemble(decoded.rows, messages, places)
-
-    def _lines(self, values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[np.int64]]:
-        """What holds a row each, and of which message it is."""
-        if self._options.framing is None:
-            return values, np.arange(len(values))
-        longest = self._options.framing_max_length
-        parts = [[line[:longest] for _, line in split_lines(value)] for value in values]
-        owners = np.repeat(np.arange(len(values)), [len(part) for part in parts])
-        return [line for part in parts for line in part], owners
-
-    def _decode(self, lines: Sequence[bytes]) -> Decoded:
-        if not self._content:
-            return Decoded(pa.table({}))
-        return self._format.decode(lines, first_line=0, where="kafka")
-
-    def _rows_of_lines(self, lines: Sequence[bytes], decoded: Decoded) -> NDArray[np.int64] | None:
-        """How many rows each line became; None if it was one each."""
-        if self._raw and not decoded.bad:
-            return None
-        if self._content and not self._changes and decoded.rows.num_rows == len(lines):
-            return None
-        filled = np.fromiter((self._raw or bool(line.strip()) for line in lines), np.int64, len(lines))
-        filled[[error.line for error in decoded.bad]] = 0
-        if self._changes and filled.any():
-            # An update takes a row back and adds one.
-            good = [lines[index] for index in np.flatnonzero(filled).tolist()]
-            filled[filled == 1] += self._is_update(good)
-        return filled
-
-    @functools.cached_property
-    def _operations(self) -> Format:
-        op = pa.field("op", pa.string())
-        return JsonFormat(pa.schema([op, pa.field("payload", pa.struct([op]))]))
-
-    def _is_update(self, changes: Sequence[bytes]) -> NDArray[np.bool_]:
-        rows = self._operations.decode(changes).rows
-        payload = rows.column("payload").combine_chunks()
-        ops = pc.coalesce(payload.field("op"), rows.column("op").combine_chunks())
-        updates: NDArray[np.bool_] = pc.equal(ops, "u").to_numpy(zero_copy_only=False)
-        return updates
-
-    def _assemble(self, content: pa.Table, messages: Sequence[Any], places: NDArray[np.int64]) -> pa.Table:
-        whole = len(places) == len(messages) and bool((places == np.arange(len(messages))).all())
-        rows_of = None if whole else pa.array(places)
-
-        def column(values: Any, kind: pa.DataType) -> pa.Array:
-            array = pa.array(values, kind)
-            return array if rows_of is None else array.take(rows_of)
-
-        times = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages))
-        arrays = []
-        for field in self._columns:
-            what = self._options.metadata.get(field.name)
-            if what is None:
-                arrays.append(content.column(field.name))
-            elif what == "timestamp":
-                arrays.append(column(times, METADATA[what]))
-            else:
-                read = {"offset_id": "offset"}.get(what, what)
-                arrays.append(column([getattr(message, read)() for message in messages], METADATA[what]))
-        fields = [plain_field(field) for field in self._columns]
-        if self._changes:
-            fields.append(pa.field(RETRACT, pa.bool_()))
-            arrays.append(content.column(RETRACT))
-        instants = np.clip(times, 0, _LAST_MILLISECOND) * 10**6
-        fields.append(pa.field(TIMESTAMP, TIMESTAMP_TYPE))
-        arrays.append(column(instants, pa.int64()).view(TIMESTAMP_TYPE))
-        return pa.table(arrays, schema=pa.schema(fields))
-
-    def _placed(
-        self, error: BadLineError, messages: Sequence[Any], owners: NDArray[np.int64]
-    ) -> BadLineError:
-        """The error with the partition and the offset in the place of the line."""
-        message = messages[owners[error.line]]
-        place = f"the message at offset {message.offset()} of partition {message.partition()}"
-        return BadLineError(
-            error.message.replace(f"line {error.line}", place, 1),
-            line=message.offset(),
-            content=error.content,
-            column=error.column,
-            hint=error.hint,
-            where=f"kafka, topic {message.topic()}",
-        )
+    return Messages(
+        [message.value() for message in messages],
+        np.minimum(times, _LAST_MILLISECOND) * 10**6,
+        metadata,
+        lambda place: f"offset {messages[place].offset()} of partition {partition}",
+    )

@@ -25,6 +25,10 @@ class LookupOptions(FormatOptions):
 
     @model_validator(mode="after")
     def _has_one_row(self) -> Self:
+        if self.bad_data == "dead_letter":
+            raise ValueError(
+                "`bad_data` = 'dead_letter' does not go with a lookup: drop bad records, or fail"
+            )
         if self.framing is not None:
             raise ValueError("`framing` does not go with a lookup: there is one row for each key")
         return self

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import (
+    DEAD_LETTER,
     Connector,
     TimeUnit,
     check_column,
@@ -174,7 +175,7 @@ class SingleFileSource(Connector, SourceOperator):
             first, last, number = detail["byte"], detail["end"], detail["line"]
             for line, block in read_blocks(file, first, last, line=number, where=str(self._path)):
                 decoded = lines.decode(block, first_line=line, where=str(self._path))
-                report_bad(ctx, decoded.bad)
+                report_bad(ctx, collector, decoded.bad, keep=self.options.bad_data == DEAD_LETTER)
                 if decoded.rows.num_rows:
                     rows = self._stamp(decoded.rows, detail["time"], lines, block, line)
                     for batch in rows.to_batches(max_chunksize=BATCH_ROWS):

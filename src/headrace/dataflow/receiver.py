@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.connectors.base import from_ipc, to_ipc
+from headrace.connectors.received import LANE, ReceivedLog
 from headrace.dataflow.document import Output, Unit
 from headrace.dataflow.messages import Closed, Message
 from headrace.dataflow.packing import pack
@@ -21,9 +21,6 @@ from headrace.dataflow.runtime import output_key
 from headrace.errors import OperatorError
 from headrace.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
 
-LANE = "received"
-KEPT = 64
-"""How many parts of the log stay after they were committed, for a resume from an earlier epoch."""
 _EPOCH_BYTES = 64 * 1024 * 1024
 _EPOCH_SECONDS = 0.05
 
@@ -41,13 +38,13 @@ class ProcessSource(SourceOperator):
         self._directory = directory
         self._descriptor = descriptor
         self._process: ProcessNode | None = None
-        self._storage: Any = None
+        self._received: ReceivedLog | None = None
         self._lines: list[Line] = []
         self._restarts: list[float] = []
         self._parts = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": None, "_storage": None, "_lines": [], "_restarts": []}
+        return {**self.__dict__, "_process": None, "_received": None, "_lines": [], "_restarts": []}
 
     @property
     def name(self) -> str:
@@ -57,17 +54,10 @@ class ProcessSource(SourceOperator):
         """What runs."""
         return f"process({' '.join(self._unit.command)})"
 
-    def open(self, storage: Any, *, job_id: str) -> None:
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """See what was received and not handled before."""
-        self._storage = storage
-        self._parts = max((int(Path(path).stem) for path in storage.list(f"{self._folder}/")), default=0)
-
-    @property
-    def _folder(self) -> str:
-        return f"received/{self._unit.node}"
-
-    def _path(self, part: int) -> str:
-        return f"{self._folder}/{part:010}.arrow"
+        self._received = ReceivedLog(storage, node)
+        self._parts = self._received.last()
 
     def close(self) -> None:
         """End the process; what it still sends is kept for the next run."""
@@ -91,12 +81,13 @@ class ProcessSource(SourceOperator):
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """All that was received by now, written to the log first."""
-        before = start[LANE]
+        before, log = start[LANE], self._received
+        assert log is not None, "open comes first"
         if before["ended"]:
             return start
         if self._parts > before["parts"]:
-            return {LANE: {"parts": self._parts, "ended": self._ends(self._parts)}}
-        self._forget(before["parts"])
+            return {LANE: {"parts": self._parts, "ended": log.ends(self._parts)}}
+        log.forget(before["parts"])
         if self._process is None:
             self._start()
         messages, ended = self._receive(limit.rows)
@@ -186,20 +177,9 @@ class ProcessSource(SourceOperator):
         if lines:
             printed = Message(pa.array([encode_lines(lines)]), int(lines[-1].time * 1e9))
             messages = [*messages, (LINES, printed)]
-        parts = [to_ipc([batch]) for batch in pack(messages)]
-        header = b"1" if ended else b"0"
-        frames = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-        self._storage.write(self._path(self._parts + 1), header + frames)
+        assert self._received is not None, "open comes first"
+        self._received.write(self._parts + 1, list(pack(messages)), ended=ended)
         self._parts += 1
-
-    def _ends(self, part: int) -> bool:
-        return bytes(self._storage.read(self._path(part))[:1]) == b"1"
-
-    def _forget(self, committed: int) -> None:
-        """Remove what no epoch will read again."""
-        for part in range(committed - KEPT, max(0, committed - KEPT - 8), -1):
-            if self._storage.exists(self._path(part)):
-                self._storage.delete(self._path(part))
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """One task: the order matters."""
@@ -207,14 +187,10 @@ class ProcessSource(SourceOperator):
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read the log."""
-        detail = ctx.split.detail
+        detail, log = ctx.split.detail, ReceivedLog(ctx.storage, ctx.task_info.operator_id)
         for part in range(detail["from"] + 1, detail["parts"] + 1):
-            data = memoryview(ctx.storage.read(self._path(part)))[1:]
-            while data:
-                size = int.from_bytes(data[:8], "little")
-                for batch in from_ipc(bytes(data[8 : 8 + size])):
-                    collector.collect(batch)
-                data = data[8 + size :]
+            for batch in log.read(part):
+                collector.collect(batch)
         return Finish.FINAL if detail["ended"] else Finish.GRACEFUL
 
     def is_finished(self, offset: Offset) -> bool:

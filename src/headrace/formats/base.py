@@ -133,6 +133,7 @@ def bad_line(
         column=column,
         where=where,
         hint=hint,
+        record=bytes(line),
     )
 
 

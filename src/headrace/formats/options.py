@@ -89,8 +89,12 @@ class FormatOptions(Options):
         alias="json.unstructured",
         description="Whether each message is one JSON value of any shape, as a text in the column `value`.",
     )
-    bad_data: Literal["fail", "drop"] = Field(
-        "fail", description="What to do with rows that cannot be read: end the run, or drop and count them."
+    bad_data: Literal["fail", "drop", "dead_letter"] = Field(
+        "fail",
+        description=(
+            "What to do with rows that cannot be read: end the run, drop and count them, or send them to the "
+            "output `dead_letter` (in SQL: `dead_letter_table`)."
+        ),
     )
     framing: Literal["newline"] | None = Field(
         None, description="`newline`: a message holds several rows, one in each line."
@@ -125,7 +129,7 @@ class FormatOptions(Options):
 
     def format_for(self, schema: pa.Schema | None) -> Format:
         """The format for rows with these columns; None writes whatever columns there are."""
-        drop = self.bad_data == "drop"
+        drop = self.bad_data != "fail"
         made: Format
         if self.format in {"raw_string", "raw_bytes"}:
             kind = pa.string() if self.format == "raw_string" else pa.binary()

@@ -77,7 +77,7 @@ class OffsetPlanner:
         storage = open_storage(job.state_url)
         for name, source in self._sources.items():
             with self._asking(name, epoch):
-                source.open(storage, job_id=job.job_id)
+                source.open(storage, job_id=job.job_id, node=name)
         ticks = [node.tick for node in stages.plan.nodes if node.tick is not None]
         self._tick = min(ticks) if ticks else None
         self._last_moved: dict[tuple[str, str], float] = {}

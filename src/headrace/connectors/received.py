@@ -1,0 +1,341 @@
+"""Sources that cannot be asked again: what they receive is kept in a log until it is committed."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.connectors.base import Connector, from_ipc, to_ipc
+from headrace.connectors.messages import MessageOptions, MessageReader, Messages, declared_columns
+from headrace.errors import ExternalError, HeadraceError
+from headrace.formats.options import check_readable
+from headrace.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
+from headrace.options import Options as DeclaredOptions
+
+LANE = "received"
+KEPT = 64
+"""How many parts of a log stay after they were committed, for a resume from an earlier epoch."""
+PATIENCE_SECONDS = 60.0
+"""After this long without a connection the run ends with what went wrong."""
+BUFFERED_MESSAGES, BUFFERED_BYTES = 100_000, 64 * 1024 * 1024
+"""What is held in memory before a connector has to wait with the next message."""
+_WAIT_SECONDS = 0.05
+_LONGEST_PAUSE = 10.0
+
+
+class ReceivedLog:
+    """Parts of what was received, numbered from 1, in the storage that the state of the job is on."""
+
+    def __init__(self, storage: Any, node: str) -> None:
+        self._storage = storage
+        self._folder = f"received/{node}"
+
+    def _path(self, part: int) -> str:
+        return f"{self._folder}/{part:010}.arrow"
+
+    def last(self) -> int:
+        """The number of the newest part; 0 if there is none."""
+        paths = self._storage.list(f"{self._folder}/")
+        return max((int(PurePosixPath(path).stem) for path in paths), default=0)
+
+    def write(self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool) -> None:
+        """Keep a part; `ended` says that nothing follows it."""
+        frames = [to_ipc([batch]) for batch in batches]
+        framed = b"".join(len(frame).to_bytes(8, "little") + frame for frame in frames)
+        self._storage.write(self._path(part), (b"1" if ended else b"0") + framed)
+
+    def ends(self, part: int) -> bool:
+        """Whether nothing follows a part."""
+        return bytes(self._storage.read(self._path(part))[:1]) == b"1"
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        """The batches of a part."""
+        data = memoryview(self._storage.read(self._path(part)))[1:]
+        while data:
+            size = int.from_bytes(data[:8], "little")
+            yield from from_ipc(bytes(data[8 : 8 + size]))
+            data = data[8 + size :]
+
+    def forget(self, committed: int) -> None:
+        """Remove what no epoch will read again."""
+        for part in range(committed - KEPT, max(0, committed - KEPT - 8), -1):
+            if self._storage.exists(self._path(part)):
+                self._storage.delete(self._path(part))
+
+
+class Received(NamedTuple):
+    """A message as it came."""
+
+    value: bytes
+    time: int
+    """Nanoseconds since 1970."""
+    metadata: Mapping[str, Any]
+    token: Any
+    """What the connector acknowledges it by."""
+
+
+class Inbox:
+    """Where a connector puts what it receives, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._messages: deque[Received] = deque()
+        self._bytes = 0
+        self._kept: list[Any] = []
+        self._generation = 0
+        self._taken: list[tuple[int, Any]] = []
+        self.closed = threading.Event()
+        """Set when the run ends: `listen` should return soon."""
+        self.heard = clock.monotonic()
+        """When the connection was last known to be there."""
+
+    def connected(self) -> None:
+        """The other side has answered. Called by `listen` once it is connected; `put` implies it."""
+        self.heard = clock.monotonic()
+
+    def put(
+        self,
+        value: bytes,
+        *,
+        time: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        token: Any = None,
+    ) -> None:
+        """Take a message; waits while too many are waiting, so that the sender has to as well.
+
+        `time` is in nanoseconds, now if not given. `token` comes back from `kept` when the message is safe.
+        """
+        message = Received(value, clock.time_ns() if time is None else time, metadata or {}, token)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self.closed.is_set()
+                    or (len(self._messages) < BUFFERED_MESSAGES and self._bytes < BUFFERED_BYTES)
+                )
+            )
+            if self.closed.is_set():
+                return
+            self._messages.append(message)
+            self._bytes += len(value)
+            self._changed.notify_all()
+        self.heard = clock.monotonic()
+
+    def kept(self) -> list[Any]:
+        """The tokens of messages of this connection that are in the log by now, each once."""
+        with self._changed:
+            tokens, self._kept = self._kept, []
+            return tokens
+
+    def take(self, most: int, seconds: float) -> list[Received]:
+        """What has come, waiting up to `seconds` for the first."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._messages or self.closed.is_set(), timeout=seconds)
+            taken = [self._messages.popleft() for _ in range(min(most, len(self._messages)))]
+            self._bytes -= sum(len(message.value) for message in taken)
+            self._taken += [(self._generation, one.token) for one in taken if one.token is not None]
+            self._changed.notify_all()
+            return taken
+
+    def written(self) -> None:
+        """What was taken is in the log."""
+        with self._changed:
+            self._kept += [token for generation, token in self._taken if generation == self._generation]
+            self._taken = []
+
+    def reconnect(self) -> None:
+        """The connection is gone: what is not acknowledged on it comes again."""
+        with self._changed:
+            again = [message for message in self._messages if message.token is not None]
+            self._bytes -= sum(len(message.value) for message in again)
+            self._messages = deque(message for message in self._messages if message.token is None)
+            self._generation += 1
+            self._kept = []
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let `put` and `listen` return."""
+        self.closed.set()
+        with self._changed:
+            self._changed.notify_all()
+
+
+class ReceivedSource(Connector, SourceOperator):
+    """A source of messages that come once, from a connection that is held beside the driver.
+
+    A connector writes `listen`, and says in `METADATA` what its messages have besides content. What `listen`
+    puts into the inbox is written to the state directory before an epoch may read it, and only then are its
+    tokens given back to be acknowledged: each message that was acknowledged counts exactly once.
+    """
+
+    options: Any
+    label: ClassVar[str]
+    """The connector's name."""
+    METADATA: ClassVar[Mapping[str, pa.DataType]] = {}
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        assert isinstance(self.options, MessageOptions)
+        self.idle_timeout = self.options.idle_timeout
+        self._log: ReceivedLog | None = None
+        self._parts = 0
+        self._inbox: Inbox | None = None
+        self._thread: threading.Thread | None = None
+        self._problem: Exception | None = None
+        self._ended = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_log": None, "_inbox": None, "_thread": None, "_problem": None}
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """Where the messages come from, for messages to people: no secrets."""
+
+    @abstractmethod
+    def listen(self, inbox: Inbox) -> None:
+        """Connect, and put what comes into the inbox until `inbox.closed` is set.
+
+        It runs in a thread of its own. Returning before that means that nothing will ever follow. A raise
+        means that the connection is lost: it is called again, after a pause that grows; an error whose
+        `retry` is false ends the run at once, and so does a minute without a connection.
+        """
+
+    def validate(self) -> None:
+        """Refuse columns that cannot be read."""
+        check_readable(self.options)
+        declared_columns(self.options, self.label)
+
+    def display(self) -> str:
+        """Where the messages come from."""
+        return f"{type(self).__name__}({self.address})"
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """See what was received and not handled before."""
+        self._log = ReceivedLog(storage, node)
+        self._parts = self._log.last()
+
+    def close(self) -> None:
+        """Stop listening; what was received and not acknowledged comes again, the rest is kept."""
+        inbox, thread = self._inbox, self._thread
+        self._inbox = self._thread = None
+        if inbox is None or thread is None:
+            return
+        left = [message for message in inbox.take(BUFFERED_MESSAGES, 0) if message.token is None]
+        if left and self._log is not None:
+            self._write(left, ended=False)
+        inbox.close()
+        thread.join(5)
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """Nothing was received."""
+        return {LANE: {"parts": 0, "ended": False}}
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """All that was received by now, written to the log first."""
+        before, log = start[LANE], self._log
+        assert log is not None, "open comes first"
+        if before["ended"]:
+            return start
+        if self._parts > before["parts"]:
+            return {LANE: {"parts": self._parts, "ended": log.ends(self._parts)}}
+        log.forget(before["parts"])
+        if self._inbox is None:
+            self._start(Inbox())
+        assert self._inbox is not None
+        ended = self._ended
+        messages = self._inbox.take(max(1, limit.rows), _WAIT_SECONDS)
+        if not messages and not ended:
+            self._check(self._inbox)
+            return start
+        self._write(messages, ended=ended and not messages)
+        self._inbox.written()
+        return {LANE: {"parts": self._parts, "ended": ended and not messages}}
+
+    def _start(self, inbox: Inbox) -> None:
+        self._inbox, self._problem, self._ended = inbox, None, False
+        self._thread = threading.Thread(target=self._listen, args=(inbox,), name=self.label, daemon=True)
+        self._thread.start()
+
+    def _listen(self, inbox: Inbox) -> None:
+        pause = 0.1
+        while not inbox.closed.is_set():
+            began = clock.monotonic()
+            try:
+                self.listen(inbox)
+            except Exception as error:  # noqa: BLE001 - what is thrown depends on the client's library
+                self._problem = error
+                if isinstance(error, HeadraceError) and not error.retry:
+                    return
+                inbox.reconnect()
+                if inbox.heard >= began:
+                    pause = 0.1
+                inbox.closed.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                self._ended = not inbox.closed.is_set()
+                return
+
+    def _check(self, inbox: Inbox) -> None:
+        problem = self._problem
+        if problem is None:
+            return
+        if isinstance(problem, HeadraceError) and not problem.retry:
+            raise problem
+        if inbox.heard > clock.monotonic() - PATIENCE_SECONDS:
+            return
+        if isinstance(problem, HeadraceError):
+            raise problem
+        text = str(problem) or type(problem).__name__
+        raise ExternalError(f"{self.label} does not answer: {text}", where=self.address) from problem
+
+    def _write(self, messages: Sequence[Received], *, ended: bool) -> None:
+        assert self._log is not None
+        columns: dict[str, pa.Array] = {
+            "value": pa.array([message.value for message in messages], pa.binary()),
+            "time": pa.array([message.time for message in messages], pa.int64()),
+        }
+        for name, kind in self.METADATA.items():
+            columns[f"metadata.{name}"] = pa.array([one.metadata.get(name) for one in messages], kind)
+        self._log.write(self._parts + 1, [pa.record_batch(columns)], ended=ended)
+        self._parts += 1
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """One task: the order matters."""
+        return [Split(LANE, {"from": start[LANE]["parts"], **end[LANE]})]
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the log."""
+        detail = ctx.split.detail
+        log = ReceivedLog(ctx.storage, ctx.task_info.operator_id)
+        reader = MessageReader(self.options, self.METADATA, connector=self.label, where=self.address)
+        for part in range(detail["from"] + 1, detail["parts"] + 1):
+            for batch in log.read(part):
+                for rows in reader.read(_messages(batch, part), ctx, collector).to_batches():
+                    if rows.num_rows:
+                        collector.collect(rows)
+        return Finish.FINAL if detail["ended"] else Finish.GRACEFUL
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether nothing will ever follow."""
+        return bool(offset[LANE]["ended"])
+
+
+def _messages(batch: pa.RecordBatch, part: int) -> Messages:
+    def metadata(name: str) -> Sequence[Any]:
+        return batch.column(f"metadata.{name}").to_pylist()  # type: ignore[no-any-return]
+
+    times: np.ndarray[Any, np.dtype[np.int64]] = batch.column("time").to_numpy()
+    return Messages(
+        batch.column("value").to_pylist(),
+        times,
+        metadata,
+        lambda place: f"place {place + 1} of part {part} of what was received",
+    )
