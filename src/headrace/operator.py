@@ -26,6 +26,21 @@ T = TypeVar("T")
 TIMESTAMP = "_timestamp"
 """The event-time column that every batch from a source carries, `timestamp[ns]`, UTC."""
 
+DEAD_LETTER = "dead_letter"
+"""The output of a source for records that cannot be read, if `bad_data` says so."""
+
+DEAD_LETTERS = pa.schema(
+    {
+        "record": pa.binary(),
+        "content": pa.string(),
+        "error": pa.string(),
+        "source": pa.string(),
+        "position": pa.string(),
+        TIMESTAMP: pa.timestamp("ns"),
+    }
+)
+"""The columns of that output: the record as it came and as a text, why it is bad, its source, its place there."""
+
 
 @dataclass(frozen=True)
 class TaskInfo:

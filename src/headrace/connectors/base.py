@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from headrace.errors import BadLineError, ConfigurationError, PlanError, near
 from headrace.operator import (
+    DEAD_LETTER,
+    DEAD_LETTERS,
     TIMESTAMP,
     ArrowOperator,
     CheckpointBarrier,
@@ -135,21 +137,6 @@ def without_event_time(batch: AnyRows) -> AnyRows:
     return batch.drop_columns([TIMESTAMP]) if TIMESTAMP in batch.schema.names else batch
 
 
-DEAD_LETTER = "dead_letter"
-"""The output of a source for records that cannot be read, if `bad_data` says so."""
-
-DEAD_LETTERS = pa.schema(
-    {
-        "record": pa.binary(),
-        "error": pa.string(),
-        "source": pa.string(),
-        "position": pa.string(),
-        TIMESTAMP: TIMESTAMP_TYPE,
-    }
-)
-"""The columns of that output: the record as it was, why it is bad, where it is from and where it stood."""
-
-
 def report_bad(
     ctx: SourceContext, collector: Collector, bad: Sequence[BadLineError], *, keep: bool = False
 ) -> None:
@@ -165,6 +152,7 @@ def report_bad(
         return
     columns = {
         "record": [error.record for error in bad],
+        "content": [error.content for error in bad],
         "error": [error.message for error in bad],
         "source": [error.where for error in bad],
         "position": [error.position for error in bad],

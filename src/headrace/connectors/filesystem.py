@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import (
-    DEAD_LETTER,
     Connector,
     TimeUnit,
     check_column,
@@ -38,6 +37,7 @@ from headrace.formats.options import FileFormatOptions, check_readable, implied_
 from headrace.formats.parquet import ParquetFormat, check_parquet, read_rows
 from headrace.formats.type_text import format_type, parse_type
 from headrace.operator import (
+    DEAD_LETTER,
     TIMESTAMP,
     ArrowOperator,
     CheckpointBarrier,

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import Field
 
-from headrace.connectors.base import DEAD_LETTER, TIMESTAMP_TYPE, report_bad
+from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
 from headrace.errors import BadLineError, ConfigurationError, InternalError, near
 from headrace.formats.base import RETRACT, Decoded, Format, plain_field, split_lines
 from headrace.formats.json import JsonFormat
 from headrace.formats.options import FormatOptions, implied_columns
-from headrace.operator import TIMESTAMP, Collector, SourceContext
+from headrace.operator import DEAD_LETTER, TIMESTAMP, Collector, SourceContext
 from headrace.options import Duration
 
 LAST_INSTANT = 2**63 - 1

@@ -11,7 +11,6 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import (
-    DEAD_LETTER,
     Connector,
     TimeUnit,
     check_column,
@@ -30,6 +29,7 @@ from headrace.formats.json import infer_schema
 from headrace.formats.options import Columns, FormatOptions, check_readable, implied_columns
 from headrace.formats.type_text import format_type, parse_type
 from headrace.operator import (
+    DEAD_LETTER,
     TIMESTAMP,
     ArrowOperator,
     CheckpointBarrier,

@@ -69,7 +69,8 @@ class _SourceCollector:
         _check_timed(batch, self._source)
         if batch.num_rows == 0:
             return
-        self.rows += batch.num_rows
+        if not output:
+            self.rows += batch.num_rows
         for crossing in self._crossings:
             if crossing.edge.output == output:
                 self._run.writer.send(crossing, batch)

@@ -133,6 +133,13 @@ class Binder:
             union = self.distinct(union)
         return Bound(union, sides[0].names)
 
+    def pick(self, bound: Bound, names: Sequence[str]) -> Bound:
+        """These columns of a query's result, in this order."""
+        relation = bound.relation
+        items = [Item(name, Expression(quote(name), frozenset([name]))) for name in names]
+        columns = pa.schema([relation.columns.field(name) for name in names])
+        return Bound(make_map(relation, items, columns), tuple(names))
+
     def cast(self, bound: Bound, schema: pa.Schema) -> Relation:
         """The same rows with the names and types of `schema`."""
         items = [

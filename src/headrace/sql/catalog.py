@@ -13,6 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.errors import ConfigurationError, HeadraceError, near
+from headrace.operator import DEAD_LETTER
 from headrace.options import Options
 from headrace.registry import Role, registry
 from headrace.secrets import SECRET
@@ -29,6 +30,7 @@ TABLE_OPTIONS: Final = (
     "watermark_field",
     "idle_micros",
     "late_table",
+    "dead_letter_table",
     "connection_profile",
     "lookup.cache.max_bytes",
     "lookup.cache.ttl",
@@ -191,6 +193,8 @@ def connector_options(
         for name, option in table.definition.options.items()
         if name not in TABLE_OPTIONS
     }
+    if role == "source":
+        _check_dead_letters(table, declared, values)
     if table.definition.partitioned_by:
         values.setdefault("partitioning.fields", _partition_fields(table, declared))
     metadata = {c.name: c.metadata for c in table.definition.columns if c.metadata is not None}
@@ -207,6 +211,25 @@ def connector_options(
         column = next(c for c in table.definition.columns if c.metadata is not None)
         fail(f"connector `{table.connector}` has no metadata", column.span)
     return values
+
+
+def _check_dead_letters(table: Table, declared: set[str], values: dict[str, Any]) -> None:
+    """`bad_data` = 'dead_letter' and `dead_letter_table` belong together; the latter alone implies both."""
+    named = table.value("dead_letter_table") is not None
+    if named and "bad_data" not in declared:
+        fail(f"connector `{table.connector}` has no records to read", table.span("dead_letter_table"))
+    if named and values.setdefault("bad_data", DEAD_LETTER) != DEAD_LETTER:
+        fail(
+            f"`dead_letter_table` does not go with `bad_data` = '{values['bad_data']}'",
+            table.span("bad_data"),
+            "leave out `bad_data`",
+        )
+    if not named and values.get("bad_data") == DEAD_LETTER:
+        fail(
+            "nothing would take the records that cannot be read",
+            table.span("bad_data"),
+            "name a table for them: `dead_letter_table` = '…'",
+        )
 
 
 def _partition_fields(table: Table, declared: set[str]) -> list[str]:

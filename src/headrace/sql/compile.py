@@ -13,7 +13,7 @@ from headrace.builder import PlanBuilder
 from headrace.durations import parse_duration
 from headrace.errors import ExpressionError, HeadraceError, SqlError, near
 from headrace.fragments import Function, plain_type
-from headrace.operator import TIMESTAMP
+from headrace.operator import DEAD_LETTERS, TIMESTAMP
 from headrace.options import parse_options
 from headrace.problems import Problems
 from headrace.registry import Role, registry
@@ -22,11 +22,12 @@ from headrace.spans import Source
 from headrace.sql.bind import Binder
 from headrace.sql.catalog import Table, connector_options, define_table, option_error, option_model, roles_of
 from headrace.sql.decompose import RETRACT
-from headrace.sql.logical import Late, Relation, Union, inputs_of
+from headrace.sql.logical import DeadLetters, Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
 from headrace.sql.problems import FailedError, sql_error
 from headrace.sql.relations import Bound, Named
+from headrace.sql.sql_types import type_name
 from headrace.sql.statements import (
     BrokenDefinition,
     CreateTable,
@@ -117,11 +118,11 @@ class _Program:
         statements = [one for source in self.sources for one in parse_statements(source, self.problems)]
         for source, statement in statements:
             self._try(lambda source=source, statement=statement: self._define(source, statement))  # type: ignore[misc]
-        late_sinks = self._define_late()
+        asides = self._define_asides()
         for named in list(self.names.values()):
             if named.kind == "query":
                 self._try(named)
-        sinks = [*self._bind_sinks(), *late_sinks]
+        sinks = [*self._bind_sinks(), *asides]
         shown = [
             bound
             for source, one in self.selects
@@ -143,13 +144,13 @@ class _Program:
             if named.kind == "query":
                 lowering.name(named().relation, name)
         lowering.prepare([*(r for _, relations, _ in sinks for r in relations), *(b.relation for b in shown)])
-        # What reads late rows comes after the windows that give them.
-        for late in (False, True):
+        # What reads late rows or bad records comes after the windows and sources that give them.
+        for aside in (False, True):
             for table, relations, columns in sinks:
-                if late == any(reads_late(relation) for relation in relations):
+                if aside == any(_reads_aside(relation) for relation in relations):
                     self._try(lambda t=table, r=relations, c=columns: self._write(lowering, t, r, c))  # type: ignore[misc]
             for bound in shown:
-                if late == reads_late(bound.relation):
+                if aside == _reads_aside(bound.relation):
                     self._try(lambda b=bound: self._show(lowering, b))  # type: ignore[misc]
         self.problems.raise_all()
         return self.builder
@@ -243,33 +244,22 @@ class _Program:
         else:
             self.names[table.name] = Named(lambda: binder.scan(table), kind="source")
 
-    def _define_late(self) -> list[tuple[Table, list[Relation], pa.Schema]]:
-        """Late rows: a table of their own, or one that is there to take them."""
+    def _define_asides(self) -> list[tuple[Table, list[Relation], pa.Schema]]:
+        """Late rows and bad records: a table of their own, or one that is there to take them."""
         sinks = []
         for table in list(self.tables.values()):
-            name = table.value("late_table")
-            if name is None:
-                continue
-            bound = self._try(lambda t=table: self._late(t))  # type: ignore[misc]
-            target = self.tables.get(str(name).lower())
-            if bound is None:
-                continue
-            if target is None:
-                self.names[str(name).lower()] = Named(lambda b=bound: b)  # type: ignore[misc]
-            elif target.kind == "connector" and target.columns is None:
-                sinks.append((target, [bound.relation], bound.relation.columns))
-            elif target.kind == "connector" and target.columns is not None:
-                made = self._try(lambda t=table, b=bound, g=target: self._late_into(t, b, g))  # type: ignore[misc]
-                if made is not None:
+            for option, make in (("late_table", self._late), ("dead_letter_table", self._dead_letters)):
+                name = table.value(option)
+                bound = None if name is None else self._try(lambda t=table, m=make: m(t))  # type: ignore[misc]
+                if bound is None:
+                    continue
+                target = self.tables.get(str(name).lower())
+                if target is None:
+                    self.names[str(name).lower()] = Named(lambda b=bound: b)  # type: ignore[misc]
+                elif target.kind == "connector" and target.columns is None:
+                    sinks.append((target, [bound.relation], bound.relation.columns))
+                elif made := self._try(lambda t=table, o=option, b=bound, g=target: self._into(t, o, b, g)):  # type: ignore[misc]
                     sinks.append(made)
-            else:
-                self.problems.add(
-                    sql_error(
-                        f"late rows cannot go into `{name}`",
-                        table.span("late_table"),
-                        "name a sink, or a new table",
-                    )
-                )
         return sinks
 
     def _late(self, table: Table) -> Bound:
@@ -280,17 +270,27 @@ class _Program:
         columns = pa.schema([pa.field(f.name, plain_type(f.type)) for f in table.columns])
         return Bound(Late(columns, table=table), tuple(columns.names))
 
-    def _late_into(
-        self, table: Table, bound: Bound, target: Table
+    def _dead_letters(self, table: Table) -> Bound:
+        columns = pa.schema([field for field in DEAD_LETTERS if field.name != TIMESTAMP])
+        return Bound(DeadLetters(columns, table=table), tuple(columns.names))
+
+    def _into(
+        self, table: Table, option: str, bound: Bound, target: Table
     ) -> tuple[Table, list[Relation], pa.Schema]:
-        if target.columns is None or len(target.columns) != len(bound.names):
+        """The sink for what is set aside: its columns by their names, or as many as there are, in order."""
+        span, what = table.span(option), "late rows" if option == "late_table" else "bad records"
+        if target.kind != "connector" or target.columns is None:
+            raise sql_error(f"{what} cannot go into `{target.name}`", span, "name a sink, or a new table")
+        binder, columns = self._binder(table.source), _plain(target.columns)
+        if set(columns.names) <= set(bound.names):
+            bound = binder.pick(bound, columns.names)
+        elif len(columns) != len(bound.names):
+            described = ", ".join(f"{f.name} {type_name(f.type)}" for f in bound.relation.columns)
             raise sql_error(
-                f"`{target.name}` must have the columns of `{table.name}` for its late rows",
-                table.span("late_table"),
+                f"`{target.name}` must have the columns of {what}", span, f"these are {described}"
             )
         option_model(target, "sink")
-        binder = self._binder(table.source)
-        return target, [binder.cast(bound, _plain(target.columns))], target.columns
+        return target, [binder.cast(bound, columns)], target.columns
 
     def _set(self, statement: SetOption) -> None:
         if statement.name != "updating_ttl":
@@ -509,9 +509,9 @@ class _Program:
             raise sql_error(error.message, None) from error
 
 
-def reads_late(relation: Relation) -> bool:
-    """Whether late rows are among what a relation is made of."""
-    return isinstance(relation, Late) or any(reads_late(one) for one in inputs_of(relation))
+def _reads_aside(relation: Relation) -> bool:
+    """Whether late rows or bad records are among what a relation is made of."""
+    return isinstance(relation, Late | DeadLetters) or any(map(_reads_aside, inputs_of(relation)))
 
 
 def _plain(columns: pa.Schema) -> pa.Schema:

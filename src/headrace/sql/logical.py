@@ -79,6 +79,13 @@ class Late(Relation):
 
 
 @dataclass(frozen=True, eq=False)
+class DeadLetters(Relation):
+    """The records of a table that cannot be read as rows."""
+
+    table: Table = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
 class Given(Relation):
     """Rows that are in the plan already."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.builder import PlanBuilder, Port
 from headrace.errors import HeadraceError, SqlError
 from headrace.fragments import Fragment, Function, plain_schema, quote
-from headrace.operator import TIMESTAMP, ArrowOperator
+from headrace.operator import DEAD_LETTER, DEAD_LETTERS, TIMESTAMP, ArrowOperator
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.lookup_join import CacheOptions
 from headrace.operators.lookup_join import LookupJoin as LookupOperator
@@ -35,6 +35,7 @@ from headrace.sql.logical import (
     TIES,
     Aggregate,
     Constants,
+    DeadLetters,
     Expression,
     Given,
     Item,
@@ -99,6 +100,7 @@ class Lowering:
         self._within = "query"
         self._ids: set[str] = set()
         self._late: dict[Table, list[Flow]] = {}
+        self._sources: dict[Table, Port] = {}
 
     # ------------------------------------------------------------------------- what is really needed
 
@@ -167,6 +169,7 @@ class Lowering:
         ways: dict[type[Relation], Callable[[Any], Flow]] = {
             Scan: self._scan,
             Late: self._late_rows,
+            DeadLetters: self._dead_letters,
             Given: self._given,
             Constants: self._constants,
             Map: self._map,
@@ -209,7 +212,8 @@ class Lowering:
 
     def _scan(self, relation: Scan) -> Flow:
         table = relation.table
-        wanted = set(relation.columns.names if table.value("late_table") else self._columns(relation))
+        whole = table.value("late_table") is not None or table.value("dead_letter_table") is not None
+        wanted = set(relation.columns.names if whole else self._columns(relation))
         for value in (relation.event_time, relation.watermark):
             wanted |= set() if value is None else value.columns
         for item in relation.generated:
@@ -221,6 +225,7 @@ class Lowering:
         if not len(read):
             read = pa.schema([relation.read.field(0)])
         port = self._connector("source", table, [], read, f"source_{table.name}")
+        self._sources[table] = port
         schema = plain_schema(pa.schema([*read, _TIME, *([_TAKEN_BACK] if relation.updating else [])]))
         hidden = [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.updating else [])
         inner = [quote(name) for name in read.names]
@@ -264,6 +269,22 @@ class Lowering:
             sql = f"SELECT {', '.join(items)} FROM input {where}"
             ports += self.settle(Flow(flow.ports, flow.schema, sql)).ports
         return Flow(tuple(ports), self.batch_schema(relation))
+
+    def _dead_letters(self, relation: DeadLetters) -> Flow:
+        table = relation.table
+        if table not in self._sources:
+            raise sql_error(
+                f"no record of `{table.name}` can be bad: nothing reads it",
+                table.span("dead_letter_table"),
+                f"records are read by a query: SELECT … FROM {table.name}",
+            )
+        port = replace(self._sources[table], output=DEAD_LETTER)
+        columns = [quote(name) for name in self._columns(relation)]
+        mark = f"{quote(TIMESTAMP)} - INTERVAL '{DEFAULT_LATENESS}' AS {quote(_WATERMARK)}"
+        sql = f"SELECT {', '.join([*columns, quote(TIMESTAMP), mark])} FROM input"
+        flow = self.settle(Flow((port,), DEAD_LETTERS, sql))
+        marked = self.add(ExpressionWatermark(_WATERMARK), [flow.ports], "watermark")
+        return Flow((marked,), _without(flow.schema, _WATERMARK))
 
     def _connector(
         self,

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.errors import SqlError
 from headrace.jobs.progress import Progress, RunResult
 from headrace.plan import Plan
 from headrace.sql.compile import Preview
@@ -155,6 +156,72 @@ def test_late_rows_can_go_into_a_sink(tmp_path: Path) -> None:
         """
     result = run(sql, tmp_path / "state", epoch_rows=1)
     assert [str(row["at"]) for row in standing(result, "lost")] == ["2024-01-01 00:00:30"]
+
+
+def _with_bad_lines(folder: Path) -> Path:
+    file = folder / "rows.json"
+    lines = [b'{"n": 1, "s": "a"}', b"not JSON", b'{"n": "x"}', b"\xff", b'{"n": 2, "s": "b"}']
+    file.write_bytes(b"\n".join(lines))
+    return file
+
+
+def test_bad_records_have_a_table_of_their_own(tmp_path: Path) -> None:
+    sql = f"""
+        CREATE TABLE t (n INT, s TEXT) WITH (
+          connector = 'single_file', path = '{_with_bad_lines(tmp_path)}', format = 'json', type = 'source',
+          dead_letter_table = 'bad');
+        SELECT n FROM t;
+        SELECT * FROM bad;
+        """
+    result = run(sql, tmp_path / "state", epoch_rows=2)
+    assert [row["n"] for row in standing(result)] == [1, 2]
+    bad = standing(result, "select_2")
+    assert [row["record"] for row in bad] == [b"not JSON", b'{"n": "x"}', b"\xff"]
+    assert [row["content"] for row in bad] == ["not JSON", '{"n": "x"}', "\ufffd"]
+    assert [row["position"] for row in bad] == ["line 2", "line 3", "line 4"]
+    assert all(row["source"].endswith("rows.json") for row in bad)
+    assert "column `n`" in bad[1]["error"]
+    assert result.metrics["source_t"]["bad_rows"] == 3
+
+
+def test_bad_records_go_into_a_sink_by_the_names_of_its_columns(tmp_path: Path) -> None:
+    out = tmp_path / "bad.json"
+    sql = f"""
+        CREATE TABLE bad (position TEXT, content TEXT) WITH (
+          connector = 'single_file', path = '{out}', format = 'json', type = 'sink');
+        CREATE TABLE t (n INT, s TEXT) WITH (
+          connector = 'single_file', path = '{_with_bad_lines(tmp_path)}', format = 'json', type = 'source',
+          bad_data = 'dead_letter', dead_letter_table = 'bad');
+        CREATE TABLE good (n INT) WITH (
+          connector = 'single_file', path = '{tmp_path / "good.json"}', format = 'json', type = 'sink');
+        INSERT INTO good SELECT n FROM t;
+        """
+    program = headrace.Pipeline.from_sql(sql)
+    run_in_process(program, tmp_path / "state", epoch_rows=1)
+    assert out.read_text().splitlines()[0] == '{"position":"line 2","content":"not JSON"}'
+    assert len(out.read_text().splitlines()) == 3
+    assert (tmp_path / "good.json").read_text().splitlines() == ['{"n":1}', '{"n":2}']
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("bad_data = 'dead_letter'", "nothing would take the records"),
+        ("bad_data = 'drop', dead_letter_table = 'bad'", "does not go with `bad_data` = 'drop'"),
+        ("dead_letter_table = 'sink'", "must have the columns of bad records"),
+        ("dead_letter_table = 'memory'", "cannot go into `memory`"),
+    ],
+)
+def test_bad_records_need_a_place(options: str, message: str) -> None:
+    sql = f"""
+        CREATE TABLE sink (a INT, b INT) WITH (connector = 'blackhole');
+        CREATE TABLE memory (n INT);
+        CREATE TABLE t (n INT) WITH (
+          connector = 'single_file', path = 'x', format = 'json', type = 'source', {options});
+        SELECT n FROM t;
+        """
+    with pytest.raises(SqlError, match=message):
+        pipeline(sql)
 
 
 def test_updating_results_are_forgotten_after_the_ttl(tmp_path: Path) -> None:
