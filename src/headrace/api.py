@@ -107,6 +107,10 @@ class Stream:
         """Bring every row to every subtask of the next operator."""
         return self._routed("broadcast", ())
 
+    def output(self, name: str) -> Stream:
+        """What the operator before sends to one of its named outputs, such as `dead_letter` of a source."""
+        return Stream(self.pipeline, tuple(replace(port, output=name) for port in self.ports))
+
     def _routed(self, kind: EdgeKind, keys: tuple[str, ...]) -> Stream:
         ports = tuple(replace(port, kind=kind, keys=keys) for port in self.ports)
         return Stream(self.pipeline, ports)

@@ -39,7 +39,7 @@ DEAD_LETTERS = pa.schema(
         TIMESTAMP: pa.timestamp("ns"),
     }
 )
-"""The columns of that output: the record as it came and as a text, why it is bad, its source, its place there."""
+"""The columns of that output: the record as it came and as a text, why it is bad, and where it stood."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import click
 
 from headrace.cli.build import build
 from headrace.cli.check import check
+from headrace.cli.connectors import connectors
 from headrace.cli.doctor import doctor
 from headrace.cli.explain import explain
 from headrace.cli.new import new
@@ -83,5 +84,5 @@ def main() -> None:
     """
 
 
-for command in (run, new, check, explain, build, test, state, operators, schema, doctor):
+for command in (run, new, check, explain, build, test, state, connectors, operators, schema, doctor):
     main.add_command(command)

@@ -47,14 +47,19 @@ def operators(name: str | None, as_json: bool, verbose: bool) -> None:  # noqa: 
         options = describe(model)
         if as_json:
             print_json({"role": role, "name": name, "options": options})
-        elif not options:
-            click.echo(f"{role} {name} takes no options")
         else:
-            rows = [
-                (o["name"], o["type"], o["default"] if not o["required"] else "required", o["help"])
-                for o in options
-            ]
-            print_table(("option", "type", "default", "help"), rows, title=f"{role} {name}")
+            print_options(role, name, options)
+
+
+def print_options(role: str, name: str, options: list[dict[str, Any]]) -> None:
+    """Print the options that `describe` gives as a table."""
+    if not options:
+        click.echo(f"{role} {name} takes no options")
+        return
+    rows = [
+        (o["name"], o["type"], o["default"] if not o["required"] else "required", o["help"]) for o in options
+    ]
+    print_table(("option", "type", "default", "help"), rows, title=f"{role} {name}")
 
 
 def _list(registry: Registry, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,6 +89,10 @@ class Connector:
         For `headrace connectors test`: it reads and writes nothing that stays.
         """
         return ""
+
+    def for_a_look(self) -> Self:
+        """Of a source: one like it that shows what is there and leaves no trace, for the same command."""
+        return self
 
     def display(self) -> str:
         """The name and the options that were set, on one line."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headrace.connectors.base import Connector
+from headrace.connectors.base import Connector, Delivery
 from headrace.formats.options import FormatOptions
 from headrace.operator import ArrowOperator, Collector, OperatorContext
 
@@ -17,6 +17,8 @@ class BlackholeSink(Connector, ArrowOperator):
     """
 
     accepts_updates = True
+
+    deliveries = (Delivery("exactly once", "rows are counted with their epoch, and nobody sees them"),)
 
     class Options(FormatOptions):
         """The options of formats are checked and have no effect."""

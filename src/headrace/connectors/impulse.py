@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from headrace.connectors.base import TIMESTAMP_TYPE, Connector, parse_instant, wall_clock
+from headrace.connectors.base import TIMESTAMP_TYPE, Connector, Delivery, parse_instant, wall_clock
 from headrace.durations import nanoseconds, parse_duration
 from headrace.errors import ConfigurationError, HeadraceError
 from headrace.formats.base import plain_field
@@ -68,6 +68,10 @@ class ImpulseSource(Connector, SourceOperator):
 
     table_schema: ClassVar[pa.Schema] = pa.schema({"counter": pa.int64(), "subtask_index": pa.int64()})
     """The columns of a table that declares none."""
+
+    deliveries = (
+        Delivery("exactly once", "the counter is in the checkpoint, and any row can be made again"),
+    )
 
     class Options(DeclaredOptions):
         """The options of the impulse source."""

@@ -206,6 +206,12 @@ class KafkaConnector(Connector):
         """Refuse to start without the client's package, or with settings that it does not know."""
         self.cluster.check_settings()
 
+    def reach(self) -> str:
+        """How many partitions the topic has."""
+        topic = self.options.topic
+        found = len(self.cluster.partitions(topic, patience=FIRST_CONTACT_SECONDS))
+        return f"Kafka at {self.cluster.servers}, topic {topic} with {found} partition{'s' * (found != 1)}"
+
     def display(self) -> str:
         """The topic and the brokers; nothing that may be a secret."""
         return f"{type(self).__name__}({self.options.topic} at {self.cluster.servers})"

@@ -13,7 +13,15 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from headrace.connectors import kafka
-from headrace.connectors.base import from_ipc, one_schema, stage, to_ipc, unstage, without_event_time
+from headrace.connectors.base import (
+    Delivery,
+    from_ipc,
+    one_schema,
+    stage,
+    to_ipc,
+    unstage,
+    without_event_time,
+)
 from headrace.connectors.kafka import (
     CloudLoginOptions,
     KafkaConnector,
@@ -74,6 +82,18 @@ class SinkOptions(TopicOptions):
 
 class _TopicSink(KafkaConnector, ArrowOperator):
     options: Any
+    deliveries = (
+        Delivery(
+            "at least once",
+            "messages are sent before the checkpoint; those of an epoch that is repeated are sent again",
+            "sink.commit_mode = 'at_least_once'",
+        ),
+        Delivery(
+            "exactly once",
+            "one transaction holds the messages of an epoch and its mark; for readers with read_committed",
+            "sink.commit_mode = 'exactly_once'",
+        ),
+    )
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)

@@ -133,6 +133,11 @@ class _TopicSource(KafkaConnector, SourceOperator):
         check_readable(self.options)
         declared_columns(self.options, self.label)
 
+    def for_a_look(self) -> Self:
+        """One that begins with the first message there is."""
+        update = {"source_offset": "earliest", "bad_data": "drop"}
+        return type(self)(self.options.model_copy(update=update))
+
     def initial_offset(self, *, time: float) -> Offset:
         """Where `source.offset` says; the partitions that are there now are the lanes."""
         options, topic = self.options, self.options.topic

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_
 from headrace.connectors.base import (
     TIMESTAMP_TYPE,
     Connector,
+    Delivery,
     RowsSink,
     TimeUnit,
     check_column,
@@ -82,6 +83,10 @@ class MemorySource(Connector, SourceOperator):
     rows again. Each lane is a stream of its own with its own order; the tasks of an epoch share its rows.
     Event time is the column `_timestamp`, or `timestamp_column`, or the time when the epoch was planned.
     """
+
+    deliveries = (
+        Delivery("exactly once", "the rows are part of the pipeline, and the position is in the checkpoint"),
+    )
 
     class Options(DeclaredOptions):
         """The options of the memory source: `rows` or `lanes`."""
@@ -230,6 +235,10 @@ class MemorySink(RowsSink):
     """
 
     accepts_updates = True
+
+    deliveries = (
+        Delivery("exactly once", "an epoch is added by its commit once; rows last as long as the process"),
+    )
 
     class Options(DeclaredOptions):
         """The options of the memory sink."""

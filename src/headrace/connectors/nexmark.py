@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from headrace.connectors.base import TIMESTAMP_TYPE, Connector, parse_instant, wall_clock
+from headrace.connectors.base import TIMESTAMP_TYPE, Connector, Delivery, parse_instant, wall_clock
 from headrace.durations import nanoseconds
 from headrace.errors import ConfigurationError
 from headrace.operator import (
@@ -109,6 +109,12 @@ class NexmarkSource(Connector, SourceOperator):
 
     table_schema: ClassVar[pa.Schema] = TABLE_SCHEMA
     """The columns without the event time."""
+
+    deliveries = (
+        Delivery(
+            "exactly once", "the number of the event is in the checkpoint, and any event can be made again"
+        ),
+    )
 
     class Options(DeclaredOptions):
         """The options of the nexmark source."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time as clock
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -190,6 +191,13 @@ class ReceivedSource(Connector, SourceOperator):
         self._thread: threading.Thread | None = None
         self._problem: Exception | None = None
         self._ended = False
+        self._acknowledges = True
+
+    def for_a_look(self) -> Self:
+        """One that acknowledges nothing: what it receives comes again."""
+        made = copy.copy(self)
+        made._acknowledges = False  # noqa: SLF001 - it is of the same class
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_log": None, "_inbox": None, "_thread": None, "_problem": None}
@@ -256,7 +264,8 @@ class ReceivedSource(Connector, SourceOperator):
             self._check(self._inbox)
             return start
         self._write(messages, ended=ended and not messages)
-        self._inbox.written()
+        if self._acknowledges:
+            self._inbox.written()
         return {LANE: {"parts": self._parts, "ended": ended and not messages}}
 
     def _start(self, inbox: Inbox) -> None:

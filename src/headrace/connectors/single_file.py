@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from headrace.connectors.base import (
     Connector,
+    Delivery,
     TimeUnit,
     check_column,
     one_schema,
@@ -62,6 +63,12 @@ class SingleFileSource(Connector, SourceOperator):
     line that does not fit ends the run with its number, its content and, if known, its column, or is dropped
     and counted in the metric `bad_rows`.
     """
+
+    deliveries = (
+        Delivery(
+            "exactly once", "the position in the file is in the checkpoint, and any part can be read again"
+        ),
+    )
 
     class Options(FormatOptions):
         """The options of the single_file source."""
@@ -217,6 +224,13 @@ class SingleFileSink(Connector, ArrowOperator):
     """
 
     max_parallelism = 1
+
+    deliveries = (
+        Delivery(
+            "exactly once",
+            "an epoch is appended by its commit, and a repeated one cuts off what the first left",
+        ),
+    )
 
     class Options(FormatOptions):
         """The options of the single_file sink."""

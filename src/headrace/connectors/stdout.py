@@ -12,7 +12,7 @@ from typing import Literal, TextIO
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.connectors.base import RowsSink, one_schema, without_event_time
+from headrace.connectors.base import Delivery, RowsSink, one_schema, without_event_time
 from headrace.errors import OutputClosedError
 from headrace.formats.base import RETRACT, Format
 from headrace.formats.json import encode_json_values
@@ -34,6 +34,12 @@ class StdoutSink(RowsSink):
     a terminal or a pipe cannot be asked what it has. Subtasks prepare at any parallelism and are written in
     their order. When the reader closes the pipe the run is asked to stop (OutputClosedError).
     """
+
+    deliveries = (
+        Delivery(
+            "at least once", "an epoch is printed by its commit; one that a crash cuts short is printed again"
+        ),
+    )
 
     class Options(FormatOptions):
         """The options of the stdout sink."""

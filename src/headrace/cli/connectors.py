@@ -1,0 +1,190 @@
+"""`headrace connectors`: what can be read and written, its options and promises, and whether it answers."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.operators import describe, print_options
+from headrace.cli.program import read_program
+from headrace.cli.terminal import print_json, print_table, verbose_option
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.connectors.base import Connector
+    from headrace.registry import Role
+
+ROLES: tuple[Role, ...] = ("source", "sink", "lookup")
+SAMPLE_ROWS, SAMPLE_SECONDS = 5, 5.0
+
+
+class _Connectors(click.Group):
+    """`test` is a command; any other word is the name of a connector."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or _named(cmd_name)
+
+
+@click.group(cls=_Connectors, invoke_without_command=True, subcommand_metavar="[NAME | test TABLE FILE…]")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
+@click.pass_context
+def connectors(ctx: click.Context, as_json: bool) -> None:
+    """List connectors and what they promise, show the options of one, or try one out.
+
+    With NAME: its options with types, defaults and help. With `test TABLE FILE.sql`: whether the connector
+    of a table answers, and whether its columns fit what is there.
+    """
+    ctx.meta["headrace.json"] = as_json
+    if ctx.invoked_subcommand is not None:
+        return
+    rows = [
+        (name, role, promise["promise"], promise["when"], promise["how"])
+        for name in _names()
+        for role in ROLES
+        for promise in _promises(role, name)
+    ]
+    if as_json:
+        for row in rows:
+            print_json(dict(zip(("name", "role", "promise", "when", "how"), row, strict=True)))
+        return
+    print_table(("connector", "role", "promise", "with"), [row[:4] for row in rows])
+    click.echo("`headrace connectors NAME` shows the options of one and how it keeps its promise.")
+
+
+def _names() -> list[str]:
+    from headrace.registry import registry
+
+    return sorted({name for role in ROLES for name in registry.names(role)})
+
+
+def _promises(role: Role, name: str) -> list[dict[str, str]]:
+    from headrace.registry import registry
+
+    if name not in registry.names(role):
+        return []
+    if role == "lookup":
+        return [{"promise": "", "when": "", "how": "rows are as they are at the moment they are asked for"}]
+    found = getattr(registry.constructor(role, name), "deliveries", ())
+    return [{"promise": one.promise, "when": one.when, "how": one.how} for one in found] or [
+        {"promise": "", "when": "", "how": ""}
+    ]
+
+
+def _named(name: str) -> click.Command:
+    @click.command(name)
+    @click.option("--json", "json_too", is_flag=True, help="JSON lines instead of tables.")
+    @verbose_option
+    @click.pass_context
+    def show(ctx: click.Context, json_too: bool, verbose: bool) -> None:  # noqa: ARG001
+        _show(name, as_json=json_too or ctx.meta["headrace.json"])
+
+    return show
+
+
+def _show(name: str, *, as_json: bool) -> None:
+    from headrace.errors import ConfigurationError, near
+    from headrace.registry import registry
+
+    roles = [role for role in ROLES if name in registry.names(role)]
+    if not roles:
+        hint = near(name, _names()) or f"the connectors are {', '.join(_names())}"
+        raise ConfigurationError(f"there is no connector `{name}`", hint=hint)
+    for role in roles:
+        options, promises = describe(registry.options(role, name)), _promises(role, name)
+        if as_json:
+            print_json({"role": role, "name": name, "options": options, "promises": promises})
+            continue
+        print_options(role, name, options)
+        for one in promises:
+            when = f" with {one['when']}" if one["when"] else ""
+            head = f"{one['promise']}{when}: " if one["promise"] else ""
+            click.echo(f"  {head}{one['how']}" if one["how"] or head else "")
+
+
+@connectors.command
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--rows", default=SAMPLE_ROWS, show_default=True, help="How many rows of a source to read.")
+@click.option("--seconds", default=SAMPLE_SECONDS, show_default=True, help="How long to wait for them.")
+@verbose_option
+def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose: bool) -> None:  # noqa: ARG001
+    """Try the connector of TABLE: does it answer, and do the columns fit what is there.
+
+    Nothing is written, and what is read stays where it is.
+    """
+    from headrace.sql.one_table import connectors_of
+
+    program = read_program(files, ())
+    for role, connector in connectors_of(program.sql, table):
+        connector.validate()
+        answer = connector.reach()
+        click.echo(f"{table}: {connector.display()}")
+        if answer:
+            click.echo(f"  it answers: {answer}")
+        if role == "source":
+            _sample(connector, rows, seconds)
+
+
+def _sample(connector: Connector, rows: int, seconds: float) -> None:
+    """Read some rows of a source as a task would, and print them."""
+    import pyarrow as pa
+
+    batches, bad = read_sample(connector.for_a_look(), rows, seconds)
+    if not batches and not bad:
+        click.echo(f"  no rows came within {seconds:g} s")
+        return
+    shown = pa.Table.from_batches(batches).slice(0, rows) if batches else None
+    if shown is not None:
+        cells = [[str(value) for value in row.values()] for row in shown.to_pylist()]
+        print_table(tuple(shown.column_names), [tuple(row) for row in cells])
+        click.echo(f"  {shown.num_rows} rows fit the columns")
+    for text in bad:
+        click.echo(f"  {text}")
+
+
+def read_sample(source: Any, rows: int, seconds: float) -> tuple[list[pa.RecordBatch], list[str]]:
+    """Some rows of a source, and what was told about those that cannot be read."""
+    from headrace.operator import Limit, Metrics, SourceContext, TaskInfo
+    from headrace.state.storage import open_storage
+
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        storage = open_storage(folder)
+        source.open(storage, job_id="look", node="look")
+        try:
+            deadline = time.monotonic() + seconds
+            start = end = source.initial_offset(time=time.time())
+            while end == start and time.monotonic() < deadline and not source.is_finished(start):
+                end = source.latest_offset(start, Limit(rows=rows, time=time.time()), parallelism=1)
+                if end == start:
+                    time.sleep(0.05)
+            sample = _Sample()
+            for split in source.splits(start, end, parallelism=1) if end != start else ():
+                info = TaskInfo("look", "look", "look", 0, 1, (0, 2**64 - 1), 1)
+                ctx = SourceContext(info, split, storage, Metrics(), sample.told)
+                source.on_start(ctx)
+                source.run(ctx, sample)
+                source.on_close(ctx, sample)
+            return sample.batches, sample.told
+        finally:
+            source.close()
+
+
+class _Sample:
+    """A collector that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.told: list[str] = []
+
+    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
+        if not output:
+            self.batches.append(batch)
+        else:
+            self.told += batch.column("error").to_pylist()
+
+    def broadcast_watermark(self, watermark: Any) -> None:
+        """Nobody waits for it."""

@@ -1,0 +1,73 @@
+"""One table of a SQL text as the connector it stands for, without a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, SqlError, near
+from headrace.problems import Problems
+from headrace.registry import Role, registry
+from headrace.spans import Source
+from headrace.sql.catalog import Table, connector_options, define_table, option_error, roles_of
+from headrace.sql.problems import fail, sql_error
+from headrace.sql.statements import CreateTable, parse_statements
+
+
+def connectors_of(texts: Sequence[Source], name: str) -> list[tuple[Role, Any]]:
+    """What a table is, in each role that it can have: all that its connector has unless `type` says which."""
+    table = _find(texts, name)
+    if table.kind == "memory":
+        fail(f"`{table.name}` is a table in memory and has no connector", table.span())
+    wanted = table.value("type")
+    if table.kind == "lookup":
+        wanted = "lookup"
+    roles = [role for role in roles_of(table.connector) if wanted in (None, role)]
+    if wanted is None and len(roles) > 1:
+        roles = [role for role in roles if role != "lookup"]
+    built: list[tuple[Role, Any]] = []
+    problem: SqlError | None = None
+    for role in roles:
+        try:
+            built.append((role, _build(table, role)))
+        except SqlError as error:
+            problem = problem or error
+    if not built:
+        raise problem or sql_error(
+            f"connector `{table.connector}` cannot be a {wanted}",
+            table.span("type"),
+            near(str(wanted), roles),
+        )
+    return built
+
+
+def _find(texts: Sequence[Source], name: str) -> Table:
+    problems = Problems()
+    statements = [one for text in texts for one in parse_statements(text, problems)]
+    tables = {one.name: (source, one) for source, one in statements if isinstance(one, CreateTable)}
+    if name.lower() in tables:
+        source, definition = tables[name.lower()]
+        return define_table(definition, source)
+    problems.raise_all()
+    raise SqlError(
+        f"there is no CREATE TABLE {name}",
+        where=texts[0].name if texts else None,
+        hint=near(name, tables) or (f"the tables are {', '.join(tables)}" if tables else None),
+    )
+
+
+def _build(table: Table, role: Role) -> Any:
+    columns = None
+    if table.columns is not None:
+        columns = pa.schema([column.field for column in table.physical])
+    try:
+        options = connector_options(table, role, columns)
+        if role == "lookup":
+            return registry.build_lookup(table.connector, options)
+        return registry.build(role, table.connector, options)
+    except SqlError:
+        raise
+    except HeadraceError as error:
+        raise option_error(error, table)[0] from error
