@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 import threading
 import time as clock
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -32,8 +33,18 @@ _WAIT_SECONDS = 0.05
 _LONGEST_PAUSE = 10.0
 
 
+class RefusedError(ExternalError):
+    """The other side has answered, and trying again does not help: a wrong password, a missing right."""
+
+    retry = False
+
+
 class ReceivedLog:
-    """Parts of what was received, numbered from 1, in the storage that the state of the job is on."""
+    """Parts of what was received, numbered from 1, in the storage that the state of the job is on.
+
+    A part begins with a line of JSON: whether nothing follows it (`ended`), and what the connector has to
+    know to go on after it (`resume`).
+    """
 
     def __init__(self, storage: Any, node: str) -> None:
         self._storage = storage
@@ -47,19 +58,29 @@ class ReceivedLog:
         paths = self._storage.list(f"{self._folder}/")
         return max((int(PurePosixPath(path).stem) for path in paths), default=0)
 
-    def write(self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool) -> None:
+    def write(self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool, resume: Any = None) -> None:
         """Keep a part; `ended` says that nothing follows it."""
         frames = [to_ipc([batch]) for batch in batches]
         framed = b"".join(len(frame).to_bytes(8, "little") + frame for frame in frames)
-        self._storage.write(self._path(part), (b"1" if ended else b"0") + framed)
+        head = json.dumps({"ended": ended, "resume": resume}).encode()
+        self._storage.write(self._path(part), head + b"\n" + framed)
+
+    def _head(self, part: int) -> dict[str, Any]:
+        head: dict[str, Any] = json.loads(self._storage.read(self._path(part)).partition(b"\n")[0])
+        return head
 
     def ends(self, part: int) -> bool:
         """Whether nothing follows a part."""
-        return bytes(self._storage.read(self._path(part))[:1]) == b"1"
+        return bool(self._head(part)["ended"])
+
+    def resume(self, part: int) -> Any:
+        """What the connector has to know to go on after a part; None if there is no such part."""
+        return self._head(part)["resume"] if part else None
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
         """The batches of a part."""
-        data = memoryview(self._storage.read(self._path(part)))[1:]
+        whole = self._storage.read(self._path(part))
+        data = memoryview(whole)[whole.index(b"\n") + 1 :]
         while data:
             size = int.from_bytes(data[:8], "little")
             yield from from_ipc(bytes(data[8 : 8 + size]))
@@ -81,26 +102,45 @@ class Received(NamedTuple):
     metadata: Mapping[str, Any]
     token: Any
     """What the connector acknowledges it by."""
+    resume: Any = None
+    """What the connector has to know to go on after it."""
 
 
 class Inbox:
     """Where a connector puts what it receives, in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, resume: Any = None) -> None:
         self._changed = threading.Condition()
         self._messages: deque[Received] = deque()
         self._bytes = 0
         self._kept: list[Any] = []
         self._generation = 0
         self._taken: list[tuple[int, Any]] = []
+        self._interrupt: Callable[[], None] | None = None
         self.closed = threading.Event()
         """Set when the run ends: `listen` should return soon."""
+        self.resume = resume
+        """What the connector said it has to know to go on after the last message, of earlier runs too."""
         self.heard = clock.monotonic()
         """When the connection was last known to be there."""
+        self.contacts = 0
+        """How often that was said; 0 if there never was a connection."""
 
     def connected(self) -> None:
         """The other side has answered. Called by `listen` once it is connected; `put` implies it."""
         self.heard = clock.monotonic()
+        self.contacts += 1
+
+    def excuse(self, seconds: float) -> None:
+        """The other side has asked to be left alone for so long: that does not count as its absence."""
+        self.heard += seconds
+
+    def interrupt_with(self, function: Callable[[], None] | None) -> None:
+        """What ends a wait of `listen` that does not look at `closed`; called once, by another thread."""
+        with self._changed:
+            self._interrupt = function
+        if function is not None and self.closed.is_set():
+            function()
 
     def put(
         self,
@@ -109,12 +149,14 @@ class Inbox:
         time: int | None = None,
         metadata: Mapping[str, Any] | None = None,
         token: Any = None,
+        resume: Any = None,
     ) -> None:
         """Take a message; waits while too many are waiting, so that the sender has to as well.
 
         `time` is in nanoseconds, now if not given. `token` comes back from `kept` when the message is safe.
+        `resume`, a JSON value, is what to go on after the message by: it is kept with it.
         """
-        message = Received(value, clock.time_ns() if time is None else time, metadata or {}, token)
+        message = Received(value, clock.time_ns() if time is None else time, metadata or {}, token, resume)
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -126,8 +168,10 @@ class Inbox:
                 return
             self._messages.append(message)
             self._bytes += len(value)
+            if resume is not None:
+                self.resume = resume
             self._changed.notify_all()
-        self.heard = clock.monotonic()
+        self.connected()
 
     def kept(self) -> list[Any]:
         """The tokens of messages of this connection that are in the log by now, each once."""
@@ -165,7 +209,10 @@ class Inbox:
         """Let `put` and `listen` return."""
         self.closed.set()
         with self._changed:
+            interrupt, self._interrupt = self._interrupt, None
             self._changed.notify_all()
+        if interrupt is not None:
+            interrupt()
 
 
 class ReceivedSource(Connector, SourceOperator):
@@ -187,9 +234,12 @@ class ReceivedSource(Connector, SourceOperator):
         self.idle_timeout = self.options.idle_timeout
         self._log: ReceivedLog | None = None
         self._parts = 0
+        self._unkept: Sequence[Received] = []
         self._inbox: Inbox | None = None
         self._thread: threading.Thread | None = None
+        self._resume: Any = None
         self._problem: Exception | None = None
+        self._failed = 0.0
         self._ended = False
         self._acknowledges = True
 
@@ -216,6 +266,15 @@ class ReceivedSource(Connector, SourceOperator):
         `retry` is false ends the run at once, and so does a minute without a connection.
         """
 
+    def settle(self, resume: Any, messages: Sequence[Received]) -> tuple[Sequence[Received], Any]:
+        """Which of some messages are new, and what has to be known to go on after them, a JSON value.
+
+        Called for messages that are about to be kept, in their order, with what it said the last time, of
+        earlier runs too. Messages that are not new are acknowledged and not kept again.
+        """
+        known = [message.resume for message in messages if message.resume is not None]
+        return messages, known[-1] if known else resume
+
     def validate(self) -> None:
         """Refuse columns that cannot be read."""
         check_readable(self.options)
@@ -229,6 +288,7 @@ class ReceivedSource(Connector, SourceOperator):
         """See what was received and not handled before."""
         self._log = ReceivedLog(storage, node)
         self._parts = self._log.last()
+        self._resume = self._log.resume(self._parts)
 
     def close(self) -> None:
         """Stop listening; what was received and not acknowledged comes again, the rest is kept."""
@@ -236,11 +296,12 @@ class ReceivedSource(Connector, SourceOperator):
         self._inbox = self._thread = None
         if inbox is None or thread is None:
             return
-        left = [message for message in inbox.take(BUFFERED_MESSAGES, 0) if message.token is None]
-        if left and self._log is not None:
-            self._write(left, ended=False)
         inbox.close()
         thread.join(5)
+        left = [*self._unkept, *inbox.take(2 * BUFFERED_MESSAGES, 0)]
+        left = [message for message in left if message.token is None]
+        if left and self._log is not None:
+            self._write(left, ended=False)
 
     def initial_offset(self, *, time: float) -> Offset:
         """Nothing was received."""
@@ -256,17 +317,20 @@ class ReceivedSource(Connector, SourceOperator):
             return {LANE: {"parts": self._parts, "ended": log.ends(self._parts)}}
         log.forget(before["parts"])
         if self._inbox is None:
-            self._start(Inbox())
+            self._start(Inbox(self._resume))
         assert self._inbox is not None
         ended = self._ended
         messages = self._inbox.take(max(1, limit.rows), _WAIT_SECONDS)
         if not messages and not ended:
             self._check(self._inbox)
             return start
-        self._write(messages, ended=ended and not messages)
+        ends = ended and not messages
+        self._unkept = messages
+        self._write(messages, ended=ends)
+        self._unkept = []
         if self._acknowledges:
             self._inbox.written()
-        return {LANE: {"parts": self._parts, "ended": ended and not messages}}
+        return {LANE: {"parts": self._parts, "ended": ends}}
 
     def _start(self, inbox: Inbox) -> None:
         self._inbox, self._problem, self._ended = inbox, None, False
@@ -276,16 +340,16 @@ class ReceivedSource(Connector, SourceOperator):
     def _listen(self, inbox: Inbox) -> None:
         pause = 0.1
         while not inbox.closed.is_set():
-            began = clock.monotonic()
+            contacts = inbox.contacts
             try:
                 self.listen(inbox)
             except Exception as error:  # noqa: BLE001 - what is thrown depends on the client's library
-                self._problem = error
+                if inbox.contacts > contacts:
+                    inbox.heard, pause = clock.monotonic(), 0.1
+                self._failed, self._problem = clock.monotonic(), error
                 if isinstance(error, HeadraceError) and not error.retry:
                     return
                 inbox.reconnect()
-                if inbox.heard >= began:
-                    pause = 0.1
                 inbox.closed.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
@@ -298,8 +362,8 @@ class ReceivedSource(Connector, SourceOperator):
             return
         if isinstance(problem, HeadraceError) and not problem.retry:
             raise problem
-        if inbox.heard > clock.monotonic() - PATIENCE_SECONDS:
-            return
+        if inbox.heard > min(self._failed, clock.monotonic() - PATIENCE_SECONDS):
+            return  # it is there again, or was there a moment ago
         if isinstance(problem, HeadraceError):
             raise problem
         text = str(problem) or type(problem).__name__
@@ -307,14 +371,17 @@ class ReceivedSource(Connector, SourceOperator):
 
     def _write(self, messages: Sequence[Received], *, ended: bool) -> None:
         assert self._log is not None
+        messages, resume = self.settle(self._resume, messages)
+        if not messages and not ended:
+            return
         columns: dict[str, pa.Array] = {
             "value": pa.array([message.value for message in messages], pa.binary()),
             "time": pa.array([message.time for message in messages], pa.int64()),
         }
         for name, kind in self.METADATA.items():
             columns[f"metadata.{name}"] = pa.array([one.metadata.get(name) for one in messages], kind)
-        self._log.write(self._parts + 1, [pa.record_batch(columns)], ended=ended)
-        self._parts += 1
+        self._log.write(self._parts + 1, [pa.record_batch(columns)], ended=ended, resume=resume)
+        self._parts, self._resume = self._parts + 1, resume
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """One task: the order matters."""
