@@ -20,6 +20,7 @@ import headrace
 from headrace.cli.main import main
 from headrace.cli.operators import ROLES, describe, type_name
 from headrace.cli.run import run
+from headrace.connectors.base import Delivery, Promise
 from headrace.durations import format_duration
 from headrace.formats.options import FileFormatOptions
 from headrace.functions.signatures import FUNCTION_NAMES
@@ -41,6 +42,13 @@ What `WITH (connector = 'name', …)` takes in SQL, and `pipeline.source(name, �
 `stream.sink(name, …)` in Python. Options have the same names in both. In SQL the columns, the primary key and
 `idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
 same, with the names that installed packages add."""
+DELIVERY = """\
+State is exactly once whatever is read and written: the tables and the positions of sources in a checkpoint
+belong together. This page says how often a record of a source counts, how often a row of a sink is seen, and
+why. [Guarantees](../concepts/guarantees.md) explains what it rests on."""
+TOGETHER = """\
+`1`: each record counts once and its results are seen once. `≥1`: after a crash, some results are seen again.
+`≤1`: some records may never come, because the source does not keep them. `≤1, ≥1`: both."""
 FORMATS = """\
 Sources, sinks and lookups with a `format` take these too. `parquet.…` and `json.compression` are for
 `filesystem`."""
@@ -98,6 +106,38 @@ def operators_page() -> str:
                 lines += ["", "And the [options of formats](#options-of-formats)."]
     lines += ["", "## Options of formats", "", FORMATS, "", *_options_table(shared)]
     return "\n".join(lines) + "\n"
+
+
+def delivery_page() -> str:
+    """What sources and sinks promise, alone and together."""
+    sources, sinks = _promises("source"), _promises("sink")
+    lines = ["# Delivery", "", NOTE, "", DELIVERY]
+    for role, found in (("Sources", sources), ("Sinks", sinks)):
+        rows = [(_labelled(name, one), one.promise, one.how) for name, one in found]
+        lines += ["", f"## {role}", "", *_table((role.lower()[:-1], "promise", "because"), rows)]
+    header = ("source ↓ sink →", *(_labelled(name, one) for name, one in sinks))
+    cells = [
+        (_labelled(name, source), *(_together(source.promise, sink.promise) for _, sink in sinks))
+        for name, source in sources
+    ]
+    lines += ["", "## Source × sink", "", TOGETHER, "", *_table(header, cells)]
+    return "\n".join(lines) + "\n"
+
+
+def _promises(role: Role) -> list[tuple[str, Delivery]]:
+    names = sorted(BUILT_IN[role])
+    return [(name, one) for name in names for one in registry.constructor(role, name).deliveries]
+
+
+def _labelled(name: str, delivery: Delivery) -> str:
+    return f"`{name}`, {delivery.when}" if delivery.when else f"`{name}`"
+
+
+def _together(source: Promise, sink: Promise) -> str:
+    both = {source, sink} - {"exactly once"}
+    if not both:
+        return "1"
+    return {"at least once": "≥1", "at most once": "≤1"}[both.pop()] if len(both) == 1 else "≤1, ≥1"
 
 
 def _paragraphs(thing: Any) -> list[str]:
@@ -413,6 +453,7 @@ def _sentence(text: str) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "operators-and-connectors.md": operators_page,
+    "delivery.md": delivery_page,
     "settings.md": settings_page,
     "cli.md": cli_page,
     "api.md": api_page,

@@ -26,7 +26,7 @@ from headrace.watermarks import Watermark
 
 WHOLE = (0, 2**64 - 1)
 
-WITH_SERVERS = {"confluent", "kafka"}
+WITH_SERVERS = {"spark", "confluent", "kafka"}
 """Connectors that need a server: tests/servers holds them to the contract."""
 
 

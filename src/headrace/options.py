@@ -78,6 +78,20 @@ Secret = Annotated[
 ]
 """An option that is never displayed."""
 
+
+def read_settings(value: Any) -> Any:
+    """Settings for a mapping: `name=value,name=value` as one; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    settings: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        name, equals, setting = part.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"write settings as `name=value,name=value`; `{name.strip()}` has no value")
+        settings[name.strip()] = setting.strip()
+    return settings
+
+
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 

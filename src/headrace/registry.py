@@ -32,6 +32,7 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
         "memory": "headrace.connectors.memory:MemorySource",
         "nexmark": "headrace.connectors.nexmark:NexmarkSource",
         "single_file": "headrace.connectors.single_file:SingleFileSource",
+        "spark": "headrace.spark.connector:SparkSource",
     },
     "operator": {
         "watermark": "headrace.operators.watermark:WatermarkGenerator",
@@ -43,6 +44,7 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
         "kafka": "headrace.connectors.kafka_sink:KafkaSink",
         "memory": "headrace.connectors.memory:MemorySink",
         "single_file": "headrace.connectors.single_file:SingleFileSink",
+        "spark": "headrace.spark.connector:SparkSink",
         "stdout": "headrace.connectors.stdout:StdoutSink",
     },
     "lookup": {

@@ -16,7 +16,7 @@ from headrace.connectors.base import Connector
 from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
 from headrace.formats.options import FormatOptions
 from headrace.options import Options as DeclaredOptions
-from headrace.options import Secret
+from headrace.options import Secret, read_settings
 
 FIRST_CONTACT_SECONDS = 10
 """How long a cluster that never answered is waited for: its address may be wrong."""
@@ -44,21 +44,9 @@ OWN_SETTINGS: Mapping[str, str] = {
 """Settings of the client that are not free, and the option that decides them."""
 
 
-def _read_settings(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    settings: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in value.split(","))):
-        name, equals, setting = part.partition("=")
-        if not equals or not name.strip():
-            raise ValueError(f"write settings as `name=value,name=value`; `{name.strip()}` has no value")
-        settings[name.strip()] = setting.strip()
-    return settings
-
-
 ClientSettings = Annotated[
     dict[str, str],
-    BeforeValidator(_read_settings),
+    BeforeValidator(read_settings),
     PlainSerializer(lambda given: dict.fromkeys(given, "***"), return_type=dict[str, str], when_used="json"),
 ]
 """An option that takes settings as a mapping or as `name=value,name=value`; values may be secrets."""

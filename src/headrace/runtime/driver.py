@@ -68,7 +68,7 @@ class EpochDriver:
         self._compact_after = compact_after
         self._now = now
         self._step = step or (lambda _name, _epoch: None)
-        self._sources = {node.id: load_operator(node) for node in stages.sources}
+        self.sources = {node.id: load_operator(node) for node in stages.sources}
         self._operators = {
             node.id: load_operator(node) for node in stages.plan.nodes if node.role != "source"
         }
@@ -347,7 +347,7 @@ class EpochDriver:
 
     def _tell_sources(self) -> None:
         offsets = {} if self.checkpoint is None else self.checkpoint.offsets["sources"]
-        for name, source in self._sources.items():
+        for name, source in self.sources.items():
             try:
                 source.committed(offsets[name])
             except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import threading
@@ -25,6 +26,7 @@ from headrace.runtime.envelope import SPARK_SCHEMA
 from headrace.runtime.offsets import EpochSize
 from headrace.runtime.reports import EpochReport, nothing_read
 from headrace.runtime.task import run_split
+from headrace.spark.connector import SparkSource
 from headrace.spark.exchange import SparkExchange
 from headrace.spark.session import SETTINGS, keep_log
 from headrace.spark.source import FORMAT, HeadraceDataSource, SourceJob
@@ -76,22 +78,9 @@ class StreamingLoop:
         self._spark.dataSource.register(HeadraceDataSource)
         scratch = tempfile.mkdtemp(prefix="headrace-query-")
         try:
-            query = (
-                self._spark.readStream.format(FORMAT)
-                .option("job", self._job().to_option())
-                .load()
-                .writeStream.foreachBatch(self._on_batch)
-                .option("checkpointLocation", f"file://{scratch}")
-                .start()
-            )
-            try:
-                self._wait(query)
-            finally:
-                # Between epochs only: once the lock was free, no epoch is at work and none will begin.
-                self._done.set()
-                with self._busy:
-                    pass
-                query.stop()
+            with contextlib.ExitStack() as beside:
+                self._start_sources(beside)
+                self._run_query(scratch)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         if self._failure is None:
@@ -104,6 +93,32 @@ class StreamingLoop:
                 self._failure.log_file = self._log_file
                 keep_log(self._log_file)
             raise self._failure
+
+    def _start_sources(self, beside: contextlib.ExitStack) -> None:
+        """Start the queries of sources that Spark reads by itself."""
+        driver = self._driver
+        offsets = {} if driver.checkpoint is None else driver.checkpoint.offsets["sources"]
+        for name, source in driver.sources.items():
+            if isinstance(source, SparkSource):
+                beside.enter_context(source.running(self._spark, driver.storage, name, offsets.get(name)))
+
+    def _run_query(self, scratch: str) -> None:
+        query = (
+            self._spark.readStream.format(FORMAT)
+            .option("job", self._job().to_option())
+            .load()
+            .writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", f"file://{scratch}")
+            .start()
+        )
+        try:
+            self._wait(query)
+        finally:
+            # Between epochs only: once the lock was free, no epoch is at work and none will begin.
+            self._done.set()
+            with self._busy:
+                pass
+            query.stop()
 
     def _job(self) -> SourceJob:
         driver = self._driver
