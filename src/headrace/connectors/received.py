@@ -373,6 +373,7 @@ class ReceivedSource(Connector, SourceOperator):
         assert self._log is not None
         messages, resume = self.settle(self._resume, messages)
         if not messages and not ended:
+            self._resume = resume
             return
         columns: dict[str, pa.Array] = {
             "value": pa.array([message.value for message in messages], pa.binary()),

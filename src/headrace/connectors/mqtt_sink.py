@@ -1,0 +1,104 @@
+"""`mqtt`: rows as messages of a topic."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.connectors import mqtt
+from headrace.connectors.base import Delivery
+from headrace.connectors.message_sink import VALUE, MessageSink
+from headrace.connectors.mqtt import Broker, BrokerOptions, connected, load_client
+from headrace.connectors.received import RefusedError
+from headrace.errors import ExternalError
+from headrace.formats.options import FormatOptions
+from headrace.operator import OperatorContext
+
+_MOST_UNDER_WAY = 1000
+
+
+class MqttSink(MessageSink):
+    """Sends each row as a message of a topic, in order, once the epoch of the row is committed.
+
+    An epoch is done when the broker has acknowledged each of its messages, or with QoS 0 has answered after
+    the last one. An epoch whose commit was cut off by a crash is sent again.
+    """
+
+    deliveries = (
+        Delivery("at least once", "an epoch is sent again unless the broker has taken all of its messages"),
+    )
+
+    class Options(BrokerOptions, FormatOptions):
+        """The options of the mqtt sink."""
+
+        SINGLE_TOPIC: ClassVar[bool] = True
+
+        sink_retain: bool = Field(
+            default=False,
+            alias="sink.retain",
+            description="Whether the broker keeps the last message for those who subscribe later.",
+        )
+
+    options: Options
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with certificates that cannot be read."""
+        super().validate()
+        load_client()
+        self.options.tls_context()
+
+    def display(self) -> str:
+        """The broker and the topic."""
+        return f"{type(self).__name__}({self.options.address})"
+
+    def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
+        """Send the messages of an epoch, and wait until the broker has them."""
+        options = self.options
+        with connected(self._broker()) as broker:
+            window = min(broker.window, _MOST_UNDER_WAY)
+            under_way: deque[Any] = deque()
+            for value in messages.column(VALUE).to_pylist():
+                self._check_size(value)
+                sent = broker.publish(value, retain=options.sink_retain)
+                if options.level:
+                    under_way.append(sent)
+                    self._settle(broker, under_way, window)
+            self._settle(broker, under_way, 1)
+            broker.roundtrip()
+
+    def _broker(self) -> Broker:
+        prefix = self.options.client_prefix or "headrace"
+        return Broker(self.options, f"{prefix}-{uuid.uuid4().hex[:12]}")
+
+    def _settle(self, broker: Broker, under_way: deque[Any], window: int) -> None:
+        """Wait until fewer than `window` messages are under way."""
+        deadline = time.monotonic() + mqtt.ANSWER_SECONDS
+        while len(under_way) >= window:
+            if under_way[0].is_published():
+                under_way.popleft()
+                deadline = time.monotonic() + mqtt.ANSWER_SECONDS
+            elif time.monotonic() > deadline:
+                where = self.options.address
+                raise ExternalError("mqtt: the broker does not acknowledge messages", where=where)
+            else:
+                broker.turn(0.1)
+
+    def _check_size(self, value: bytes) -> None:
+        most = self.options.max_packet_size
+        # A packet also has the topic, its length, an id, properties and a header of up to five bytes.
+        if most is not None and len(value) + len(self.options.topic.encode()) + 10 > most:
+            raise RefusedError(
+                f"mqtt: a message of {len(value)} bytes is larger than `max_packet_size` allows",
+                hint=f"it is {most}",
+                where=self.options.address,
+            )
+
+    def reach(self) -> str:
+        """Connect, and send nothing."""
+        with connected(self._broker()):
+            return f"a broker of MQTT {self.options.protocol} at {self.options.address}"
