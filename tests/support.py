@@ -26,7 +26,17 @@ from headrace.watermarks import Watermark
 
 WHOLE = (0, 2**64 - 1)
 
-WITH_SERVERS = {"confluent", "kafka", "mqtt", "polling_http", "spark", "sse", "webhook", "websocket"}
+WITH_SERVERS = {
+    "confluent",
+    "kafka",
+    "mqtt",
+    "polling_http",
+    "postgres",
+    "spark",
+    "sse",
+    "webhook",
+    "websocket",
+}
 """Connectors that need a server: tests/servers holds them to the contract."""
 
 

@@ -11,6 +11,8 @@ __all__ = [
     "certificate",
     "kafka",
     "nats_server",
+    "postgres",
+    "postgres_server",
     "redis_client",
     "redis_port",
     "redis_program",

@@ -1,0 +1,513 @@
+"""The postgres sink against a real server, and whole pipelines that end in it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace import Pipeline
+from headrace.connectors import postgres as shared
+from headrace.connectors.postgres_sink import PostgresSink
+from headrace.errors import ConfigurationError, ExternalError, PlanError, SqlError
+from headrace.formats.base import JSON_COLUMN
+from headrace.jobs.progress import RunResult
+from headrace.testing.in_process import CrashError, run_in_process
+from tests.servers.postgres import PASSWORD, Database
+from tests.support import SinkDriver
+
+ROWS = 60
+STEPS = ("begin", "tasks_done", "operators_written", "metadata_written", "sink_committed", "committed")
+
+
+def options(postgres: Database, table: str, **more: Any) -> dict[str, Any]:
+    return {"url": postgres.url, "table": table, **{k.replace("__", "."): v for k, v in more.items()}}
+
+
+def driver(postgres: Database, folder: Path, table: str, **more: Any) -> SinkDriver:
+    return SinkDriver(lambda: PostgresSink(**options(postgres, table, **more)), folder)
+
+
+def batch(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema)
+
+
+def changes(*rows: tuple[str, int, Any]) -> pa.RecordBatch:
+    """Rows as (`+` or `-`, id, name)."""
+    return batch([{"id": n, "name": name, "_retract": sign == "-"} for sign, n, name in rows])
+
+
+def with_options(values: dict[str, Any]) -> str:
+    return "WITH (" + ", ".join(f"'{name}' = '{value}'" for name, value in values.items()) + ")"
+
+
+def counting(postgres: Database, numbers: Path) -> Pipeline:
+    """Numbers into a table as they are, and how often each remainder came into another that changes."""
+    append = with_options({"connector": "postgres", **options(postgres, "copied")})
+    upsert = with_options({"connector": "postgres", **options(postgres, "counted")})
+    return Pipeline.from_sql(
+        f"""
+        CREATE TABLE numbers (n BIGINT) WITH (connector = 'single_file', path = '{numbers}', type = 'source');
+        CREATE TABLE copied (n BIGINT) {append};
+        CREATE TABLE counted (rest BIGINT PRIMARY KEY, times BIGINT) {upsert};
+        INSERT INTO copied SELECT n FROM numbers;
+        INSERT INTO counted SELECT n % 7 AS rest, count(*) AS times FROM numbers GROUP BY n % 7;
+        """,
+        name="counting",
+    )
+
+
+@pytest.fixture
+def numbers(postgres: Database, tmp_path: Path) -> Path:
+    """The input of `counting`, and the tables of its output."""
+    postgres.run(
+        "CREATE TABLE copied (n bigint)", "CREATE TABLE counted (rest bigint PRIMARY KEY, times int)"
+    )
+    path = tmp_path / "numbers.json"
+    path.write_text("\n".join(json.dumps({"n": n}) for n in range(ROWS)))
+    return path
+
+
+def crash_at(step: str, epoch: int) -> Callable[[str, int], None]:
+    def on_step(name: str, at: int) -> None:
+        if name.startswith(step) and at == epoch:
+            raise CrashError
+
+    return on_step
+
+
+def run(pipeline: Pipeline, state: Path, **more: Any) -> RunResult:
+    return run_in_process(pipeline, state, epoch_rows=20, **more)
+
+
+def assert_counted_once(postgres: Database) -> None:
+    assert Counter(n for (n,) in postgres.rows("SELECT n FROM copied")) == Counter(range(ROWS))
+    expected = Counter(n % 7 for n in range(ROWS))
+    assert dict(postgres.rows("SELECT rest, times FROM counted")) == expected
+
+
+# --------------------------------------------------------------------------------------------- guarantees
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_writes_each_row_once(
+    postgres: Database, numbers: Path, tmp_path: Path, step: str
+) -> None:
+    with pytest.raises(CrashError):
+        run(counting(postgres, numbers), tmp_path / "state", on_step=crash_at(step, 2))
+    assert run(counting(postgres, numbers), tmp_path / "state", parallelism=3).reason == "finished"
+    assert_counted_once(postgres)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["_prepare", "_mark", "after the mark", "_copy", "_upsert", "after the rows", "after the commit"],
+)
+def test_a_crash_inside_a_commit_writes_each_row_once(
+    postgres: Database, numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    name = {"after the mark": "_mark", "after the rows": "_write", "after the commit": "write"}.get(
+        moment, moment
+    )
+    if moment == "after the rows":  # the transaction is open still
+        name = "_upsert"
+    kept, calls = getattr(PostgresSink, name), []
+
+    def crashing(*arguments: Any) -> Any:
+        calls.append(name)
+        last = len(calls) == 2
+        if last and not moment.startswith("after"):
+            raise CrashError
+        result = kept(*arguments)
+        if last:
+            raise CrashError
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresSink, name, crashing)
+        with pytest.raises(CrashError):
+            run(counting(postgres, numbers), tmp_path / "state")
+    assert len(calls) == 2
+    assert run(counting(postgres, numbers), tmp_path / "state").reason == "finished"
+    assert_counted_once(postgres)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_server_that_is_restarted_during_the_run_costs_no_rows(
+    postgres: Database, numbers: Path, tmp_path: Path, crash: bool
+) -> None:
+    def on_step(name: str, epoch: int) -> None:
+        if name == "metadata_written" and epoch == 2:
+            postgres.restart(crash=crash)
+
+    assert run(counting(postgres, numbers), tmp_path / "state", on_step=on_step).reason == "finished"
+    assert_counted_once(postgres)
+
+
+def test_a_server_that_goes_away_is_waited_for(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    sink = driver(postgres, tmp_path, "t")
+    sink.run(1, [batch([{"n": 1}])])
+    data = sink.prepare(2, [batch([{"n": 2}])])
+    postgres.close()
+    postgres.server.stop()
+    committing = threading.Thread(target=lambda: sink.commit(2, data))
+    committing.start()
+    time.sleep(0.3)
+    assert committing.is_alive()
+    postgres.server.start()
+    committing.join(30)
+    assert postgres.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,)]
+
+
+def test_a_connection_that_is_cut_during_the_commit_is_made_again(
+    postgres: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    kept, cuts = PostgresSink._copy, []
+
+    def cutting(sink: Any, connection: Any, *arguments: Any) -> None:
+        kept(sink, connection, *arguments)
+        if not cuts:
+            cuts.append(1)
+            postgres.rows("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+
+    monkeypatch.setattr(PostgresSink, "_copy", cutting)
+    driver(postgres, tmp_path, "t").run(1, [batch([{"n": 1}])])
+    assert cuts
+    assert postgres.rows("SELECT n FROM t") == [(1,)]
+
+
+def test_going_back_to_an_earlier_epoch_loses_nothing(
+    postgres: Database, numbers: Path, tmp_path: Path
+) -> None:
+    run(counting(postgres, numbers), tmp_path / "state")
+    run(counting(postgres, numbers), tmp_path / "state", from_epoch=1)
+    again = Counter(n for (n,) in postgres.rows("SELECT n FROM copied"))
+    assert set(again) == set(range(ROWS))
+    assert Counter(again.values()) == {1: 20, 2: 40}  # what was added later was added again
+    assert dict(postgres.rows("SELECT rest, times FROM counted")) == Counter(n % 7 for n in range(ROWS))
+
+
+def test_two_commits_of_one_epoch_at_the_same_time_are_one(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    sink = driver(postgres, tmp_path, "t")
+    data = sink.prepare(1, [batch([{"n": n} for n in range(1000)])])
+    threads = [threading.Thread(target=lambda: sink.commit(1, data)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert postgres.rows("SELECT count(*) FROM t") == [(1000,)]
+
+
+def test_old_marks_are_forgotten_and_those_of_others_stay(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    sink = driver(postgres, tmp_path, "t")
+    for epoch in (1, 2, 200):
+        sink.run(epoch, [batch([{"n": epoch}])])
+    sink.job = "another"
+    sink.run(1, [batch([{"n": 7}])])
+    assert postgres.rows("SELECT job, sink, epoch FROM headrace_epochs ORDER BY 1, 3") == [
+        ("another", "op", 1),
+        ("job", "op", 200),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ changes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_changes_of_an_epoch_count_in_whatever_order_subtasks_give_them(
+    postgres: Database, tmp_path: Path, seed: int
+) -> None:
+    postgres.run("CREATE TABLE t (id bigint PRIMARY KEY, name text, untouched text DEFAULT 'kept')")
+    sink = driver(postgres, tmp_path, "t", primary_key="id")
+    sink.run(1, [changes(("+", 1, "a"), ("+", 2, "b"), ("+", 3, "c"), ("+", 4, "d"))])
+    parts = [
+        [changes(("-", 1, "a"), ("+", 1, "x"))],  # updated
+        [changes(("-", 1, "x"), ("+", 5, "e"))],  # … and again, in another subtask
+        [changes(("+", 1, "y"), ("-", 2, "b"), ("-", 5, "e"))],  # deleted; came and went
+        [changes(("-", 3, "c"), ("+", 3, "z"), ("-", 3, "z"), ("+", 3, "c"))],  # as it was
+    ]
+    order = [parts[(place * 3 + seed) % 4] for place in range(4)]
+    sink.run(2, *order)
+    assert postgres.rows("SELECT * FROM t ORDER BY id") == [
+        (1, "y", "kept"),
+        (3, "c", "kept"),
+        (4, "d", "kept"),
+    ]
+
+
+def test_without_retractions_the_last_row_of_a_key_counts(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (a text, b int, name text, PRIMARY KEY (a, b))")
+    sink = driver(postgres, tmp_path, "t", primary_key="b, a")
+    rows = [{"a": "x", "b": n % 2, "name": str(n)} for n in range(5)]
+    sink.run(1, [batch(rows[:2])], [batch(rows[2:])])
+    sink.run(2, [batch([{"a": "x", "b": 1, "name": None}])])
+    assert postgres.rows("SELECT * FROM t ORDER BY b") == [("x", 0, "4"), ("x", 1, None)]
+
+
+def test_a_table_of_nothing_but_its_key_is_a_set(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (id bigint PRIMARY KEY)")
+    sink = driver(postgres, tmp_path, "t", primary_key="id")
+    for epoch in (1, 2):
+        sink.run(epoch, [batch([{"id": epoch}, {"id": 7}, {"id": 7}])])
+    assert sorted(postgres.rows("SELECT id FROM t")) == [(1,), (2,), (7,)]
+
+
+def test_an_updating_result_needs_the_key_of_the_table(postgres: Database, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text('{"n": 1}')
+    sql = f"""
+        CREATE TABLE numbers (n BIGINT) WITH (connector = 'single_file', path = '{tmp_path / "in.json"}');
+        CREATE TABLE t (times BIGINT) {with_options({"connector": "postgres", **options(postgres, "t")})};
+        INSERT INTO t SELECT count(*) FROM numbers;
+    """
+    with pytest.raises(SqlError, match="cannot take an updating result"):
+        Pipeline.from_sql(sql)
+    with pytest.raises(PlanError, match="has no key"):
+        driver(postgres, tmp_path, "t").prepare(1, [changes(("+", 1, "a"))])
+
+
+# ------------------------------------------------------------------------------------------------- values
+
+COLUMNS = pa.schema(
+    [
+        pa.field("b", pa.bool_()),
+        pa.field("i", pa.int64()),
+        pa.field("f", pa.float64()),
+        pa.field("d", pa.decimal128(20, 5)),
+        pa.field("s", pa.string()),
+        pa.field("y", pa.binary()),
+        pa.field("day", pa.date32()),
+        pa.field("at", pa.time64("ns")),
+        pa.field("ts", pa.timestamp("ns")),
+        pa.field("tz", pa.timestamp("us", "UTC")),
+        pa.field("span", pa.month_day_nano_interval()),
+        pa.field("l", pa.list_(pa.string())),
+        pa.field("m", pa.list_(pa.list_(pa.int64()))),
+        pa.field("j", pa.string(), metadata=JSON_COLUMN),
+        pa.field("o", pa.struct([("x", pa.int64())])),
+        pa.field("u", pa.uint64()),
+    ]
+)
+VALUE: dict[str, Any] = {
+    "b": True,
+    "i": -(2**63),
+    "f": float("inf"),
+    "d": Decimal("-12345.67890"),
+    "s": 'ü "quoted", \\N \\.\n\\.\n\r\n\t',
+    "y": b"\x00\xff\n",
+    "day": dt.date(1969, 12, 31),
+    "at": dt.time(23, 59, 59, 999_999),
+    "ts": dt.datetime.fromisoformat("2026-01-02T03:04:05.000006"),
+    "tz": dt.datetime.fromisoformat("2026-01-02T03:04:05+02:00"),
+    "span": pa.MonthDayNano([1, -2, 3_500_000_000]),
+    "l": ["a", None, 'b",\\{}', "NULL", ""],
+    "m": [[1, 2], [3, None]],
+    "j": '{"a": [1, null]}',
+    "o": {"x": 1},
+    "u": 2**64 - 1,
+}
+
+
+@pytest.mark.parametrize("key", [None, "i"])
+def test_values_of_every_type_are_written_into_a_table_that_the_sink_creates(
+    postgres: Database, tmp_path: Path, key: str | None
+) -> None:
+    more = {} if key is None else {"primary_key": key}
+    sink = driver(postgres, tmp_path, "t", schema=COLUMNS, sink__create_table=True, **more)
+    plain = pa.schema([pa.field(field.name, field.type) for field in COLUMNS])
+    nothing = {**dict.fromkeys(VALUE), "i": 7}
+    empty = {**VALUE, "i": 8, "s": "", "y": b"", "l": [], "f": float("nan"), "m": []}
+    sink.run(1, [batch([VALUE, nothing, empty], plain)])
+    sink.run(2, [batch([{**VALUE, "i": 9}], plain)])
+    first, second, third, fourth = postgres.rows("SELECT * FROM t ORDER BY i")
+    assert first == tuple(
+        {
+            **VALUE,
+            "span": dt.timedelta(days=28, seconds=3.5),
+            "j": {"a": [1, None]},
+            "u": Decimal(2**64 - 1),
+        }.values()
+    )
+    assert second == (None, 7, *[None] * 14)
+    assert third[4:6] == ("", b"")
+    assert third[11:13] == ([], [])
+    assert third[2] != third[2]
+    assert fourth[1] == 9
+    types = postgres.rows(
+        "SELECT data_type FROM information_schema.columns WHERE table_name = 't' ORDER BY ordinal_position"
+    )
+    assert [one for (one,) in types][:5] == ["boolean", "bigint", "double precision", "numeric", "text"]
+
+
+def test_texts_become_what_the_columns_of_the_table_are(postgres: Database, tmp_path: Path) -> None:
+    postgres.run(
+        "CREATE TYPE mood AS ENUM ('good', 'bad')",
+        "CREATE TABLE t (id uuid PRIMARY KEY, mood mood, address inet, tags varchar(5)[], doc jsonb, more int[])",
+    )
+    sink = driver(postgres, tmp_path, "public.t", primary_key="id")
+    row = {
+        "id": "6f9619ff-8b86-d011-b42d-00c04fc964ff",
+        "mood": "good",
+        "address": "10.0.0.1",
+        "tags": ["a"],
+        "doc": [1, 2],
+        "more": [3],
+    }
+    sink.run(1, [batch([row])])
+    sink.run(2, [batch([{**row, "id": row["id"].upper(), "mood": "bad"}])])  # type: ignore[attr-defined]
+    assert postgres.rows("SELECT mood::text, address::text, tags, doc, more FROM t") == [
+        ("bad", "10.0.0.1/32", ["a"], [1, 2], [3])
+    ]
+
+
+def test_a_single_column_may_be_null(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (s text)")
+    driver(postgres, tmp_path, "t").run(1, [batch([{"s": None}, {"s": ""}, {"s": None}])])
+    assert postgres.rows("SELECT s IS NULL, count(*) FROM t GROUP BY 1 ORDER BY 1") == [(False, 1), (True, 2)]
+
+
+def test_names_are_taken_as_they_are(postgres: Database, tmp_path: Path) -> None:
+    postgres.run('CREATE SCHEMA "My schema"', 'CREATE TABLE "My schema"."a.""b" ("N n" bigint, "select" int)')
+    sink = driver(postgres, tmp_path, '"My schema"."a.""b"', sink__epochs_table='"My schema".marks')
+    sink.run(1, [batch([{"N n": 1, "select": 2}])])
+    assert postgres.rows('SELECT * FROM "My schema"."a.""b"') == [(1, 2)]
+    assert postgres.rows('SELECT epoch FROM "My schema".marks') == [(1,)]
+
+
+# --------------------------------------------------------------------------------------------- what fails
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "more", "message"),
+    [
+        ("nowhere", [{"n": 1}], {}, "has no table `nowhere`"),
+        ("t", [{"m": 1}], {}, "has no column `m` in table `t`"),
+        ("t", [{"n": "x"}], {}, 'invalid input syntax for type bigint: "x"; COPY t, line 1, column n'),
+        ("t", [{"n": 7}], {}, "violates check constraint"),
+        ("t", [{"n": 1}, {"n": 1}], {}, "duplicate key value.*Key \\(n\\)=\\(1\\) already exists"),
+        ("t", [{"n": None}], {}, "null value in column"),
+        ("t", [{"n": 1, "s": "a\x00b"}], {}, "invalid byte sequence"),
+        ("t", [{"n": 1, "s": "long"}], {}, "value too long"),
+        ("t", [{"n": 1, "s": "x"}], {"primary_key": "s"}, "has no primary key or unique index on s"),
+        ("v", [{"n": 1}], {}, "cannot copy to view|cannot be performed on view"),
+    ],
+)
+def test_what_the_database_refuses_is_told_and_nothing_is_written(
+    postgres: Database, tmp_path: Path, table: str, rows: list[Any], more: dict[str, Any], message: str
+) -> None:
+    postgres.run(
+        "CREATE TABLE t (n bigint PRIMARY KEY CHECK (n < 5), s varchar(3))",
+        "CREATE VIEW v AS SELECT n FROM t",
+    )
+    sink = driver(postgres, tmp_path, table, **more)
+    with pytest.raises(ExternalError, match=message) as caught:
+        sink.run(1, [batch(rows)])
+    assert postgres.name in str(caught.value)
+    assert postgres.rows("SELECT count(*) FROM t") == [(0,)]
+    assert postgres.rows("SELECT count(*) FROM headrace_epochs") == [(0,)]
+
+
+def test_after_the_table_was_mended_the_saved_epoch_is_written(
+    postgres: Database, numbers: Path, tmp_path: Path
+) -> None:
+    postgres.run("ALTER TABLE copied RENAME TO away")
+    with pytest.raises(ExternalError, match="has no table `copied`") as caught:
+        run(counting(postgres, numbers), tmp_path / "state")
+    assert "commit of epoch 1" in str(caught.value)
+    postgres.run("ALTER TABLE away RENAME TO copied")
+    assert run(counting(postgres, numbers), tmp_path / "state").reason == "finished"
+    assert_counted_once(postgres)
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "hint"),
+    [
+        ({"password": "wrong-word"}, "refuses the user: password authentication failed", "check the user"),
+        ({"username": "nobody"}, "refuses the user: password authentication failed", "check the user"),
+        ({"database": "nowhere"}, 'refuses: database "nowhere" does not exist', "check the option `url`"),
+        ({"port": "1"}, "does not answer: Connection refused", "check host and port"),
+        ({"host": "no-such-host.invalid"}, "does not answer: failed to resolve host", "check host and port"),
+        ({"more": "?sslmode=require"}, "server does not support SSL", "check the option `url`"),
+    ],
+)
+def test_a_database_that_cannot_be_reached_is_told_without_secrets(
+    postgres: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, str],
+    message: str,
+    hint: str,
+) -> None:
+    monkeypatch.setattr(shared, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(shared, "CONNECT_SECONDS", 0.3)
+    host, port = change.get("host", "127.0.0.1"), change.get("port", postgres.server.port)
+    url = f"postgresql://tests:{PASSWORD}@{host}:{port}/{change.get('database', postgres.name)}"
+    chosen = {name: one for name, one in change.items() if name in {"username", "password"}}
+    sink = PostgresSink(url=url + change.get("more", ""), table="t", **chosen)
+    sink.validate()
+    made = SinkDriver(lambda: sink, tmp_path)
+    for attempt in (sink.reach, lambda: made.run(1, [batch([{"n": 1}])])):
+        with pytest.raises(ExternalError, match=message) as caught:
+            attempt()
+        assert hint in str(caught.value)
+        assert PASSWORD not in str(caught.value)
+        assert "wrong-word" not in str(caught.value)
+
+
+def test_a_user_who_may_not_create_the_marks_is_told_what_to_run(postgres: Database, tmp_path: Path) -> None:
+    postgres.run(
+        "CREATE TABLE t (n bigint)", "DROP ROLE IF EXISTS small", "CREATE ROLE small LOGIN PASSWORD 'x'"
+    )
+    postgres.run("GRANT INSERT ON t TO small")
+    sink = SinkDriver(
+        lambda: PostgresSink(url=postgres.url, username="small", password="x", table="t"), tmp_path
+    )
+    try:
+        with pytest.raises(ExternalError, match="does not let this user create the table") as caught:
+            sink.run(1, [batch([{"n": 1}])])
+        assert caught.value.hint is not None
+        postgres.run(caught.value.hint.partition(": ")[2])
+        with pytest.raises(ExternalError, match="permission denied for table headrace_epochs"):
+            sink.run(1, [batch([{"n": 1}])])
+        postgres.run("GRANT ALL ON headrace_epochs TO small")
+        sink.run(1, [batch([{"n": 1}])])
+        assert postgres.rows("SELECT n FROM t") == [(1,)]
+    finally:
+        postgres.run("DROP OWNED BY small", "DROP ROLE small")
+
+
+# -------------------------------------------------------------------------------------------------- reach
+
+
+def test_reach_tells_what_is_there_and_what_does_not_fit(postgres: Database) -> None:
+    postgres.run("CREATE TABLE t (n bigint PRIMARY KEY, s text)")
+    assert PostgresSink(**options(postgres, "t")).reach() == "PostgreSQL 16.6, table t with 2 columns"
+    created = PostgresSink(**options(postgres, "new", sink__create_table=True))
+    assert created.reach() == "PostgreSQL 16.6, table new is not there and will be created"
+    for wrong, message in (
+        (options(postgres, "x"), "has no table `x`"),
+        (options(postgres, "t", schema={"m": "int64"}), "has no column `m`"),
+        (options(postgres, "t", schema={"s": "string"}, primary_key="s"), "has no primary key"),
+    ):
+        with pytest.raises(ExternalError, match=message):
+            PostgresSink(**wrong).reach()
+    assert postgres.rows("SELECT to_regclass('headrace_epochs')") == [(None,)]
+
+
+def test_an_address_that_cannot_be_read_is_refused_without_showing_it() -> None:
+    for url in ("postgresql://u:open-sesame@h/d?nonsense=1", "postgresql://u:open sesame@h/d"):
+        with pytest.raises(ConfigurationError, match="cannot be read as the address") as caught:
+            PostgresSink(url=url, table="t").validate()
+        assert "sesame" not in str(caught.value)
