@@ -26,7 +26,7 @@ ENTRY_POINTS = "headrace.operators"
 BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "source": {
         "confluent": "headrace.connectors.kafka_source:ConfluentSource",
-        "filesystem": "headrace.connectors.filesystem:FileSystemSource",
+        "filesystem": "headrace.connectors.filesystem_source:FileSystemSource",
         "impulse": "headrace.connectors.impulse:ImpulseSource",
         "kafka": "headrace.connectors.kafka_source:KafkaSource",
         "memory": "headrace.connectors.memory:MemorySource",
@@ -45,7 +45,7 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "sink": {
         "blackhole": "headrace.connectors.blackhole:BlackholeSink",
         "confluent": "headrace.connectors.kafka_sink:ConfluentSink",
-        "filesystem": "headrace.connectors.filesystem:FileSystemSink",
+        "filesystem": "headrace.connectors.filesystem_sink:FileSystemSink",
         "kafka": "headrace.connectors.kafka_sink:KafkaSink",
         "memory": "headrace.connectors.memory:MemorySink",
         "nats": "headrace.connectors.nats_sink:NatsSink",
@@ -58,6 +58,7 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
         "websocket": "headrace.connectors.websocket:WebSocketSink",
     },
     "lookup": {
+        "postgres": "headrace.connectors.postgres_lookup:PostgresLookup",
         "redis": "headrace.connectors.redis:RedisLookup",
         "single_file": "headrace.connectors.lookup_file:SingleFileLookup",
     },

@@ -173,7 +173,8 @@ def test_a_connection_that_is_cut_during_the_commit_is_made_again(
     postgres: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres.run("CREATE TABLE t (n bigint)")
-    kept, cuts = PostgresSink._copy, []
+    kept = PostgresSink._copy
+    cuts: list[int] = []
 
     def cutting(sink: Any, connection: Any, *arguments: Any) -> None:
         kept(sink, connection, *arguments)
@@ -354,7 +355,8 @@ def test_values_of_every_type_are_written_into_a_table_that_the_sink_creates(
 def test_texts_become_what_the_columns_of_the_table_are(postgres: Database, tmp_path: Path) -> None:
     postgres.run(
         "CREATE TYPE mood AS ENUM ('good', 'bad')",
-        "CREATE TABLE t (id uuid PRIMARY KEY, mood mood, address inet, tags varchar(5)[], doc jsonb, more int[])",
+        "CREATE TABLE t (id uuid PRIMARY KEY, mood mood, address inet, tags varchar(5)[], doc jsonb)",
+        "ALTER TABLE t ADD more int[]",
     )
     sink = driver(postgres, tmp_path, "public.t", primary_key="id")
     row = {
