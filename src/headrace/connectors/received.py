@@ -29,6 +29,8 @@ PATIENCE_SECONDS = 60.0
 """After this long without a connection the run ends with what went wrong."""
 BUFFERED_MESSAGES, BUFFERED_BYTES = 100_000, 64 * 1024 * 1024
 """What is held in memory before a connector has to wait with the next message."""
+CLOSE_SECONDS = 5.0
+"""How long the end of a run waits for a connection to end."""
 _WAIT_SECONDS = 0.05
 _LONGEST_PAUSE = 10.0
 
@@ -297,7 +299,7 @@ class ReceivedSource(Connector, SourceOperator):
         if inbox is None or thread is None:
             return
         inbox.close()
-        thread.join(5)
+        thread.join(CLOSE_SECONDS)
         left = [*self._unkept, *inbox.take(2 * BUFFERED_MESSAGES, 0)]
         left = [message for message in left if message.token is None]
         if left and self._log is not None:
