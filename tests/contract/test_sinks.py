@@ -72,7 +72,11 @@ def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureF
 
     cases: dict[str, tuple[dict[str, Any], Shown | None, dict[str, Any]]] = {
         "blackhole": ({}, None, {"x": 1}),
-        "filesystem": ({"path": str(tmp_path / "out")}, folder_lines, {"filename.strategy": "x"}),
+        "filesystem": (
+            {"path": str(tmp_path / "out"), "rolling_policy.interval": 0},
+            folder_lines,
+            {"filename.strategy": "x"},
+        ),
         "memory": ({"name": "out"}, memory_rows, {"name": ""}),
         "single_file": ({"path": str(tmp_path / "out.json")}, file_lines, {"path": ""}),
         "stdout": ({}, lines, {"format": "xml"}),

@@ -1,0 +1,231 @@
+"""Sources of files that do not change once they are there: any range of them is read alike, anywhere."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.connectors.base import (
+    Connector,
+    TimeUnit,
+    check_column,
+    report_bad,
+    wall_clock,
+    with_event_time,
+)
+from headrace.connectors.filesystem_content import BATCH_ROWS, Content
+from headrace.connectors.filesystem_layout import fill, relax
+from headrace.connectors.filesystem_listing import File, Listing
+from headrace.connectors.places import StorageOptions
+from headrace.formats.type_text import parse_type
+from headrace.operator import (
+    DEAD_LETTER,
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+from headrace.options import Duration
+from headrace.options import Options as DeclaredOptions
+
+LANE = "files"
+
+
+class FilesOptions(StorageOptions):
+    """What sources of files share."""
+
+    watch_interval: Duration | None = Field(
+        None,
+        alias="source.watch_interval",
+        description="Look for new files this often, for ever; without it what is there is read once.",
+    )
+    timestamp_column: str | None = Field(
+        None, description="The column with the event time: ISO texts, or numbers in timestamp_unit."
+    )
+    timestamp_unit: TimeUnit = Field(
+        "ns", description="The unit of event times that are numbers: s, ms, us or ns."
+    )
+    idle_timeout: Duration | None = Field(
+        None, description="After this long without rows the files no longer hold the watermark back."
+    )
+
+
+class FilesSource(Connector, SourceOperator):
+    """Reads files one after the other; a connector says which there are (`look`) and what is in them.
+
+    The offset holds the listed files (`Listing`), the number of the one that comes next, and the byte or row
+    in it. What `look` has to remember beside that is `more`.
+    """
+
+    options: Any
+    content: Content
+    remembers = False
+    """Whether `look` needs to know every file that was ever listed."""
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        assert isinstance(self.options, FilesOptions)
+        self.idle_timeout = self.options.idle_timeout
+        self._storage: Any = None
+        self._folder = ""
+        self._looked: float | None = None
+        self._known: tuple[int, set[str]] = (-1, set())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_storage": None, "_looked": None, "_known": (-1, set())}
+
+    # ------------------------------------------------------------------------ what a connector says
+
+    @abstractmethod
+    def look(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+        """The files that are new, and what to remember; at the first look `more` is None."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema | None:
+        """The declared columns."""
+
+    def infer(self, files: Sequence[File]) -> dict[str, str] | None:
+        """The columns if they have to be found out when the pipeline first starts: name → type."""
+        return None
+
+    def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
+        """What is known of every row of a file besides its content: column → text."""
+        return {}
+
+    # ------------------------------------------------------------------------ offsets
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """Long listings are kept where the state of the job is."""
+        self._storage, self._folder = storage, f"listed/{node}"
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """The beginning of the first file; without `source.watch_interval` all files are listed here."""
+        self.validate()
+        files, more = self.look(None, set())
+        position = {
+            "time": wall_clock(time),
+            "first": 0,
+            "pages": [],
+            "file": 0,
+            "at": 0,
+            "line": 1,
+            "more": more,
+            "schema": self.infer(files) if self.schema is None else None,
+        }
+        return {LANE: {**position, **self._listing(position).add(files)}}
+
+    def _listing(self, position: Mapping[str, Any]) -> Listing:
+        return Listing(position, self._storage, self._folder)
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """`limit.rows` rows further, or the end of the last file."""
+        position, left = dict(start[LANE]), limit.rows
+        self._find_new(position, limit.time)
+        listing = self._listing(position)
+        while left > 0 and (file := listing.get(position["file"])) is not None:
+            reached = self.content.advance(file, position["at"], position["line"], rows=left)
+            left -= reached.rows
+            position |= {"at": reached.at, "line": reached.line}
+            if reached.at_end:
+                position |= {"file": position["file"] + 1, "at": 0, "line": 1}
+        if position != start[LANE] and not (self.remembers and self.options.watch_interval):
+            position |= listing.without_before(start[LANE]["file"])
+        return {LANE: position}
+
+    def _find_new(self, position: dict[str, Any], now: float) -> None:
+        interval = self.options.watch_interval
+        if interval is None or (self._looked is not None and now < self._looked + interval.total_seconds()):
+            return
+        listing = self._listing(position)
+        if self.remembers and self._known[0] != listing.end:
+            self._known = (listing.end, listing.paths())
+        files, more = self.look(position["more"], self._known[1])
+        self._looked = now
+        if files:
+            position |= listing.add(files)
+            self._known = (listing.end + len(files), self._known[1] | {file["path"] for file in files})
+        if more != position["more"]:
+            position["more"] = more
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """Contiguous shares of the files, about alike in size."""
+        parts = [
+            share
+            for part in self._parts(start[LANE], end[LANE])
+            for share in self.content.cut(part, parallelism)
+        ]
+        total = sum(part["weight"] for part in parts)
+        common = {
+            "time": end[LANE]["time"],
+            "schema": end[LANE]["schema"],
+            "final": self.is_finished(end),
+        }
+        shares: dict[int, list[dict[str, Any]]] = {}
+        before = 0
+        for part in parts:
+            share = (before + part["weight"] // 2) * parallelism // max(1, total)
+            shares.setdefault(min(share, parallelism - 1), []).append(part)
+            before += part["weight"]
+        return [Split(LANE, {**common, "parts": share}) for _, share in sorted(shares.items())]
+
+    def _parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The ranges of the files between two positions."""
+        for number, file in self._listing(end).between(start["file"], end["file"]):
+            first = start["at"] if number == start["file"] else 0
+            last = end["at"] if number == end["file"] else None
+            if last != first:
+                line = start["line"] if number == start["file"] else 1
+                yield {**file, "from": first, "to": last, "line": line}
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether all files that were listed at the first start have been read."""
+        position = offset[LANE]
+        return self.options.watch_interval is None and position["file"] >= self._listing(position).end
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        """Exactly the rows of the range where files tell how many they have."""
+        if not self.content.counts:
+            return None
+        first, last = start[LANE], end[LANE]
+        files = dict(self._listing(last).between(first["file"], last["file"] - 1))
+        return int(last["at"] - first["at"] + sum(file["rows"] for file in files.values()))
+
+    # ------------------------------------------------------------------------ rows
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the files of one share."""
+        detail, options = ctx.split.detail, self.options
+        schema = self.schema
+        if schema is None and detail["schema"] is not None:
+            schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
+        for part in detail["parts"]:
+            for rows in self._read(part, schema, ctx, collector):
+                if options.timestamp_column is not None:
+                    check_column(options.timestamp_column, rows.schema.names, what="filesystem")
+                stamped = with_event_time(
+                    rows,
+                    time=part.get("time", detail["time"]),
+                    column=options.timestamp_column,
+                    unit=options.timestamp_unit,
+                )
+                for batch in stamped.to_batches(max_chunksize=BATCH_ROWS):
+                    if batch.num_rows:
+                        collector.collect(batch)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _read(
+        self, part: File, schema: pa.Schema | None, ctx: SourceContext, collector: Collector
+    ) -> Iterator[pa.Table]:
+        values, where = self.values(part), self.content.where(part)
+        keep = getattr(self.options, "bad_data", None) == DEAD_LETTER
+        for decoded in self.content.read(part, None if schema is None else relax(schema, values)):
+            report_bad(ctx, collector, decoded.bad, keep=keep)
+            yield fill(decoded.rows, values, schema, where=where)

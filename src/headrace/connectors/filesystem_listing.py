@@ -1,0 +1,97 @@
+"""Which files a source reads, and in which order: pages that are written once and only grow in number."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+PAGE = 1000
+"""How many files a page holds; only the last page is part of the offset itself."""
+
+File = dict[str, Any]
+Page = Any
+"""The files themselves, or the name of the page in the storage of the job with their number."""
+
+
+class Listing:
+    """The files of a position of a source, numbered from the first that was ever found.
+
+    A position holds its pages (`pages`) and the number of their first file (`first`). Full pages are kept in
+    the storage of the job, under the hash of their content, so that an offset stays small; without a storage
+    they are part of the offset.
+    """
+
+    def __init__(self, position: Mapping[str, Any], storage: Any, folder: str) -> None:
+        self._pages: Sequence[Page] = position["pages"]
+        self._first: int = position["first"]
+        self._storage = storage
+        self._folder = folder
+
+    @property
+    def end(self) -> int:
+        """The number that the next file gets."""
+        return self._first + sum(_count(page) for page in self._pages)
+
+    def get(self, number: int) -> File | None:
+        """A file by its number; None behind the last."""
+        before = self._first
+        for page in self._pages:
+            if number < before + _count(page):
+                return self._files(page)[number - before]
+            before += _count(page)
+        return None
+
+    def between(self, first: int, last: int) -> Iterator[tuple[int, File]]:
+        """The files from `first` to `last`, both included, with their numbers."""
+        before = self._first
+        for page in self._pages:
+            after = before + _count(page)
+            for number in range(max(first, before), min(last + 1, after)):
+                yield number, self._files(page)[number - before]
+            before = after
+
+    def paths(self) -> set[str]:
+        """The path of every file."""
+        return {file["path"] for page in self._pages for file in self._files(page)}
+
+    def add(self, files: Sequence[File]) -> dict[str, Any]:
+        """What of a position changes when files are found."""
+        pages, rest = list(self._pages), list(files)
+        if pages and isinstance(pages[-1], list):
+            rest = [*pages.pop(), *rest]
+        while rest:
+            page, rest = rest[:PAGE], rest[PAGE:]
+            pages.append(page if rest == [] and len(page) < PAGE else self._keep(page))
+        return {"pages": pages}
+
+    def without_before(self, number: int) -> dict[str, Any]:
+        """What of a position changes when the pages that end before a file are forgotten."""
+        pages, first = list(self._pages), self._first
+        while pages and first + _count(pages[0]) <= number:
+            first += _count(pages.pop(0))
+        return {"pages": pages, "first": first}
+
+    def _keep(self, page: list[File]) -> Page:
+        if self._storage is None:
+            return page
+        data = json.dumps(page, separators=(",", ":")).encode()
+        name = f"{self._folder}/{hashlib.sha256(data).hexdigest()[:32]}.json"
+        if not self._storage.exists(name):
+            self._storage.write(name, data)
+        return {"name": name, "files": len(page)}
+
+    def _files(self, page: Page) -> Sequence[File]:
+        return page if isinstance(page, list) else _load(self._storage, page["name"])
+
+
+def _count(page: Page) -> int:
+    return len(page) if isinstance(page, list) else int(page["files"])
+
+
+@functools.lru_cache(maxsize=64)
+def _load(storage: Any, name: str) -> Sequence[File]:
+    files: Sequence[File] = json.loads(storage.read(name))
+    return files

@@ -1,0 +1,133 @@
+"""`filesystem` as a source: files of lines or of Parquet in a directory or an object store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.connectors.base import Delivery, check_column
+from headrace.connectors.filesystem_content import Compression, Content, LineContent, ParquetContent
+from headrace.connectors.filesystem_files import FilesOptions, FilesSource
+from headrace.connectors.filesystem_layout import path_values
+from headrace.connectors.filesystem_listing import File
+from headrace.connectors.filesystem_objects import Found
+from headrace.connectors.places import Place
+from headrace.formats.options import FileFormatOptions, check_readable
+from headrace.formats.type_text import format_type
+from headrace.options import Options as DeclaredOptions
+
+
+class FileSystemSource(FilesSource):
+    """Reads every file of a directory once, in the order of their paths; then it is finished, or goes on.
+
+    The files and their sizes are listed when the pipeline first starts and kept with the checkpoint, together
+    with the file and the byte or row that comes next: a resumed pipeline goes on with the next row, and every
+    range is read alike. With `source.watch_interval` the directory is listed again and again, and files that
+    were not there before are read, in the order of their modification; a file must appear whole, such as by
+    renaming it. Lines that are appended to a file later are not read. Hidden files (`.x`, `_x`) are left out.
+
+    A column that directories name (`day=3/country=DE/…`) has that value, unless the file has one itself;
+    without declared columns such columns are texts. The tasks of an epoch share its files, and large ones
+    among them; every worker must see the files under the same path. A compressed file of lines is read by one
+    task, from its beginning in each epoch. Event time is the moment of the first start, or, if files are
+    watched, of a file's modification, unless `timestamp_column` names one.
+    """
+
+    class Options(FilesOptions, FileFormatOptions):
+        """The options of the filesystem source."""
+
+        path: str = Field(min_length=1, description="A file or a directory, as a path or a URL.")
+        regex_pattern: str | None = Field(
+            None,
+            alias="source.regex_pattern",
+            description="Only files whose path below the directory has a part that matches are read.",
+        )
+        compression: Compression = Field(
+            "auto",
+            alias="source.compression",
+            description="How files of lines are compressed; `auto` goes by their names, such as `x.json.gz`.",
+        )
+
+        @model_validator(mode="after")
+        def _fits(self) -> Self:
+            if self.regex_pattern is not None:
+                try:
+                    re.compile(self.regex_pattern)
+                except re.error as error:
+                    raise ValueError(f"option `source.regex_pattern` is not a pattern: {error}") from None
+            if self.format == "parquet" and self.compression not in {"auto", "none"}:
+                raise ValueError(
+                    "Parquet files say themselves how they are compressed: leave `source.compression`"
+                )
+            return self
+
+    options: Options
+    remembers = True
+    deliveries = (
+        Delivery("exactly once", "the checkpoint holds the file and the byte or row that comes next"),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._place = Place(self.options.path, self.options.storage)
+        self.content: Content = (
+            ParquetContent(self._place)
+            if self.options.format == "parquet"
+            else LineContent(self._place, self.options, self.options.compression)
+        )
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The declared columns."""
+        return self.options.columns
+
+    def validate(self) -> None:
+        """Refuse a path that is not there, and columns that cannot be read."""
+        self._files()
+        if self.options.format != "parquet":
+            check_readable(self.options)
+        column, columns = self.options.timestamp_column, self.options.columns
+        if columns is not None and column is not None:
+            check_column(column, columns.names, what="filesystem, option `timestamp_column`")
+
+    def reach(self) -> str:
+        """What is there."""
+        files = self._files()
+        return f"{len(files)} files, {sum(file.size for file in files)} bytes"
+
+    def _files(self) -> list[Found]:
+        pattern = re.compile(self.options.regex_pattern or "")
+        watched = self.options.watch_interval is not None
+        return [
+            file
+            for file in self._place.files(may_be_missing=watched)
+            if not file.path or pattern.search(file.path)
+        ]
+
+    def look(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+        """The files of the directory that are not known yet."""
+        found = [file for file in self._files() if file.size and file.path not in known]
+        if more is not None:
+            found.sort(key=lambda file: (file.modified, file.path))
+        watched = self.options.watch_interval is not None
+        listed = [
+            {"path": file.path, "size": file.size, **({"time": file.modified} if watched else {})}
+            for file in found
+        ]
+        return [dict(file) for file in self._place.each(self.content.measure, listed) if file], {}
+
+    def infer(self, files: Sequence[File]) -> dict[str, str] | None:
+        """The columns of lines, from the first file and its path."""
+        if not isinstance(self.content, LineContent):
+            return None
+        found = self.content.infer(files[0] if files else None)
+        of_path = dict.fromkeys(self.values(files[0]), "string") if files else {}
+        return {**of_path, **{field.name: format_type(field.type) for field in found}}
+
+    def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
+        """What the directories say."""
+        return path_values(file["path"])
