@@ -22,7 +22,7 @@ FIRST_CONTACT_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
 """How long servers that did answer are waited for: servers restart."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 10.0
-_PAUSE_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
+_PAUSE_SECONDS, _LONGEST_PAUSE, _CLOSE_SECONDS = 0.1, 2.0, 2.0
 NOT_FOUND, NOT_NOW = 404, 503
 
 T = TypeVar("T")
@@ -32,9 +32,11 @@ _log = logging.getLogger("headrace")
 class ApiError(Exception):
     """What JetStream answered instead of what was asked for."""
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code: int, text: str, failure: ExternalError | None = None) -> None:
         super().__init__(text)
         self.code = code
+        self.failure = failure
+        """What to say in the end, if it is known."""
 
 
 class NatsServers:
@@ -117,10 +119,14 @@ class NatsServers:
         if (tls := self._tls()) is not None:
             given["tls"] = tls
         for address in random.sample(self._options.servers, len(self._options.servers)):
+            made = client.aio.client.Client()
             try:
-                return await client.connect(servers=[address], **given)
+                await made.connect(servers=[address], **given)
             except (client.errors.Error, OSError) as error:
                 problems.append(error)
+                await close(made)
+            else:
+                return made
         refused = [one for one in problems if _refuses(one)]
         real = [one for one in problems if not isinstance(one, client.errors.NoServersError)]
         raise (refused or real or problems)[-1]
@@ -158,6 +164,8 @@ class NatsServers:
         """What a person can make of an error of the client."""
         errors = load_client().errors
         text = str(error) or type(error).__name__
+        if isinstance(error, ApiError) and error.failure is not None:
+            return error.failure
         if _refuses(error):
             return ExternalError(
                 f"NATS at {self.shown} refuses access: {text}",
@@ -187,8 +195,8 @@ class NatsServers:
 
 async def close(connection: Any) -> None:
     """End a connection, whatever state it is in."""
-    with contextlib.suppress(Exception):
-        await connection.close()
+    with contextlib.suppress(Exception):  # a transport whose TLS failed never says that it is closed
+        await asyncio.wait_for(connection.close(), _CLOSE_SECONDS)
 
 
 def load_client() -> Any:

@@ -197,17 +197,18 @@ async def _publish(connection: Any, stream: str, batch: str, left: list[tuple[in
 def _check(answer: Any, stream: str, subject: str) -> None:
     """Raise unless the stream has taken the message."""
     if (answer.headers or {}).get("Status") == str(NOT_NOW):
-        raise ApiError(NOT_NOW, f"no stream takes messages of the subject `{subject}`")
-    problem = json.loads(answer.data).get("error")
-    if problem is None:
-        return
-    if problem.get("code") == NOT_NOW:
-        raise ApiError(NOT_NOW, problem.get("description", "it is not ready"))
-    raise ExternalError(
-        f"stream `{stream}` refuses a message of the subject `{subject}`: {problem.get('description')}",
+        code, why = NOT_NOW, "no stream keeps it"
+    else:
+        problem = json.loads(answer.data).get("error")
+        if problem is None:
+            return
+        code, why = problem.get("code", 0), problem.get("description", "it does not say why")
+    failure = ExternalError(
+        f"stream `{stream}` does not take a message of the subject `{subject}`: {why}",
         hint="check that the stream keeps the subject, and its limits",
         where="nats",
     )
+    raise ApiError(code, why, failure)
 
 
 def _is_subject(text: str) -> bool:

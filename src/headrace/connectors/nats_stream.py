@@ -32,7 +32,8 @@ class NatsConnector(Connector):
         return self.servers.ask(self._describe, patience=nats.FIRST_CONTACT_SECONDS)
 
     async def _describe(self, connection: Any) -> str:
-        version, stream = connection.connected_server_version, self.options.stream
+        known, stream = connection.connected_server_version, self.options.stream
+        version = f"{known.major}.{known.minor}.{known.patch}"
         if stream is None:
             return f"NATS {version}"
         state = await stream_state(connection, stream)
