@@ -97,7 +97,7 @@ class RabbitServer:
 
     def start(self) -> None:
         """Run the server and wait until it answers."""
-        import pika
+        import pika  # type: ignore[import-untyped]
 
         log = self._folder / "server.log"
         for command in (self._names, self._program):
@@ -164,7 +164,7 @@ class RabbitServer:
             channel.tx_commit()
 
     def read(self, queue: str) -> list[tuple[Any, Any, bytes]]:
-        """Take all messages out of a queue that is no stream: how they came, their properties, their content."""
+        """Take all messages out of a queue: how they came, their properties, their content."""
         found = []
         with self.connect() as connection:
             channel = connection.channel()
@@ -177,6 +177,17 @@ class RabbitServer:
         with self.connect() as connection:
             count: int = connection.channel().queue_declare(queue, passive=True).method.message_count
             return count
+
+    def there(self, queue: str) -> bool:
+        """Whether a queue answers; that of a stream does so a moment after the server."""
+        import pika
+
+        with self.connect() as connection:
+            try:
+                connection.channel().queue_declare(queue, passive=True)
+            except pika.exceptions.ChannelClosedByBroker:
+                return False
+        return True
 
     def options(self, **more: Any) -> Mapping[str, Any]:
         """The options that a connector needs to reach the server."""
