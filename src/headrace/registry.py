@@ -26,6 +26,7 @@ ENTRY_POINTS = "headrace.operators"
 BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "source": {
         "confluent": "headrace.connectors.kafka_source:ConfluentSource",
+        "delta": "headrace.connectors.delta_source:DeltaSource",
         "filesystem": "headrace.connectors.filesystem_source:FileSystemSource",
         "impulse": "headrace.connectors.impulse:ImpulseSource",
         "kafka": "headrace.connectors.kafka_source:KafkaSource",
@@ -34,6 +35,8 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
         "nats": "headrace.connectors.nats_source:NatsSource",
         "nexmark": "headrace.connectors.nexmark:NexmarkSource",
         "polling_http": "headrace.connectors.polling_http:PollingHttpSource",
+        "postgres": "headrace.connectors.postgres_source:PostgresSource",
+        "rabbitmq": "headrace.connectors.rabbitmq_source:RabbitSource",
         "single_file": "headrace.connectors.single_file:SingleFileSource",
         "spark": "headrace.spark.connector:SparkSource",
         "sse": "headrace.connectors.sse:SseSource",
@@ -45,12 +48,14 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "sink": {
         "blackhole": "headrace.connectors.blackhole:BlackholeSink",
         "confluent": "headrace.connectors.kafka_sink:ConfluentSink",
+        "delta": "headrace.connectors.delta:DeltaSink",
         "filesystem": "headrace.connectors.filesystem_sink:FileSystemSink",
         "kafka": "headrace.connectors.kafka_sink:KafkaSink",
         "memory": "headrace.connectors.memory:MemorySink",
         "nats": "headrace.connectors.nats_sink:NatsSink",
         "mqtt": "headrace.connectors.mqtt_sink:MqttSink",
         "postgres": "headrace.connectors.postgres_sink:PostgresSink",
+        "rabbitmq": "headrace.connectors.rabbitmq_sink:RabbitSink",
         "single_file": "headrace.connectors.single_file:SingleFileSink",
         "spark": "headrace.spark.connector:SparkSink",
         "stdout": "headrace.connectors.stdout:StdoutSink",
