@@ -26,6 +26,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
@@ -262,3 +263,13 @@ def near(name: str, candidates: Iterable[str]) -> str | None:
     if not matches:
         return None
     return "did you mean " + " or ".join(f"`{match}`" for match in matches) + "?"
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback from the first frame of the user's code on; empty if there is none."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return "".join(traceback.format_exception(type(error), error, trace))

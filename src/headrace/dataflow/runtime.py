@@ -109,6 +109,7 @@ class _Instance:
         self._job_id = f"{job_id}/{partition}"
         self._unsent: list[Line] = []
         self._paused: Memory | None = None
+        self._reloaded: list[str] = []
         self._logs = {unit.address: self._log(unit) for unit in spec.units}
         self._hosts = {unit.address: self._host(unit) for unit in spec.units}
         self.scheduler = self._schedule()
@@ -176,10 +177,14 @@ class _Instance:
             self.scheduler = self._schedule()
             self.scheduler.start(self.saved, memory)
             self.scheduler.resume(waiting)
-            if generation < self.spec.generation:
-                for address in self.spec.changed:
-                    self.scheduler.tell("RELOAD", self._operator_id(address), [address])
+            self._reloaded = list(self.spec.changed) if generation < self.spec.generation else []
         self.epoch = -1
+
+    def tell_reloaded(self) -> None:
+        """Tell units whose file has changed, once."""
+        reloaded, self._reloaded = self._reloaded, []
+        for address in reloaded:
+            self.scheduler.tell("RELOAD", self._operator_id(address), [address])
 
     def _operator_id(self, address: str) -> str:
         return next(unit.operator or "op" for unit in self.spec.units if unit.address == address)
@@ -421,6 +426,8 @@ class DataflowRuntime(ArrowOperator):
         for instance in self._instances.values():
             instance.scheduler.now = ctx.time
         with self._at_work(collector):
+            for instance in self._instances.values():
+                instance.tell_reloaded()
             feeds = [
                 [message for index, batch in received if index == feed for message in self._read(feed, batch)]
                 for feed in range(len(self.spec.feeds))
@@ -463,7 +470,7 @@ class DataflowRuntime(ArrowOperator):
 
     def _take_line(self, message: Message | Closed | Unreadable) -> None:
         """What a source's process has printed comes with its messages."""
-        if isinstance(message, Message):
+        if isinstance(message, Message) and self._instances:
             for data in message.value.to_pylist():
                 self._instances[min(self._instances)].lines += decode_lines(data)
 

@@ -30,7 +30,7 @@ from headrace.dataflow.messages import (
     to_datetime,
     to_nanoseconds,
 )
-from headrace.errors import HeadraceError, near
+from headrace.errors import HeadraceError, near, user_traceback
 
 Waiting = dict[str, Any] | Closed
 """What waits at an input: the event that a message will be, or the end of the input."""
@@ -41,25 +41,26 @@ Emit = Callable[[str, Message | Closed], None]
 _NESTED = 50
 """How many units may wait for each other's queues; behind more of them the queue grows instead."""
 
-_PLAIN_ARRAYS = tuple(
-    kind for kind in vars(pa).values() if isinstance(kind, type) and issubclass(kind, pa.Array)
-)
+_RESOLUTION = 0.0001
+"""How many seconds the messages of one sender may have the same timestamp: making one takes long."""
+
 _EXACT = frozenset(
     kind
-    for kind in _PLAIN_ARRAYS
-    if not issubclass(kind, pa.ExtensionArray | pa.UnionArray | pa.RunEndEncodedArray)
+    for kind in vars(pa).values()
+    if isinstance(kind, type)
+    and issubclass(kind, pa.Array)
+    and not issubclass(kind, pa.ExtensionArray | pa.UnionArray | pa.RunEndEncodedArray)
 )
 """Arrays that are copied by one call; `to_array` knows the rest."""
 
 
-class UnitFailedError(Exception):
-    """A unit raised, and its restart policy does not help; the cause is what it raised."""
+@dataclass(frozen=True)
+class Failure:
+    """What a unit raised where its restart policy does not help."""
 
-    def __init__(self, address: str, error: BaseException, *, trace: str) -> None:
-        super().__init__(address, error)
-        self.address = address
-        self.error = error
-        self.trace = trace
+    address: str
+    error: BaseException
+    trace: str
 
 
 class _Queue:
@@ -132,7 +133,7 @@ def _senders(declared: Input, senders: Mapping[Output, int]) -> int:
 
 @dataclass
 class Memory:
-    """What the scheduler has to remember between two epochs, as JSON can hold it, and messages that wait."""
+    """What the scheduler has to remember between two epochs besides the messages that wait."""
 
     ended: list[str] = field(default_factory=list)
     closed: dict[str, int] = field(default_factory=dict)
@@ -140,7 +141,6 @@ class Memory:
     dropped: dict[str, int] = field(default_factory=dict)
     heard: dict[str, float] = field(default_factory=dict)
     restarts: dict[str, list[float]] = field(default_factory=dict)
-    stopping: bool = False
 
 
 class Scheduler:
@@ -172,7 +172,7 @@ class Scheduler:
         self.now = clock.time()
         """The time of the epoch, by which inputs are silent."""
         self.stop_all = False
-        self.failure: UnitFailedError | None = None
+        self.failure: Failure | None = None
         self._handled = self._discarded = self._dropped = 0
         self._readers: dict[Output | Timer | Logs, list[_Queue]] = {}
         for running in self._units.values():
@@ -217,7 +217,6 @@ class Scheduler:
             restarts={
                 address: running.restarts for address, running in self._units.items() if running.restarts
             },
-            stopping=self.stop_all,
         )
 
     def feed(
@@ -313,7 +312,7 @@ class Scheduler:
         now = self.now
         for running in self._units.values():
             for queue in running.queues.values():
-                limit = queue.input.timeout
+                limit = queue.timeout
                 if limit is None or queue.ended or not running.alive:
                     continue
                 if queue.heard is None:
@@ -374,16 +373,19 @@ class Scheduler:
     def _sender(self, running: _Running) -> Send:
         # Names of this function's own are found fastest, and this is called for every message.
         routes, thread, concat = running.routes, threading.get_ident, pa.concat_arrays
-        own, now, utc, put = thread(), dt.datetime.now, dt.UTC, self._put
+        own, put, monotonic = thread(), self._put, clock.monotonic
+        stamp, stamped = dt.datetime.now(dt.UTC), 0.0
 
         def send_output(output: str, data: Any, metadata: Mapping[str, Any] | None = None) -> None:
+            nonlocal stamp, stamped
             if not running.busy:
                 raise RuntimeError("send_output can only be called while on_event runs: it has returned")
             route = routes.get(output)
             if route is None:
                 raise ValueError(_undeclared(running.unit, output))
             value = concat([data]) if type(data) in _EXACT else to_array(data)
-            stamp = now(utc)
+            if monotonic() - stamped > _RESOLUTION:
+                stamp, stamped = dt.datetime.now(dt.UTC), monotonic()
             metadata = {"timestamp": stamp} if not metadata else _checked(metadata, stamp, running.log)
             if thread() != own:
                 running.aside.append((output, _message(value, metadata)))
@@ -554,7 +556,7 @@ class Scheduler:
             self._guarded(running, running.host.restart)
             return
         if self.failure is None:
-            self.failure = UnitFailedError(running.address, error, trace=trace)
+            self.failure = Failure(running.address, error, trace)
         self._finish(running)
 
     def _may_restart(self, running: _Running) -> bool:
@@ -589,7 +591,7 @@ def _event(queue: _Queue, message: Message | Closed | Unreadable) -> Waiting:
 
 
 def _closed_event(queue: _Queue) -> dict[str, Any]:
-    return {"kind": "dora", "type": "INPUT_CLOSED", "id": queue.input.id}
+    return {"kind": "dora", "type": "INPUT_CLOSED", "id": queue.id}
 
 
 def _undeclared(unit: Unit, output: str) -> str:
@@ -604,7 +606,4 @@ def _user_trace(error: BaseException) -> str:
     """The traceback from the first line that is not ours."""
     if isinstance(error, HeadraceError):
         return error.traceback_text or str(error)
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
+    return user_traceback(error) or "".join(traceback.format_exception_only(error))

@@ -5,14 +5,20 @@ from __future__ import annotations
 import errno
 import hashlib
 import pickle
-import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import ExternalError, HeadraceError, InternalError, OperatorError, PlanError
+from headrace.errors import (
+    ExternalError,
+    HeadraceError,
+    InternalError,
+    OperatorError,
+    PlanError,
+    user_traceback,
+)
 from headrace.keys import key_range
 from headrace.operator import (
     CheckpointBarrier,
@@ -383,13 +389,3 @@ def wrap_failure(error: BaseException, node_id: str, subtask: int, epoch: int) -
         epoch=epoch,
         traceback_text=text,
     )
-
-
-def user_traceback(error: BaseException) -> str:
-    """The traceback from the first frame of the user's code on; empty if there is none."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
-        trace = trace.tb_next
-    if trace is None:
-        return ""
-    return "".join(traceback.format_exception(type(error), error, trace))
