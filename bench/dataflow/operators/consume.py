@@ -50,18 +50,17 @@ class Operator:
         return DoraStatus.CONTINUE
 
     def take(self, dora_event: dict[str, Any]) -> None:
-        now = time.time()
         value: pa.Array = dora_event["value"]
-        n = value[0].as_py()
+        n = value.tolist()[0] if len(value) == 1 else value[0].as_py()
         if (n - self.next) % 1000 < 500:
             self.next = n + 1
         else:
             self.late += 1
-        self.first = self.first or now
-        self.last = now
         self.got += 1
         metadata = dora_event["metadata"]
         if "sent" in metadata:
+            now = self.last = time.time()
+            self.first = self.first or now
             add(self.from_send, now - metadata["sent"])
             # The ticks before it waited for the engine to start.
             if metadata["tick"] > self.first:
