@@ -1,0 +1,1 @@
+"""Benchmarks of connectors, one module each."""
