@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         timestamp_table_config,
     )
     from headrace.state.tables import GlobalTable, KeyedTable, TimeTable
-    from headrace.user_functions import udaf, udf
+    from headrace.user_functions import async_udf, get_include, load_udfs, native_udf, udaf, udf, udtf
     from headrace.watermarks import END_OF_TIME, IDLE, Watermark
 
 __version__ = "0.1.0"
@@ -111,14 +111,19 @@ __all__ = [
     "Watermark",
     "WorkerError",
     "__version__",
+    "async_udf",
+    "get_include",
     "global_table_config",
     "hash_key",
     "keyed_table_config",
     "load_pipeline",
+    "load_udfs",
+    "native_udf",
     "register",
     "timestamp_table_config",
     "udaf",
     "udf",
+    "udtf",
 ]
 
 _HOMES = {
@@ -170,14 +175,19 @@ _HOMES = {
     "UserError": "headrace.errors",
     "Watermark": "headrace.watermarks",
     "WorkerError": "headrace.errors",
+    "async_udf": "headrace.user_functions",
+    "get_include": "headrace.user_functions",
     "global_table_config": "headrace.state.config",
     "hash_key": "headrace.keys",
     "keyed_table_config": "headrace.state.config",
     "load_pipeline": "headrace.loading",
+    "load_udfs": "headrace.user_functions",
+    "native_udf": "headrace.user_functions",
     "register": "headrace.registry",
     "timestamp_table_config": "headrace.state.config",
     "udaf": "headrace.user_functions",
     "udf": "headrace.user_functions",
+    "udtf": "headrace.user_functions",
 }
 
 

@@ -1,13 +1,12 @@
-"""Functions of the user, for SQL.
+"""Functions of the user, for SQL: the decorators, and the files and modules that functions come from.
 
     @headrace.udf
     def discount(price: float, code: str | None) -> float:
         return price * 0.9 if code == "SPRING" else price
 
-A scalar function is called for each row. Its annotations are its types: bool, int (64 bits), float, str,
-bytes, datetime, date, time, timedelta, Decimal (38 digits, 10 of them after the point), list[X], and
-`Annotated[X, arrow_type]` for any other Arrow type. Times have the microseconds of Python. Where an argument
-is NULL and its annotation is not `X | None`, the function is not called and the result is NULL.
+A scalar function is called for each row. Its annotations are its types (`headrace.functions.annotations`).
+Where an argument is NULL and its annotation is not `X | None`, the function is not called and the result is
+NULL. An `async def` is called for many rows at a time.
 
 A function whose arguments are all annotated `list[X]` is an aggregate: it is called once for each group, with
 all its values. `list[X]` leaves out the rows in which such an argument is NULL, `list[X | None]` keeps them.
@@ -19,271 +18,50 @@ and never ahead of time.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
+import importlib
 import importlib.util
-import inspect
-import reprlib
+import re
 import sys
 import traceback
 import types
-import typing
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, overload
+from typing import Any, Literal, overload
 
 import cloudpickle
-import datafusion
 import pyarrow as pa
-import pyarrow.compute as pc
-from datafusion import SessionContext
 
-from headrace.errors import ConfigurationError, ExpressionError, near
-from headrace.functions.failures import keep_failure
+from headrace.errors import ConfigurationError, near
+from headrace.functions.aggregate import AccumulatorFunction, AggregateFunction
+from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
+from headrace.functions.definition import FUNCTIONS, Definition, Function
+from headrace.functions.native import Library, NativeFunction
+from headrace.functions.rust import load_rust
+from headrace.functions.scalar import ScalarFunction
+from headrace.functions.table import TableFunction
 
-_TYPES: Mapping[Any, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    dt.datetime: pa.timestamp("ns"),
-    dt.date: pa.date32(),
-    dt.time: pa.time64("ns"),
-    dt.timedelta: pa.duration("ns"),
-    Decimal: pa.decimal128(38, 10),
-}
-_TYPES_TEXT = "bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, list[X] and X | None"
+__all__ = [
+    "AccumulatorFunction",
+    "AggregateFunction",
+    "AsyncFunction",
+    "Function",
+    "NativeFunction",
+    "ScalarFunction",
+    "TableFunction",
+    "async_udf",
+    "get_include",
+    "load_udfs",
+    "native_udf",
+    "udaf",
+    "udf",
+    "udtf",
+]
 
-
-@dataclass(frozen=True)
-class _Defined:
-    """What functions of both kinds have; called in Python they are the plain function."""
-
-    name: str
-    """As SQL knows it: in lower case."""
-    arguments: tuple[pa.DataType, ...]
-    returns: pa.DataType
-    parameters: tuple[str, ...]
-    nullable: tuple[bool, ...]
-    """Which arguments may be NULL; rows in which another is are not given to the function."""
-    function: Callable[..., Any] = field(compare=False, repr=False)
-    identity: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
-    """Copies in other processes are equal to the original, another definition of the same name is not."""
-
-    def __call__(self, *values: Any, **named: Any) -> Any:
-        return self.function(*values, **named)
-
-    def complete(self, columns: Sequence[pa.Array]) -> pa.Array | None:
-        """Which rows are given to the function; None if all are."""
-        required = [column for column, nullable in zip(columns, self.nullable, strict=True) if not nullable]
-        masks = [column.is_valid() for column in required if column.null_count]
-        return functools.reduce(pc.and_, masks) if masks else None
-
-
-@dataclass(frozen=True)
-class ScalarFunction(_Defined):
-    """A function of the user over the values of a row."""
-
-    is_aggregate: ClassVar[bool] = False
-
-    vectorized: bool = False
-    """Whether it takes and gives whole Arrow arrays."""
-
-    def install(self, ctx: SessionContext) -> None:
-        """Make the function known to a session of DataFusion."""
-        _check_free(ctx, self.name)
-        call = self._call_arrays if self.vectorized else self._call_rows
-        ctx.register_udf(datafusion.udf(call, list(self.arguments), self.returns, "volatile", self.name))
-
-    def _call_rows(self, *columns: pa.Array) -> pa.Array:
-        complete = self.complete(columns)
-        if complete is not None:
-            columns = tuple(column.filter(complete) for column in columns)
-        rows = zip(*[_to_python(column) for column in columns], strict=True)
-        results = []
-        row: tuple[Any, ...] = ()
-        try:
-            for row in rows:
-                results.append(self.function(*row))
-        except Exception as error:
-            raise _raised(self, error, f"the row {_described(self.parameters, row)}") from error
-        array = _to_arrow(
-            self, results, lambda at: f"the row {_described(self.parameters, _row(columns, at))}"
-        )
-        return array if complete is None else _spread(array, complete)
-
-    def _call_arrays(self, *columns: pa.Array) -> pa.Array:
-        rows = len(columns[0])
-        try:
-            result = self.function(*columns)
-        except Exception as error:
-            raise _raised(self, error, f"a batch of {rows} rows") from error
-        if isinstance(result, pa.ChunkedArray):
-            result = result.combine_chunks()
-        if not isinstance(result, pa.Array) or len(result) != rows:
-            got = f"{len(result)} values" if isinstance(result, pa.Array) else type(result).__name__
-            raise keep_failure(
-                ExpressionError(
-                    f"udf `{self.name}` returned {got} for a batch of {rows} rows, not an array of {rows}"
-                )
-            )
-        try:
-            return result.cast(self.returns)
-        except pa.ArrowException as error:
-            raise keep_failure(
-                ExpressionError(
-                    f"udf `{self.name}` returned {result.type}, which is not {self.returns}: {error}"
-                )
-            ) from error
-
-
-@dataclass(frozen=True)
-class AggregateFunction(_Defined):
-    """A function of the user over all values of a group."""
-
-    is_aggregate: ClassVar[bool] = True
-
-    def install(self, ctx: SessionContext) -> None:
-        """Make the function known to a session of DataFusion."""
-        _check_free(ctx, self.name)
-        ctx.register_udaf(
-            datafusion.udaf(
-                functools.partial(_Collector, self),
-                list(self.arguments),
-                self.returns,
-                [pa.list_(kind) for kind in self.arguments],
-                "volatile",
-                self.name,
-            )
-        )
-
-
-Function: TypeAlias = ScalarFunction | AggregateFunction
-
-
-class _Collector(datafusion.Accumulator):
-    """Collects the values of one group; its state is one list for each argument."""
-
-    def __init__(self, function: AggregateFunction) -> None:
-        self._function = function
-        # Each begins with an empty array, since no arrays at all cannot be joined.
-        self._collected = [[pa.array([], kind)] for kind in function.arguments]
-
-    def update(self, *columns: pa.Array) -> None:
-        if len(columns) > len(self._collected):
-            # DataFusion adds what to sort by, and leaves the sorting to the function.
-            raise keep_failure(
-                ExpressionError(
-                    f"udf `{self._function.name}` cannot be called with ORDER BY",
-                    hint="sort the values in the function",
-                )
-            )
-        complete = self._function.complete(columns)
-        for collected, column in zip(self._collected, columns, strict=True):
-            collected.append(column if complete is None else column.filter(complete))
-
-    def merge(self, states: list[pa.Array]) -> None:
-        for collected, state in zip(self._collected, states, strict=True):
-            collected.append(state.flatten())
-
-    def state(self) -> list[pa.Scalar]:
-        return [pa.ListArray.from_arrays([0, len(values)], values)[0] for values in self._values()]
-
-    def evaluate(self) -> pa.Scalar:
-        function = self._function
-        values = [_to_python(column) for column in self._values()]
-        try:
-            result = function.function(*values)
-        except Exception as error:
-            raise _raised(function, error, f"the group {_described(function.parameters, values)}") from error
-        array = _to_arrow(
-            function, [result], lambda _: f"the group {_described(function.parameters, values)}"
-        )
-        return array[0]
-
-    def _values(self) -> list[pa.Array]:
-        return [pa.concat_arrays(collected) for collected in self._collected]
-
-
-def _check_free(ctx: SessionContext, name: str) -> None:
-    if name in {*ctx.udfs(), *ctx.udafs(), *ctx.udwfs()}:
-        raise ConfigurationError(
-            f"there is already a function called `{name}`",
-            hint='give yours another name: @udf(name="…")',
-        )
-
-
-def _spread(values: pa.Array, complete: pa.Array) -> pa.Array:
-    """The values in the rows that are complete, NULL in the others."""
-    at = pc.subtract(pc.cumulative_sum(complete.cast(pa.int64())), 1)
-    return values.take(pc.if_else(complete, at, None))
-
-
-def _python_type(kind: pa.DataType) -> pa.DataType:
-    """The type whose values Python has: microseconds, not nanoseconds."""
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_duration(kind):
-        return pa.duration("us")
-    if pa.types.is_time64(kind):
-        return pa.time64("us")
-    return pa.list_(_python_type(kind.value_type)) if pa.types.is_list(kind) else kind
-
-
-def _to_python(column: pa.Array) -> list[Any]:
-    values: list[Any] = column.cast(_python_type(column.type), safe=False).to_pylist()
-    return values
-
-
-def _row(columns: Sequence[pa.Array], at: int) -> list[Any]:
-    return [_to_python(column.slice(at, 1))[0] for column in columns]
-
-
-def _to_arrow(function: Function, results: list[Any], place: Callable[[int], str]) -> pa.Array:
-    try:
-        return pa.array(results, function.returns)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        at, reason = _first_misfit(results, function.returns, error)
-        raise keep_failure(
-            ExpressionError(
-                f"udf `{function.name}` returned {_short(results[at])} ({type(results[at]).__name__}), "
-                f"which is not {function.returns}, for {place(at)}: {reason}"
-            )
-        ) from error
-
-
-def _first_misfit(results: list[Any], kind: pa.DataType, error: Exception) -> tuple[int, Exception]:
-    for at, result in enumerate(results):
-        try:
-            pa.array([result], kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
-            return at, reason
-    return 0, error
-
-
-def _raised(function: Function, error: Exception, place: str) -> Exception:
-    """A raise in the user's function as an error that shows the values and the user's lines."""
-    said = f": {error}" if str(error) else ""
-    made = ExpressionError(f"udf `{function.name}` raised {type(error).__name__}{said} for {place}")
-    own = error.__traceback__.tb_next if error.__traceback__ else None
-    made.traceback_text = "".join(traceback.format_exception(type(error), error, own))
-    made.__cause__ = error
-    return keep_failure(made)
-
-
-_shortener = reprlib.Repr()
-_shortener.maxstring = _shortener.maxother = 200
-_shortener.maxlist = 20
-_short = _shortener.repr
-
-
-def _described(parameters: Iterable[str], values: Iterable[Any]) -> str:
-    return ", ".join(f"{name}={_short(value)}" for name, value in zip(parameters, values, strict=True))
+OnError = Literal["fail", "null"]
 
 
 @overload
@@ -297,6 +75,12 @@ def udf(
     arguments: Sequence[pa.DataType] | None = None,
     returns: pa.DataType | None = None,
     vectorized: bool = False,
+    ordered: bool | None = None,
+    timeout: str | float | timedelta | None = None,
+    max_in_flight: int | None = None,
+    allowed_in_flight: int | None = None,
+    retries: int | None = None,
+    on_error: OnError | None = None,
 ) -> Callable[[Callable[..., Any]], Function]: ...
 
 
@@ -308,219 +92,239 @@ def udf(
     arguments: Sequence[pa.DataType] | None = None,
     returns: pa.DataType | None = None,
     vectorized: bool = False,
+    **options: Any,
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Make a function callable from SQL: `@udf`, or `@udf(name="another_name")`.
 
-    With `vectorized=True` the function takes and gives Arrow arrays of whole batches, NULLs included, and
-    `arguments` and `returns` say their types:
+    A function over pyarrow's arrays takes and gives whole batches, NULLs included. Its types are those of its
+    annotations, `def double(values: pa.Int64Array) -> pa.Int64Array`, or are given:
 
         @udf(arguments=[pa.int64()], returns=pa.int64(), vectorized=True)
         def double(values):
             return pc.multiply(values, 2)
+
+    Of an `async def` many calls are on their way at a time, at most `max_in_flight` (or `allowed_in_flight`)
+    in a subtask. One that takes longer than `timeout` or raises is made again up to `retries` times; then
+    `on_error` says whether the run fails or the result is NULL. With `ordered`, rows stay in their order.
     """
-    if function is None:
-        return functools.partial(
-            _define, name=name, arguments=arguments, returns=returns, vectorized=vectorized
-        )
-    return _define(function)
+    define = functools.partial(
+        _define, name=name, arguments=arguments, returns=returns, vectorized=vectorized, options=options
+    )
+    return define if function is None else define(function)
 
 
 @overload
-def udaf(function: Callable[..., Any], /) -> AggregateFunction: ...
+def async_udf(function: Callable[..., Any], /) -> AsyncFunction: ...
 
 
 @overload
-def udaf(*, name: str | None = None) -> Callable[[Callable[..., Any]], AggregateFunction]: ...
+def async_udf(
+    *,
+    name: str | None = None,
+    ordered: bool = False,
+    timeout: str | float | timedelta = ...,
+    max_in_flight: int = ...,
+    retries: int = ...,
+    on_error: OnError = ...,
+) -> Callable[[Callable[..., Any]], AsyncFunction]: ...
+
+
+def async_udf(
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
+) -> AsyncFunction | Callable[[Callable[..., Any]], AsyncFunction]:
+    """Make an `async def` callable from SQL; what `@udf` does with one, by a name that says so."""
+    define = functools.partial(_define_async, name=name, options=options)
+    return define if function is None else define(function)
+
+
+@overload
+def udaf(function: Callable[..., Any], /) -> AggregateFunction | AccumulatorFunction: ...
+
+
+@overload
+def udaf(
+    *, name: str | None = None
+) -> Callable[[Callable[..., Any]], AggregateFunction | AccumulatorFunction]: ...
 
 
 def udaf(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None
-) -> AggregateFunction | Callable[[Callable[..., Any]], AggregateFunction]:
-    """Make a function over all values of a group callable from SQL; its arguments are all `list[X]`."""
+) -> (
+    AggregateFunction
+    | AccumulatorFunction
+    | Callable[[Callable[..., Any]], AggregateFunction | AccumulatorFunction]
+):
+    """Make an aggregate callable from SQL: a function over all values of a group, or an accumulator.
+
+    The arguments of a function are all `list[X]`, and the rows of a group are kept. An accumulator is a class
+    whose annotated fields are its state:
+
+        @udaf
+        class Mean:
+            total: float = 0.0
+            count: int = 0
+
+            def update(self, value: float) -> None: ...
+            def merge(self, other: "Mean") -> None: ...    # may be left out
+            def retract(self, value: float) -> None: ...   # may be left out
+            def finish(self) -> float | None: ...
+
+    With `merge`, its state is kept and not the rows, and rows are added up where they are read. With
+    `retract`, that is so for updating inputs too, whose rows may be taken back.
+    """
     if function is None:
-        return functools.partial(_define_aggregate, name=name)
-    return _define_aggregate(function)
+        return lambda given: Definition(given, name).aggregate()
+    return Definition(function, name).aggregate()
 
 
-def _define_aggregate(function: Callable[..., Any], *, name: str | None = None) -> AggregateFunction:
-    definition = _Definition(function, name)
-    made = definition.by_annotations()
-    if isinstance(made, ScalarFunction):
-        raise definition.wrong(
-            "an argument is not a list", "an aggregate takes the values of a group: annotate each `list[X]`"
-        )
-    return made
+@overload
+def udtf(function: Callable[..., Any], /) -> TableFunction: ...
+
+
+@overload
+def udtf(*, name: str | None = None) -> Callable[[Callable[..., Any]], TableFunction]: ...
+
+
+def udtf(
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None
+) -> TableFunction | Callable[[Callable[..., Any]], TableFunction]:
+    """Make a generator of rows callable from SQL, in FROM: `FROM pages, words(pages.text) AS w (word)`.
+
+        @udtf
+        def words(text: str) -> Iterator[str]:
+            yield from text.split()
+
+    Rows of several columns are tuples, `Iterator[tuple[str, int]]`, or, with names, a NamedTuple.
+    """
+    if function is None:
+        return lambda given: Definition(given, name).table()
+    return Definition(function, name).table()
+
+
+def native_udf(
+    name: str,
+    *,
+    library: str | Path,
+    arguments: Sequence[pa.DataType],
+    returns: pa.DataType,
+    symbol: str | None = None,
+    nullable: bool = False,
+) -> NativeFunction:
+    """A function of a shared library, which `headrace_function.h` tells how to write.
+
+    Rows in which an argument is NULL are left out, unless it is `nullable`.
+    """
+    named = [(f"arg{index + 1}", kind) for index, kind in enumerate(arguments)]
+    return NativeFunction.make(
+        name.lower(),
+        named,
+        returns,
+        library=Library.load(Path(library)),
+        symbol=symbol or name,
+        nullable=nullable,
+    )
+
+
+def get_include() -> str:
+    """The directory of `headrace_function.h`, for a C compiler: `cc -I …`."""
+    return str(Path(__file__).parent / "functions" / "include")
 
 
 def _define(
     function: Callable[..., Any],
     *,
-    name: str | None = None,
-    arguments: Sequence[pa.DataType] | None = None,
-    returns: pa.DataType | None = None,
-    vectorized: bool = False,
+    name: str | None,
+    arguments: Sequence[pa.DataType] | None,
+    returns: pa.DataType | None,
+    vectorized: bool,
+    options: dict[str, Any],
 ) -> Function:
-    definition = _Definition(function, name)
+    definition = Definition(function, name)
+    unknown = [one for one in options if one not in (*AsyncOptions.model_fields, "allowed_in_flight")]
+    if unknown:
+        raise definition.wrong(f"there is no option `{unknown[0]}`", "see help(headrace.udf)")
+    given = {key: value for key, value in options.items() if value is not None}
     if vectorized:
-        return definition.by_types(arguments, returns)
+        return definition.over_arrays(arguments, returns)
     if arguments is not None or returns is not None:
         raise definition.wrong(
             "`arguments` and `returns` are for functions over Arrow arrays",
             "add vectorized=True, or leave them out and annotate the function",
         )
-    return definition.by_annotations()
+    return definition.scalar(given)
 
 
-@dataclass(frozen=True)
-class _Annotation:
-    """What an annotation says: the type, whether NULL is among its values, and the items of a list."""
-
-    kind: pa.DataType
-    nullable: bool = False
-    items: _Annotation | None = None
-
-
-class _Definition:
-    """A function as the user wrote it, while it becomes one of SQL."""
-
-    def __init__(self, function: Any, name: str | None) -> None:
-        if not inspect.isfunction(function):
-            raise ConfigurationError(
-                f"a udf is a function, and this is {_short(function)}", hint="decorate a `def` with @udf"
-            )
-        self.function = function
-        self.name = (name or function.__name__).lower()
-        if name is None and function.__name__ == "<lambda>":
-            raise self.wrong("a lambda has no name for SQL and no types", "write a `def` with annotations")
-        if not self.name.isidentifier():
-            raise self.wrong("it cannot be called by this name", "use letters, digits and underscores")
-        self.parameters = self._parameters()
-
-    def wrong(self, message: str, hint: str) -> ConfigurationError:
-        """The error that says what is wrong with the definition, and where it is."""
-        code = self.function.__code__
-        return ConfigurationError(
-            f"udf `{self.name}`: {message}",
-            hint=hint,
-            where=f"{code.co_filename}, line {code.co_firstlineno}",
-        )
-
-    def by_types(
-        self, arguments: Sequence[pa.DataType] | None, returns: pa.DataType | None
-    ) -> ScalarFunction:
-        """A function over Arrow arrays of the given types."""
-        count = len(self.parameters)
-        if arguments is None or returns is None or len(arguments) != count:
-            raise self.wrong(
-                f"vectorized=True needs the Arrow types of its {count} arguments and of the result",
-                "write @udf(arguments=[pa.int64()], returns=pa.int64(), vectorized=True)",
-            )
-        return ScalarFunction(
-            self.name,
-            tuple(arguments),
-            returns,
-            self.parameters,
-            (True,) * count,
-            vectorized=True,
-            function=self.function,
-        )
-
-    def by_annotations(self) -> Function:
-        """A function over Python values of the annotated types."""
-        read = self._annotations()
-        returns = read.pop("return").kind
-        lists = [one.items for one in read.values() if one.items is not None and not one.nullable]
-        if len(lists) == len(read):
-            return AggregateFunction(
-                self.name,
-                tuple(items.kind for items in lists),
-                returns,
-                self.parameters,
-                tuple(items.nullable for items in lists),
-                function=self.function,
-            )
-        return ScalarFunction(
-            self.name,
-            tuple(one.kind for one in read.values()),
-            returns,
-            self.parameters,
-            tuple(one.nullable for one in read.values()),
-            function=self.function,
-        )
-
-    def _parameters(self) -> tuple[str, ...]:
-        if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
-            raise self.wrong("it is async", "write it with `def`, not `async def`")
-        if inspect.isgeneratorfunction(self.function):
-            raise self.wrong("it yields, and a udf gives one value", "return a list instead")
-        parameters = inspect.signature(self.function).parameters.values()
-        for one in parameters:
-            if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
-                raise self.wrong(
-                    f"`{one}` is not an argument that SQL can give", "name each argument, without a `*`"
-                )
-        if not parameters:
-            raise self.wrong("it has no arguments", "give it the column that it is computed from")
-        return tuple(one.name for one in parameters)
-
-    def _annotations(self) -> dict[str, _Annotation]:
-        """What the annotations of the arguments say, in their order, and that of the result, as `return`."""
-        try:
-            hints = typing.get_type_hints(self.function, include_extras=True)
-        except (NameError, TypeError, AttributeError, SyntaxError) as error:
-            raise self.wrong(f"an annotation cannot be read: {error}", "import the names it uses") from error
-        read = {}
-        for name in (*self.parameters, "return"):
-            what = "the result" if name == "return" else f"the argument `{name}`"
-            if name not in hints:
-                raise self.wrong(f"{what} has no annotation", f"annotate it with one of {_TYPES_TEXT}")
-            meaning = _read(hints[name])
-            if meaning is None:
-                shown = inspect.formatannotation(hints[name])
-                raise self.wrong(f"{what} is `{shown}`, which SQL has no type for", f"use {_TYPES_TEXT}")
-            read[name] = meaning
-        return read
+def _define_async(
+    function: Callable[..., Any], *, name: str | None, options: dict[str, Any]
+) -> AsyncFunction:
+    definition = Definition(function, name)
+    made = definition.scalar(options)
+    if not isinstance(made, AsyncFunction):
+        raise definition.wrong("it is not asynchronous", "write it with `async def`, or use @udf")
+    return made
 
 
-def _read(annotation: Any) -> _Annotation | None:
-    """What an annotation says; None if there is no such type in SQL."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        others = [one for one in arguments if one is not types.NoneType]
-        inner = _read(others[0]) if len(others) == 1 else None
-        return inner and replace(inner, nullable=True)
-    if origin is typing.Annotated:
-        given = [one for one in arguments[1:] if isinstance(one, pa.DataType)]
-        nullable = types.NoneType in typing.get_args(arguments[0])
-        return _Annotation(given[0], nullable) if given else _read(arguments[0])
-    if origin is list:
-        items = _read(arguments[0])
-        return items and _Annotation(pa.list_(items.kind), items=items)
-    kind = _TYPES.get(annotation) if isinstance(annotation, type) else None
-    return kind and _Annotation(kind)
+# ------------------------------------------------------------------------------------ files and modules
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def load_udfs(path: str | Path) -> list[Function]:
-    """The functions that a Python file decorates with `udf` or `udaf`, in their order.
+    """The functions of a Python file, of a Python module (`package.module`), or of a Rust file, in order.
 
-    Files written for Arroyo load unchanged: `from arroyo_udf import udf` gives this module's. The functions,
-    and what they use from their file, are pickled by value, so workers need not have the file.
+    Files written for Arroyo load unchanged: `from arroyo_udf import udf` gives this module's. The functions
+    of a file, and what they use from it, are pickled by value, so workers need not have the file.
     """
     file = Path(path)
+    if file.suffix == ".rs" and file.is_file():
+        return list(load_rust(file))
     if not file.is_file():
+        if _is_module(str(path)):
+            return _functions_of(_import_module(str(path)), str(path))
         siblings = [one.name for one in file.parent.glob("*.py")] if file.parent.is_dir() else []
-        raise ConfigurationError(f"there is no file {file} with functions", hint=near(file.name, siblings))
+        raise ConfigurationError(
+            f"there is no file {file} with functions",
+            hint=near(file.name, siblings) or "name a .py or .rs file, or a module such as package.module",
+        )
     module = _load_module(file.resolve())
     cloudpickle.register_pickle_by_value(module)
-    found = dict.fromkeys(
-        value for value in vars(module).values() if isinstance(value, ScalarFunction | AggregateFunction)
-    )
+    return _functions_of(module, str(file))
+
+
+def _is_module(name: str) -> bool:
+    if _MODULE.fullmatch(name) is None or name.endswith((".py", ".rs")):
+        return False
+    try:
+        _see_directory(str(Path.cwd()))
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return "." in name  # a package on the way to it is missing: importing it says which
+
+
+def _see_directory(directory: str) -> None:
+    if directory not in sys.path:
+        sys.path.append(directory)
+
+
+def _functions_of(module: types.ModuleType, name: str) -> list[Function]:
+    found = dict.fromkeys(value for value in vars(module).values() if isinstance(value, FUNCTIONS))
     if not found:
         raise ConfigurationError(
-            f"{file} defines no functions for SQL",
+            f"{name} defines no functions for SQL",
             hint="decorate them: `from headrace import udf`, then `@udf`",
         )
     return list(found)
+
+
+def _import_module(name: str) -> types.ModuleType:
+    try:
+        with _arroyo_shim():
+            return importlib.import_module(name)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        raise ConfigurationError(f"the module {name} cannot be imported: {text}") from error
 
 
 def _load_module(file: Path) -> types.ModuleType:
@@ -531,8 +335,7 @@ def _load_module(file: Path) -> types.ModuleType:
         raise ConfigurationError(f"{file} is not a Python file", hint="functions are read from .py files")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
+    _see_directory(str(file.parent))
     try:
         with _arroyo_shim():
             spec.loader.exec_module(module)

@@ -453,10 +453,6 @@ def test_a_file_that_is_not_there_is_an_error_with_a_near_name(tmp_path: Path) -
     assert caught.value.hint == "did you mean `json.py`?"
 
 
-async def asynchronous(a: int) -> int:
-    return a
-
-
 def generator(a: int):  # type: ignore[no-untyped-def]
     yield a
 
@@ -504,7 +500,6 @@ def no_arguments() -> int:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (asynchronous, "it is async"),
         (generator, "it yields"),
         (no_annotation, "the argument `a` has no annotation"),
         (no_result, "the result has no annotation"),
@@ -541,8 +536,10 @@ def test_settings_that_do_not_go_together_are_errors() -> None:
         udaf(one)
     with pytest.raises(ConfigurationError, match="cannot be called by this name"):
         udf(name="two words")(one)
-    with pytest.raises(ConfigurationError, match="a udf is a function"):
+    with pytest.raises(ConfigurationError, match="it is a class"):
         udf(int)
+    with pytest.raises(ConfigurationError, match="a udf is a function"):
+        udf(1)  # type: ignore[call-overload]
 
 
 def test_a_name_that_sql_already_has_is_refused() -> None:

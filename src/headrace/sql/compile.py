@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,9 @@ from headrace.secrets import Secrets
 from headrace.spans import Source
 from headrace.sql.bind import Binder
 from headrace.sql.catalog import Table, connector_options, define_table, option_error, option_model, roles_of
+from headrace.sql.create_function import CreateFunction
 from headrace.sql.decompose import RETRACT
+from headrace.sql.define_function import define_function
 from headrace.sql.logical import DeadLetters, Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
@@ -116,6 +118,7 @@ class _Program:
     def compile(self) -> PlanBuilder:
         """Parse, bind and lower."""
         statements = [one for source in self.sources for one in parse_statements(source, self.problems)]
+        self._define_functions(statements)
         for source, statement in statements:
             self._try(lambda source=source, statement=statement: self._define(source, statement))  # type: ignore[misc]
         asides = self._define_asides()
@@ -170,6 +173,8 @@ class _Program:
     # ----------------------------------------------------------------------------------- definitions
 
     def _define(self, source: Source, statement: Statement) -> None:
+        if isinstance(statement, CreateFunction):
+            return  # functions were defined before all else
         if isinstance(statement, SetOption):
             self._set(statement)
         elif isinstance(statement, Insert):
@@ -177,7 +182,8 @@ class _Program:
         elif isinstance(statement, SelectStatement):
             self.selects.append((source, statement))
         elif isinstance(statement, BrokenDefinition):
-            self._set_aside(statement.name)
+            if not statement.is_function:
+                self._set_aside(statement.name)
         elif isinstance(statement, CreateView):
             self._free(statement.name, statement)
             self._add_view(source, statement.name, statement.query, statement.columns, statement)
@@ -198,6 +204,27 @@ class _Program:
             except SqlError:
                 self._set_aside(statement.name)
                 raise
+
+    def _define_functions(self, statements: Sequence[tuple[Source, Statement]]) -> None:
+        """Functions first: tables and queries may use them wherever they stand."""
+        made = {function.name: function for function in self.functions}
+        failed = any(isinstance(one, BrokenDefinition) and one.is_function for _, one in statements)
+        for _, statement in statements:
+            if isinstance(statement, CreateFunction):
+                defined = self._try(lambda s=statement: self._function(s, made))  # type: ignore[misc]
+                if defined is not None:
+                    made[defined.name] = defined
+                failed |= defined is None
+        if failed:
+            self.problems.raise_all()  # what calls them is not wrong for that
+        self.functions = tuple(made.values())
+        self.planner = Planner(self.functions)
+
+    def _function(self, statement: CreateFunction, known: Mapping[str, Function]) -> Function:
+        if statement.name in known or statement.name in self.planner.names:
+            hint = "give yours another name"
+            raise sql_error(f"there is already a function called `{statement.name}`", statement.span, hint)
+        return define_function(statement)
 
     def _free(self, name: str, statement: CreateTable | CreateView) -> None:
         if name in self.names:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.fragments import Function, quote
+from headrace.functions.aggregate import AccumulatorFunction
 from headrace.operator import TIMESTAMP
 from headrace.operators.aggregation import Aggregation
 from headrace.sql.logical import AggregateCall
@@ -63,6 +64,9 @@ def make_aggregation(
 def _decompose(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Parts | None:
     if not call.plain:
         return None
+    function = planner.user_functions.get(call.function)
+    if isinstance(function, AccumulatorFunction):
+        return _accumulated(call, function, updating=RETRACT in rows.names)
     argument = call.arguments[0] if call.arguments else "*"
     name = call.function
     makers: dict[str, Callable[[], Parts | None]] = {
@@ -81,6 +85,19 @@ def _decompose(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Parts 
     if name not in makers or len(call.arguments) != 1:
         return None
     return makers[name]()
+
+
+def _accumulated(call: AggregateCall, function: AccumulatorFunction, *, updating: bool) -> Parts | None:
+    """An accumulator of the user, if its states can be merged and rows be taken back where they may be."""
+    if not function.merges or (updating and not function.retracts):
+        return None
+    part = _part(call)
+    rows = function.part_of(call.arguments, quote(RETRACT) if updating else None)
+    return Parts(
+        (f"{rows}{_filter(call)} AS {part}",),
+        (f"{function.merged(part)} AS {part}",),
+        f"{function.result(part)} AS {quote(call.name)}",
+    )
 
 
 def _part(call: AggregateCall) -> str:

@@ -14,6 +14,7 @@ from headrace.fragments import quote
 from headrace.operator import TIMESTAMP
 from headrace.problems import Problems
 from headrace.sql.dialect import to_sql
+from headrace.sql.function_calls import bind_table_call, called_table
 from headrace.sql.logical import Expression, Item, Join, JoinKind, LookupJoin, Part, Relation, Windowing
 from headrace.sql.problems import FailedError
 from headrace.sql.relations import (
@@ -52,7 +53,7 @@ class FromClause:
         where = select.args.get("where")
         self.where = [] if where is None else list(conjuncts(where.this))
         """The conditions of WHERE; a comma join takes those that are its own."""
-        self._stub_tables: list[str] = []
+        self.stub_tables: list[str] = []
         self._unnamed: set[str] = set()
 
     def bind(self) -> Relation:
@@ -87,7 +88,7 @@ class FromClause:
             names = self.stubs[stub].names
             self.stubs[stub] = pa.schema([f.with_name(f"c{i}") for i, f in enumerate(self.stubs[stub])])
             columns = ", ".join(f"c{i} AS {quote(name)}" for i, name in enumerate(names))
-        self._stub_tables.append(
+        self.stub_tables.append(
             sql.format(f"{stub} AS {quote(alias)}" if named else f"(SELECT {columns} FROM {stub})")
         )
         relation = bound.relation
@@ -135,7 +136,11 @@ class FromClause:
             bound = binder.values(node)
         else:
             shown = to_sql(node)[:40]
-            raise binder.fail(f"`{shown}` cannot stand in FROM", node, "a table, a view or a subquery can")
+            call = called_table(node)
+            hint = "a table, a view or a subquery can"
+            if call is not None and call.name.lower() in self.planner.table_functions:
+                hint = f"it gives rows for those of a table before it: FROM t, {call.name}(t.x)"
+            raise binder.fail(f"`{shown}` cannot stand in FROM", node, hint)
         return binder.renamed(bound, columns, node), given or hidden, given is not None
 
     def _join(self, left: Relation, join: exp.Join) -> Relation:
@@ -148,7 +153,11 @@ class FromClause:
         kind: JoinKind = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}.get(side, "inner")  # type: ignore[assignment]
         if isinstance(join.this, exp.Unnest):
             return self._unnest(left, join)
+        if (call := called_table(join.this)) is not None:
+            return bind_table_call(self, left, join, call)
         on, using = join.args.get("on"), join.args.get("using")
+        if on is not None:
+            self.scope.refuse_async(on)
         # Where a pair is meant, the WHERE of a comma join is its condition.
         keyword = f"{side} JOIN" if side else "JOIN"
         before = len(self.scope.entries)
@@ -162,7 +171,7 @@ class FromClause:
         clause = f"ON {self.stub_text(on)}" if on is not None else "ON TRUE"
         if using:
             clause = f"USING ({', '.join(quote(identifier_name(one)) for one in using)})"
-        self._stub_tables[-1] = self._stub_tables[-1].removesuffix("ON TRUE") + clause
+        self.stub_tables[-1] = self.stub_tables[-1].removesuffix("ON TRUE") + clause
         if lookup_of(right) is not None:
             return self._looked_up(left, right, kind, conditions, join)
         made = self._joined(left, right, kind, conditions, join, alias)
@@ -352,7 +361,7 @@ class FromClause:
         self.scope.entries.append(Entry(table, (name,), (columns.field(inner),)))
         stub = f"s{len(self.stubs)}"
         self.stubs[stub] = pa.schema([pa.field(name, kind.type)])
-        self._stub_tables.append(f"CROSS JOIN {stub} AS {quote(table)}")
+        self.stub_tables.append(f"CROSS JOIN {stub} AS {quote(table)}")
         return made
 
     def _looked_up(
@@ -442,7 +451,7 @@ class FromClause:
         return to_sql(physical.copy().transform(visit))
 
     def stub_sql(self, items: Sequence[str], group: Sequence[exp.Expr], having: exp.Expr | None) -> str:
-        sql = f"SELECT {', '.join(items)} FROM {' '.join(self._stub_tables)}"
+        sql = f"SELECT {', '.join(items)} FROM {' '.join(self.stub_tables)}"
         if self.where:
             sql += " WHERE " + " AND ".join(f"({self.stub_text(one)})" for one in self.where)
         if group:
@@ -452,7 +461,7 @@ class FromClause:
         return sql
 
     def stub_part(self, items: Sequence[str], group: Sequence[exp.Expr] = ()) -> str:
-        sql = f"SELECT {', '.join(items)} FROM {' '.join(self._stub_tables)}"
+        sql = f"SELECT {', '.join(items)} FROM {' '.join(self.stub_tables)}"
         if group:
             sql += " GROUP BY " + ", ".join(self.stub_text(one) for one in group)
         return sql

@@ -13,6 +13,8 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from headrace.builder import Port
+from headrace.functions.asynchronous import AsyncFunction
+from headrace.functions.table import TableFunction
 from headrace.sql.catalog import Table
 from headrace.windows import Hop, Session, Tumble
 
@@ -160,6 +162,28 @@ class LookupJoin(Relation):
 
 
 @dataclass(frozen=True, eq=False)
+class TableCall(Relation):
+    """Rows with the rows that a function of the user gives for each."""
+
+    left: Relation = field(kw_only=True)
+    function: TableFunction = field(kw_only=True)
+    arguments: tuple[Expression, ...] = field(kw_only=True)
+    prefix: Mapping[str, str] = field(kw_only=True)
+    """Column of the function → its name in this relation."""
+    kind: JoinKind = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncCalls(Relation):
+    """Rows with the results of calls of one asynchronous function of the user."""
+
+    left: Relation = field(kw_only=True)
+    function: AsyncFunction = field(kw_only=True)
+    calls: Mapping[str, tuple[Expression, ...]] = field(kw_only=True)
+    """The column of a result → the arguments of the call."""
+
+
+@dataclass(frozen=True, eq=False)
 class WindowCalls(Relation):
     """Rows with window functions (`… OVER (…)`) computed over partitions."""
 
@@ -198,7 +222,7 @@ def inputs_of(relation: Relation) -> Sequence[Relation]:
         return (relation.input,)
     if isinstance(relation, Join):
         return (relation.left, relation.right)
-    if isinstance(relation, LookupJoin):
+    if isinstance(relation, LookupJoin | TableCall | AsyncCalls):
         return (relation.left,)
     if isinstance(relation, Union):
         return relation.inputs

@@ -16,10 +16,12 @@ from headrace.errors import HeadraceError, SqlError
 from headrace.fragments import Fragment, Function, plain_schema, quote
 from headrace.operator import DEAD_LETTER, DEAD_LETTERS, TIMESTAMP, ArrowOperator
 from headrace.operators.aggregation import Aggregation
+from headrace.operators.async_call import AsyncCall
 from headrace.operators.lookup_join import CacheOptions
 from headrace.operators.lookup_join import LookupJoin as LookupOperator
 from headrace.operators.project import Project
 from headrace.operators.session_aggregate import PartialSession, SessionAggregate
+from headrace.operators.table_function import TableFunctionCall
 from headrace.operators.updating_aggregate import PartialUpdatingAggregate, UpdatingAggregate
 from headrace.operators.updating_fragment import UpdatingFragment
 from headrace.operators.updating_join import UpdatingJoin
@@ -34,6 +36,7 @@ from headrace.sql.decompose import RETRACT, make_aggregation
 from headrace.sql.logical import (
     TIES,
     Aggregate,
+    AsyncCalls,
     Constants,
     DeadLetters,
     Expression,
@@ -46,6 +49,7 @@ from headrace.sql.logical import (
     Ordered,
     Relation,
     Scan,
+    TableCall,
     Union,
     WindowCalls,
     inputs_of,
@@ -176,6 +180,8 @@ class Lowering:
             Aggregate: self._aggregate,
             Join: self._join,
             LookupJoin: self._lookup_join,
+            TableCall: self._table_call,
+            AsyncCalls: self._async_calls,
             WindowCalls: self._window_calls,
             Ordered: self._ordered,
             Union: self._union,
@@ -197,7 +203,7 @@ class Lowering:
         return self.builder.add("operator", operator, inputs, id=self._id(kind))
 
     def _fragment(self, sql: str, inputs: dict[str, pa.Schema]) -> Fragment:
-        return Fragment(sql, inputs, functions=self.functions)
+        return Fragment(sql, inputs, functions=called_functions(self.functions, [sql]))
 
     def _columns(self, relation: Relation) -> list[str]:
         return [name for name in relation.columns.names if name in self._needed.get(relation, set())]
@@ -386,7 +392,7 @@ class Lowering:
             keys=keys,
             rows=flow.schema,
             planner=self.planner,
-            functions=self.functions,
+            functions=called_functions(self.functions, [call.call.text for call in calls]),
             by=tuple(item.value.text for item in relation.keys),
         )
         if relation.windowing is None:
@@ -521,6 +527,68 @@ class Lowering:
                 cache=parse_options(CacheOptions, cache, what=table.connector),
             )
 
+    # ------------------------------------------------------------------------- functions of the user
+
+    def _table_call(self, relation: TableCall) -> Flow:
+        flow, names = self.flow(relation.left), self._columns(relation)
+        hidden = self._hidden(relation, flow)
+        given = {f"{TIMESTAMP}:arg{index}": value for index, value in enumerate(relation.arguments)}
+        rows = self._with_arguments(relation, flow, hidden, given)
+        columns = {column: name for column, name in relation.prefix.items() if name in names}
+        operator = TableFunctionCall(
+            relation.function, tuple(given), columns=columns, outer=relation.kind == "left"
+        )
+        port = self.add(operator, [rows.ports], f"rows_{relation.function.name}")
+        return self._called(relation, rows, port, given, list(columns.values()), hidden)
+
+    def _async_calls(self, relation: AsyncCalls) -> Flow:
+        flow, names = self.flow(relation.left), self._columns(relation)
+        hidden = self._hidden(relation, flow)
+        given: dict[str, Expression] = {}
+        calls: dict[str, tuple[str, ...]] = {}
+        for output, arguments in relation.calls.items():
+            if output in names:
+                taken = [f"{TIMESTAMP}:arg{len(given) + index}" for index in range(len(arguments))]
+                given |= dict(zip(taken, arguments, strict=True))
+                calls[output] = tuple(taken)
+        rows = self._with_arguments(relation, flow, hidden, given)
+        port = rows.ports[0]
+        if calls:
+            operator = AsyncCall(relation.function, calls, schema=rows.schema, drop=tuple(given))
+            port = self.add(operator, [rows.ports], f"async_{relation.function.name}")
+        return self._called(relation, rows, port, given, list(calls), hidden)
+
+    def _hidden(self, relation: Relation, flow: Flow) -> list[str]:
+        """The columns that ride along with the rows of a relation."""
+        back = [RETRACT] if relation.updating else []
+        return [TIMESTAMP, *back, *([_LATE] if flow.late_of is not None else [])]
+
+    def _with_arguments(
+        self,
+        relation: TableCall | AsyncCalls,
+        flow: Flow,
+        hidden: Sequence[str],
+        given: dict[str, Expression],
+    ) -> Flow:
+        kept = [name for name in self._columns(relation) if name in relation.left.columns.names]
+        items = [quote(name) for name in [*kept, *hidden]]
+        items += [f"{value.text} AS {quote(name)}" for name, value in given.items()]
+        return replace(self._mapped(flow, items), late_of=flow.late_of)
+
+    def _called(
+        self,
+        relation: Relation,
+        rows: Flow,
+        port: Port,
+        given: dict[str, Expression],
+        added: Sequence[str],
+        hidden: Sequence[str],
+    ) -> Flow:
+        fields = [one for one in rows.schema if one.name not in given]
+        schema = plain_schema(pa.schema([*fields, *(relation.columns.field(name) for name in added)]))
+        sql = f"SELECT {', '.join(quote(name) for name in [*self._columns(relation), *hidden])} FROM input"
+        return Flow((port,), schema, sql, late_of=rows.late_of)
+
     def _result(self, relation: Relation, port: Port) -> Flow:
         """Rows that a fragment has made of just what is needed."""
         return Flow((port,), self.batch_schema(relation))
@@ -641,8 +709,8 @@ def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[
             (relation.left, names | {n for pair in relation.keys for n in pair[0].columns}),
             (relation.right, names | {n for pair in relation.keys for n in pair[1].columns}),
         ]
-    if isinstance(relation, LookupJoin):
-        return [(relation.left, needed | relation.on.columns)]
+    if isinstance(relation, LookupJoin | TableCall | AsyncCalls):
+        return [(relation.left, needed.union(*(value.columns for value in _called_with(relation, needed))))]
     if isinstance(relation, WindowCalls):
         names = set(needed)
         for item in (*relation.calls, *relation.partition):
@@ -654,6 +722,15 @@ def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[
     return [(one, set(needed)) for one in inputs_of(relation)]
 
 
+def _called_with(relation: LookupJoin | TableCall | AsyncCalls, needed: set[str]) -> list[Expression]:
+    """What rows are looked up by, or functions are called with."""
+    if isinstance(relation, LookupJoin):
+        return [relation.on]
+    if isinstance(relation, TableCall):
+        return list(relation.arguments)
+    return [value for name, values in relation.calls.items() if name in needed for value in values]
+
+
 def _text(value: str) -> str:
     """A text as a SQL literal."""
     return "'" + value.replace("'", "''") + "'"
@@ -661,6 +738,12 @@ def _text(value: str) -> str:
 
 def _makes_rows(item: Item) -> bool:
     return "unnest(" in item.value.text.lower()
+
+
+def called_functions(functions: Sequence[Function], texts: Sequence[str]) -> tuple[Function, ...]:
+    """The functions of the user that are called in some SQL: an operator carries no others."""
+    words = {word for text in texts for word in re.findall(r"\w+", text.lower())}
+    return tuple(function for function in functions if function.name in words)
 
 
 def _shuffle(ports: Sequence[Port], keys: Sequence[str]) -> tuple[Port, ...]:

@@ -12,7 +12,9 @@ from datafusion import SessionContext, udf
 
 from headrace.errors import ExpressionError
 from headrace.fragments import Function, expression_error, new_context, plain_type, result_schema
+from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.signatures import FUNCTION_NAMES
+from headrace.functions.table import TableFunction
 from headrace.sql.complaints import in_plain_words
 
 WINDOWS: Final = {"tumble": 1, "hop": 2, "session": 1}
@@ -43,6 +45,18 @@ class Planner:
         return {function.name: function for function in self.functions}
 
     @cached_property
+    def asynchronous(self) -> Mapping[str, AsyncFunction]:
+        """The user's functions that wait for something outside, by name."""
+        found = self.user_functions.items()
+        return {name: function for name, function in found if isinstance(function, AsyncFunction)}
+
+    @cached_property
+    def table_functions(self) -> Mapping[str, TableFunction]:
+        """The user's functions that give rows, by name."""
+        found = self.user_functions.items()
+        return {name: function for name, function in found if isinstance(function, TableFunction)}
+
+    @cached_property
     def aggregates(self) -> frozenset[str]:
         """The names of aggregate functions."""
         return frozenset(self.ctx.udafs())
@@ -57,7 +71,12 @@ class Planner:
         """The names of all functions."""
         extra = ("unnest", "cast", "try_cast", "extract", "row", "exists", "date_part", "struct")
         return (
-            self.aggregates | self.window_functions | frozenset(self.ctx.udfs()) | FUNCTION_NAMES | set(extra)
+            self.aggregates
+            | self.window_functions
+            | frozenset(self.ctx.udfs())
+            | FUNCTION_NAMES
+            | set(extra)
+            | set(self.table_functions)
         )
 
     def schema(self, sql: str, tables: Mapping[str, pa.Schema]) -> pa.Schema:

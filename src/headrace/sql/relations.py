@@ -13,6 +13,7 @@ from headrace.fragments import plain_type, quote
 from headrace.operator import TIMESTAMP
 from headrace.sql.catalog import Table
 from headrace.sql.logical import (
+    AsyncCalls,
     Constants,
     Expression,
     Item,
@@ -21,6 +22,7 @@ from headrace.sql.logical import (
     Map,
     Part,
     Relation,
+    TableCall,
     WindowCalls,
     Windowing,
 )
@@ -174,9 +176,10 @@ def window_part(value: Expression, windowing: Windowing) -> Part | None:
 
 def push_filter(relation: Relation, where: Expression) -> Relation | None:
     """The relation with a condition below its joins, which then keep less; None if it must stay above."""
-    if not isinstance(relation, Join | LookupJoin):
+    if not isinstance(relation, Join | LookupJoin | TableCall | AsyncCalls):
         return None
-    if relation.kind in ("inner", "left") and _speaks_of(where, relation.left):
+    kind = "inner" if isinstance(relation, AsyncCalls) else relation.kind
+    if kind in ("inner", "left") and _speaks_of(where, relation.left):
         return replace(relation, left=push_filter(relation.left, where) or where_map(relation.left, where))
     if (
         isinstance(relation, Join)

@@ -225,7 +225,12 @@ class Scope:
                 self.problems.add(sql_error(f"there is no function `{name}`", where, similar))
                 failed = True
                 continue
-            if name in self.planner.user_functions:
+            if name in self.planner.table_functions:
+                hint = f"write FROM …, {name}(…) AS r, and choose its columns"
+                where = span_of(call, self.source)
+                self.problems.add(sql_error(f"`{name}` gives rows, and stands in FROM", where, hint))
+                failed = True
+            elif name in self.planner.user_functions:
                 failed |= not self._fit_arguments(call, name)
             elif name in FUNCTION_NAMES:
                 name = _cast_getter(call, name)
@@ -313,7 +318,29 @@ class Scope:
 
     def expression(self, node: exp.Expr) -> Expression:
         """An expression over the scope's columns, ready for DataFusion."""
+        self.refuse_async(node)
         return as_expression(self.physical(node))
+
+    def refuse_async(self, node: exp.Expr) -> None:
+        """Refuse a call of an asynchronous function where rows cannot wait for it."""
+        for call in node.find_all(exp.Anonymous):
+            if call.name.lower() in self.planner.asynchronous:
+                hint = "call it in the SELECT list or in WHERE of a subquery or view, and use its result here"
+                where = span_of(call, self.source)
+                self.problems.add(
+                    sql_error(f"`{call.name}` is asynchronous and cannot stand here", where, hint)
+                )
+                raise FailedError
+
+    def call_arguments(self, call: exp.Anonymous) -> tuple[Expression, ...]:
+        """The arguments of a call of a user's function that stands in FROM, of the types it declares."""
+        made = call.copy()
+        for argument in made.expressions:
+            self.refuse_async(argument)
+            argument.replace(self.physical(argument))
+        if not self._fit_arguments(made, call.name.lower()):
+            raise FailedError
+        return tuple(as_expression(argument) for argument in made.expressions)
 
 
 _GETTERS = {

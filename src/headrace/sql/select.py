@@ -15,6 +15,7 @@ from headrace.fragments import quote
 from headrace.sql.calls import call_name, find_aggregates, is_aggregate, is_window_call
 from headrace.sql.dialect import to_sql
 from headrace.sql.from_clause import FromClause
+from headrace.sql.function_calls import AsyncBinder
 from headrace.sql.groups import Groups, window_of
 from headrace.sql.logical import Expression, Item, Relation
 from headrace.sql.over import bind_over, inline_windows, window_calls
@@ -56,6 +57,7 @@ class SelectBinder:
         self.select = select
         self.tables = FromClause(binder, select, names)
         self.scope = self.tables.scope
+        self.waiting = AsyncBinder(binder)
 
     def bind(self) -> Bound:
         select, binder = self.select, self.binder
@@ -89,7 +91,10 @@ class SelectBinder:
         relation = self._filtered(relation)
         nodes = [item.physical(self.scope) for item in items]
         if aggregated:
+            self._refuse_async(nodes, group, having)
             relation, nodes = Groups(binder, select, self.scope, relation).bind(nodes, group, having)
+            self.waiting = AsyncBinder(binder)
+        relation, nodes = self.waiting.bind(relation, nodes)
         for node in nodes:
             for part in node.find_all(exp.Anonymous):
                 if is_window_call(part):
@@ -97,6 +102,7 @@ class SelectBinder:
                         f"{call_name(part)}(…) stands in GROUP BY", part, f"add `GROUP BY {to_sql(part)}`"
                     )
         relation, nodes = bind_over(binder, select, relation, nodes)
+        relation, nodes = AsyncBinder(binder).bind(relation, nodes)
         distinct = select.args.get("distinct")
         if distinct is not None and distinct.args.get("on") is not None:
             relation = self._distinct_on(relation, distinct, items, aggregated=aggregated)
@@ -366,15 +372,34 @@ class SelectBinder:
         nodes = [self.scope.physical(one) for one in self.tables.where]
         left_over = []
         for node in nodes:
-            pushed = push_filter(relation, as_expression(node))
+            pushed = None if self._waits(node) else push_filter(relation, as_expression(node))
             if pushed is None:
                 left_over.append(node)
             else:
                 relation = pushed
-        if not left_over:
-            return relation
-        both = left_over[0] if len(left_over) == 1 else exp.and_(*left_over, copy=False)
-        return where_map(limit_ranks(relation, left_over), as_expression(both))
+        waiting = [node for node in left_over if self._waits(node)]
+        left_over = [node for node in left_over if node not in waiting]
+        if left_over:
+            both = left_over[0] if len(left_over) == 1 else exp.and_(*left_over, copy=False)
+            relation = where_map(limit_ranks(relation, left_over), as_expression(both))
+        # Asynchronous functions are called for the rows that pass all else.
+        relation, waiting = self.waiting.bind(relation, waiting)
+        for node in waiting:
+            relation = where_map(relation, as_expression(node))
+        return relation
+
+    def _waits(self, node: exp.Expr) -> bool:
+        known = self.planner.asynchronous
+        return any(call.name.lower() in known for call in node.find_all(exp.Anonymous))
+
+    def _refuse_async(
+        self, nodes: Sequence[exp.Expr], group: Sequence[exp.Expr], having: exp.Expr | None
+    ) -> None:
+        for node in nodes:
+            for found in find_aggregates(node, self.planner.aggregates):
+                self.scope.refuse_async(found)
+        for node in (*group, *([having] if having is not None else [])):
+            self.scope.refuse_async(node)
 
     def _distinct_on(
         self, relation: Relation, distinct: exp.Distinct, items: list[_Item], *, aggregated: bool
@@ -383,6 +408,7 @@ class SelectBinder:
         if aggregated:
             raise self.binder.fail("DISTINCT ON over aggregates", distinct, "group in a subquery first")
         on = distinct.args["on"]
+        self.scope.refuse_async(on)
         by = [self.scope.physical(one) for one in (on.expressions if isinstance(on, exp.Tuple) else [on])]
         order = self.select.args.get("order")
         ordered = None

@@ -18,6 +18,7 @@ from headrace.durations import parse_duration
 from headrace.errors import HeadraceError, SqlError, near
 from headrace.problems import Problems
 from headrace.spans import Source, Span
+from headrace.sql.create_function import CreateFunction, parse_function
 from headrace.sql.dialect import Headrace, tokenize
 from headrace.sql.problems import fail, sql_error
 from headrace.sql.sql_types import TYPE_NAMES, named_type
@@ -94,6 +95,7 @@ class BrokenDefinition:
     """A CREATE that cannot be read: its name is known, so that its uses are no further mistakes."""
 
     name: str
+    is_function: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class SetOption:
     span: Span
 
 
-Statement: TypeAlias = "BrokenDefinition | CreateTable | CreateView | Insert | SelectStatement | SetOption"
+Statement: TypeAlias = (
+    "BrokenDefinition | CreateFunction | CreateTable | CreateView | Insert | SelectStatement | SetOption"
+)
 
 
 def parse_statements(source: Source, problems: Problems) -> list[tuple[Source, Statement]]:
@@ -125,13 +129,13 @@ def parse_statements(source: Source, problems: Problems) -> list[tuple[Source, S
         return []
     statements: list[tuple[Source, Statement]] = []
     for chunk in _chunks(tokens):
-        parser = _StatementParser(chunk, source)
+        parser = StatementParser(chunk, source)
         try:
             statements.append((source, parser.statement()))
         except SqlError as error:
             problems.add(error)
             if parser.defined is not None:
-                statements.append((source, BrokenDefinition(parser.defined)))
+                statements.append((source, BrokenDefinition(parser.defined, parser.is_function)))
     return statements
 
 
@@ -149,13 +153,20 @@ def _token_error(error: TokenError, source: Source) -> SqlError:
     opened = _unclosed(source.text)
     if opened is None:
         return sql_error(str(error), None)
-    what, end = {"'": ("text", "'"), '"': ("name", '"'), "/": ("comment", "*/")}[source.text[opened]]
+    what, end = _CLOSED_BY[source.text[opened]]
     return sql_error(f"this {what} is never closed", Span(source, opened, opened + 1), f"close it with {end}")
+
+
+_CLOSED_BY = {"'": ("text", "'"), '"': ("name", '"'), "/": ("comment", "*/"), "$": ("text", "the same $$")}
 
 
 def _unclosed(text: str) -> int | None:
     """Where a quote or a comment begins that never ends."""
-    pattern = re.compile(r"'(?:[^']|'')*('|\Z)|\"(?:[^\"]|\"\")*(\"|\Z)|--[^\n]*|/\*.*?(\*/|\Z)", re.DOTALL)
+    pattern = re.compile(
+        r"'(?:[^']|'')*('|\Z)|\"(?:[^\"]|\"\")*(\"|\Z)|--[^\n]*|/\*.*?(\*/|\Z)"
+        r"|(?P<dollars>\$\w*\$).*?((?P=dollars)|\Z)",
+        re.DOTALL,
+    )
     for match in pattern.finditer(text):
         if match.end() == len(text) and any(group == "" for group in match.groups()):
             return match.start()
@@ -168,6 +179,8 @@ _ARGUMENTS = {
         ("TIMESTAMP", "DATETIME", "TIMESTAMPTZ"), "seconds have 0, 3, 6 or 9 digits: TIMESTAMP(3)"
     ),
 }
+
+_TEXTS = (TokenType.STRING, TokenType.HEREDOC_STRING)
 
 _REFUSED = {
     "EXPLAIN": "run `headrace explain FILE`",
@@ -183,7 +196,7 @@ _REFUSED = {
 }
 
 
-class _StatementParser:
+class StatementParser:
     """A cursor over the tokens of one statement."""
 
     def __init__(self, tokens: Sequence[Token], source: Source) -> None:
@@ -192,6 +205,7 @@ class _StatementParser:
         self.at = 0
         self.defined: str | None = None
         """What the statement creates, as soon as its name was read."""
+        self.is_function = False
 
     # ------------------------------------------------------------------------------------ tokens
 
@@ -210,7 +224,7 @@ class _StatementParser:
         for token in self.tokens[self.at :]:
             if not left:
                 break
-            spelled = token.text.upper().split() if token.token_type != TokenType.STRING else []
+            spelled = token.text.upper().split() if token.token_type not in _TEXTS else []
             if not spelled or left[: len(spelled)] != spelled:
                 return 0
             left, count = left[len(spelled) :], count + 1
@@ -295,10 +309,12 @@ class _StatementParser:
             at = self.span(self.tokens[self.at - 2])
             self.defined, _ = self.table_name("the name of the view")
             fail("materialized views do not exist here", at, "write CREATE VIEW, or a table with a connector")
+        is_aggregate = self.take("AGGREGATE")
         if self.take("FUNCTION"):
-            fail("functions are written in Python", self.span(), "use @headrace.udf and --udf FILE.py")
+            self.is_function = True
+            return parse_function(self, is_aggregate=is_aggregate)
         if not self.take("TABLE"):
-            self.unexpected("`TABLE` or `VIEW`")
+            self.unexpected("`TABLE`, `VIEW` or `FUNCTION`")
         self.take("IF", "NOT", "EXISTS")
         name, token = self.table_name("the name of the table")
         self.defined = name
@@ -312,7 +328,7 @@ class _StatementParser:
         query: exp.Expr | None = None
         while self.current is not None:
             if self.take("WITH"):
-                options.update(self._options())
+                options.update(self.read_options())
             elif self.take("PARTITIONED", "BY"):
                 self.expect("(")
                 partitioned = self._expressions()
@@ -387,7 +403,7 @@ class _StatementParser:
             )
         if self.current is None or self.peek(",") or self.peek(")"):
             fail(f"column `{name}` has no type", self.span(first), f"write `{name} TEXT`, for example")
-        kind, is_json = self._type()
+        kind, is_json = self.read_type()
         nullable, primary, generated, metadata = True, False, None, None
         while self.at < len(self.tokens) and not (self.peek(",") or self.peek(")")):
             if self.take("NOT", "NULL"):
@@ -428,7 +444,7 @@ class _StatementParser:
 
     # -------------------------------------------------------------------------------------- types
 
-    def _type(self) -> tuple[pa.DataType, bool]:
+    def read_type(self) -> tuple[pa.DataType, bool]:
         first = self.current
         if first is None:
             self.unexpected("a type")
@@ -440,7 +456,7 @@ class _StatementParser:
         if name == "STRUCT":
             kind: pa.DataType | None = self._struct()
         elif name == "ARRAY" and self.take("<"):
-            kind = pa.list_(self._type()[0])
+            kind = pa.list_(self.read_type()[0])
             self._close_angle()
         else:
             arguments = self._arguments()
@@ -483,7 +499,7 @@ class _StatementParser:
         while True:
             name, _ = self.name("the name of a field")
             self.take(":")
-            kind, is_json = self._type()
+            kind, is_json = self.read_type()
             nullable = not self.take("NOT", "NULL")
             marks = {b"headrace.json": b"true"} if is_json else None
             fields.append(pa.field(name, kind, nullable=nullable, metadata=marks))
@@ -503,7 +519,7 @@ class _StatementParser:
 
     # ------------------------------------------------------------------------------------ options
 
-    def _options(self) -> dict[str, Option]:
+    def read_options(self) -> dict[str, Option]:
         self.expect("(")
         options: dict[str, Option] = {}
         while not self.take(")"):

@@ -1,0 +1,76 @@
+"""Functions of the user that wait for something outside: many calls are on their way at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+import datafusion
+import pyarrow as pa
+from datafusion import SessionContext
+from pydantic import Field
+
+from headrace.errors import ExpressionError
+from headrace.functions.defined import Defined, check_free
+from headrace.functions.failures import keep_failure
+from headrace.options import Duration, Options
+
+
+class AsyncOptions(Options):
+    """How an asynchronous function is called."""
+
+    ordered: bool = Field(
+        False, description="Whether rows leave in the order they came in, or as they are answered."
+    )
+    timeout: Duration = Field(
+        timedelta(seconds=5),
+        gt=timedelta(0),
+        description="How long one call may take; and how long the end of an epoch waits for calls.",
+    )
+    max_in_flight: int = Field(
+        1000,
+        ge=1,
+        alias="allowed_in_flight",
+        description="How many calls of one subtask are on their way, and how many rows wait at most.",
+    )
+    retries: int = Field(3, ge=0, description="How often a call that failed or took too long is made again.")
+    on_error: Literal["fail", "null"] = Field(
+        "fail", description="What a call that failed for good does: end the run, or give NULL."
+    )
+
+
+@dataclass(frozen=True)
+class AsyncFunction(Defined):
+    """An `async def` of the user; the operator `AsyncCall` calls it."""
+
+    options: AsyncOptions = field(default_factory=AsyncOptions, compare=False)
+
+    def install(self, ctx: SessionContext) -> None:
+        """Make its types known to a session of DataFusion, which never calls it."""
+        check_free(ctx, self.name)
+        ctx.register_udf(
+            datafusion.udf(self._misplaced, list(self.arguments), self.returns, "volatile", self.name)
+        )
+
+    def _misplaced(self, *_: pa.Array) -> pa.Array:
+        raise keep_failure(ExpressionError(f"udf `{self.name}` is asynchronous and cannot be called here"))
+
+
+@functools.lru_cache(maxsize=1)
+def _loop_of(process: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001 - a forked process starts its own
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="headrace-async", daemon=True).start()
+    return loop
+
+
+def shared_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of this process, in a thread of its own.
+
+    There is one for all calls and epochs, so that a client which is made once can be used for ever.
+    """
+    return _loop_of(os.getpid())

@@ -1,0 +1,292 @@
+"""Functions of the user in shared libraries, called with whole Arrow arrays.
+
+They run in a process of their own, one for each worker: a library that crashes ends that process, and the run
+ends with an error that says so. A library travels to the workers inside the plan, so they need not have its
+file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import datafusion
+import pyarrow as pa
+from datafusion import SessionContext
+
+from headrace.errors import ConfigurationError, ExpressionError, ExternalError, HeadraceError, near
+from headrace.functions.annotations import to_python
+from headrace.functions.defined import Defined, check_free, spread
+from headrace.functions.failures import keep_failure
+from headrace.functions.native_host import NativeError, to_stream
+from headrace.functions.raised import described
+
+LARGEST = 16 * 2**20
+"""A larger library does not travel: it has to be in the same place on every machine."""
+_END_SECONDS = 5.0
+
+
+def cache_folder() -> Path:
+    """Where libraries are kept that came from elsewhere or were built from source."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "headrace" / "functions"
+
+
+@dataclass(frozen=True)
+class Library:
+    """A shared library: its file where it was defined, and what is in it."""
+
+    path: str
+    digest: str
+    content: bytes | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def load(cls, file: Path) -> Library:
+        """The library in a file."""
+        if not file.is_file():
+            siblings = [one.name for one in file.parent.glob("*")] if file.parent.is_dir() else []
+            raise ConfigurationError(
+                f"there is no shared library at {file}", hint=near(file.name, siblings) or "build it first"
+            )
+        content = file.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        return cls(str(file.resolve()), digest, zlib.compress(content) if len(content) <= LARGEST else None)
+
+    def file(self) -> str:
+        """A file here with just this content."""
+        return _placed(self)
+
+
+@functools.lru_cache(maxsize=256)
+def _placed(library: Library) -> str:
+    file = Path(library.path)
+    if _digest(file) == library.digest:
+        return library.path
+    if library.content is None:
+        what = "is another one" if file.is_file() else "is not there"
+        raise ConfigurationError(
+            f"the shared library {library.path} {what} on this machine",
+            hint="it is too large to be sent along: put it in the same place on every machine",
+        )
+    copy = cache_folder() / library.digest[:32] / file.name
+    if _digest(copy) != library.digest:
+        copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        staged = copy.with_name(f"{copy.name}.{os.getpid()}.{threading.get_ident()}")
+        staged.write_bytes(zlib.decompress(library.content))
+        staged.rename(copy)
+    return str(copy)
+
+
+def _digest(file: Path) -> str | None:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+
+
+class CrashedError(Exception):
+    """The process of the libraries has ended; the text says how."""
+
+
+class NativeHost:
+    """The worker's end of the process that libraries run in; started at the first call, and after a crash."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._link: Connection | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def check(self, library: Library, symbol: str) -> None:
+        """Raise a NativeError if the library has no such function."""
+        self._ask((library.file(), symbol, None))
+
+    def call(self, library: Library, symbol: str, columns: pa.RecordBatch, returns: pa.DataType) -> pa.Array:
+        """What the function gives for the columns; a NativeError or CrashedError says what it did instead."""
+        answer = self._ask((library.file(), symbol, returns), to_stream(columns))
+        if answer is None:
+            raise CrashedError("gave nothing")
+        return pa.ipc.open_stream(pa.py_buffer(answer)).read_next_batch().column(0)
+
+    def _ask(self, request: tuple[Any, ...], columns: pa.Buffer | None = None) -> bytes | None:
+        with self._lock:
+            link = self._link or self._start()
+            try:
+                link.send_bytes(pickle.dumps(request))
+                if columns is not None:
+                    link.send_bytes(columns)
+                answer = link.recv_bytes()
+                made = link.recv_bytes() if answer == b"=" else None
+            except (EOFError, OSError):
+                raise CrashedError(self._how_it_ended()) from None
+        if answer.startswith(b"!"):
+            raise NativeError(answer[1:].decode())
+        return made
+
+    def _start(self) -> Connection:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "headrace.functions.native_host",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+        self._link = Connection(ours.detach())
+        return self._link
+
+    def _how_it_ended(self) -> str:
+        self._hang_up()
+        code = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(_END_SECONDS)
+        if code is None:
+            raise ExternalError("the process that functions of shared libraries run in does not answer")
+        if code < 0:
+            return f"crashed: its process was ended by {signal.Signals(-code).name}"
+        return f"ended its process with exit code {code}"
+
+    def _hang_up(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._hang_up()
+            if self._process is not None:
+                try:
+                    self._process.wait(_END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+                    self._process.wait()
+                self._process = None
+
+
+@functools.lru_cache(maxsize=1)
+def _host_of(process: int) -> NativeHost:  # noqa: ARG001 - a forked process starts its own
+    host = NativeHost()
+    atexit.register(host.close)
+    return host
+
+
+def shared_host() -> NativeHost:
+    """The host of this process."""
+    return _host_of(os.getpid())
+
+
+def _no_python(*_: Any) -> Any:
+    raise AssertionError
+
+
+@dataclass(frozen=True)
+class NativeFunction(Defined):
+    """A function of a shared library over the values of rows."""
+
+    library: Library = field(kw_only=True)
+    symbol: str = field(kw_only=True)
+
+    @classmethod
+    def make(
+        cls,
+        name: str,
+        arguments: Sequence[tuple[str, pa.DataType]],
+        returns: pa.DataType,
+        *,
+        library: Library,
+        symbol: str,
+        nullable: bool | Sequence[bool] = False,
+    ) -> NativeFunction:
+        """The function `symbol` of a library; one that is not there is a ConfigurationError."""
+        each = (nullable,) * len(arguments) if isinstance(nullable, bool) else tuple(nullable)
+        made = cls(
+            name,
+            tuple(kind for _, kind in arguments),
+            returns,
+            tuple(parameter for parameter, _ in arguments),
+            each,
+            function=_no_python,
+            library=library,
+            symbol=symbol,
+            identity=f"{library.digest}:{symbol}",
+        )
+        try:
+            shared_host().check(library, symbol)
+        except NativeError as error:
+            raise ConfigurationError(
+                f"udf `{name}`: {error}", hint='in C++ and Rust a function has to be exported: extern "C"'
+            ) from None
+        except CrashedError as error:
+            raise ConfigurationError(f"udf `{name}`: {library.path} {error}") from None
+        return made
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        if named or len(values) != len(self.arguments):
+            raise TypeError(f"{self.name}() takes {len(self.arguments)} values")
+        columns = [pa.array([value], kind) for value, kind in zip(values, self.arguments, strict=True)]
+        return to_python(self.call(columns))[0]
+
+    def install(self, ctx: SessionContext) -> None:
+        """Make the function known to a session of DataFusion."""
+        check_free(ctx, self.name)
+        ctx.register_udf(
+            datafusion.udf(self._guarded, list(self.arguments), self.returns, "volatile", self.name)
+        )
+
+    def _guarded(self, *columns: pa.Array) -> pa.Array:
+        try:
+            return self.call(columns)
+        except HeadraceError as error:
+            raise keep_failure(error) from error
+
+    def call(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The result for each row of some columns; raises an ExpressionError."""
+        complete = self.complete(columns)
+        if complete is not None:
+            columns = [column.filter(complete) for column in columns]
+        batch = pa.RecordBatch.from_arrays(list(columns), list(self.parameters))
+        try:
+            made = self._ask(batch) if batch.num_rows else pa.nulls(0, self.returns)
+        except (NativeError, CrashedError) as error:
+            raise self._failed(batch, error) from None
+        return made if complete is None else spread(made, complete)
+
+    def _ask(self, batch: pa.RecordBatch) -> pa.Array:
+        return shared_host().call(self.library, self.symbol, batch, self.returns)
+
+    def _failed(self, batch: pa.RecordBatch, error: Exception) -> ExpressionError:
+        """The error of a call, for the first row that it has with this row alone."""
+        while batch.num_rows > 1:
+            half = batch.num_rows // 2
+            for part in (batch.slice(0, half), batch.slice(half)):
+                try:
+                    self._ask(part)
+                except (NativeError, CrashedError) as found:
+                    batch, error = part, found
+                    break
+            else:
+                break
+        place = f"a batch of {batch.num_rows} rows"
+        if batch.num_rows == 1:
+            place = f"the row {described(self.parameters, self.row(batch.columns, 0))}"
+        did = str(error) if isinstance(error, CrashedError) else f"failed: {error}"
+        return ExpressionError(f"udf `{self.name}` {did}, for {place}")

@@ -1,0 +1,236 @@
+"""Functions of the user whose Python source is part of another text, such as SQL.
+
+The source is a `def` (or `async def`, or a class for an aggregate) of the function's name, with whatever else
+it needs around it; or only the body of a function, with `return` or `yield`. Its lines keep the numbers that
+they have in the text around it, so that errors point there.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+
+from headrace.errors import ConfigurationError
+from headrace.functions.aggregate import AccumulatorFunction, AggregateFunction
+from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
+from headrace.functions.definition import FUNCTIONS, Definition, Function
+from headrace.functions.scalar import ScalarFunction
+from headrace.functions.table import TableFunction, row_dump
+from headrace.options import parse_options
+
+_numbers = itertools.count()
+
+
+class SourceError(Exception):
+    """What is wrong with a source: a message, the line and column in it, and a hint."""
+
+    def __init__(
+        self, message: str, line: int | None = None, column: int = 1, hint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+        self.hint = hint
+
+
+def define(
+    source: str,
+    *,
+    name: str,
+    file: str,
+    text: str,
+    line: int,
+    column: int = 0,
+    arguments: Sequence[tuple[str, pa.DataType]] | None = None,
+    returns: pa.DataType | None = None,
+    columns: Sequence[tuple[str, pa.DataType]] = (),
+    called_on_null: bool = False,
+    is_aggregate: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> Function:
+    """The function of a source that stands in `text`, the content of `file`, from `line` and `column` on.
+
+    Without `arguments` the annotations of its `def` say the types; `columns` are those of rows that it gives.
+    """
+    parameters = None if arguments is None else [parameter for parameter, _ in arguments]
+    tree, indent = _parsed(source, name, parameters)
+    _place(tree, line=line, column=column, indent=indent)
+    found = _run(tree, name, file, line)
+    sources = ((file, text),)
+    if arguments is None:
+        return _annotated(
+            found,
+            name,
+            sources,
+            options=options or {},
+            is_aggregate=is_aggregate,
+            gives_rows=bool(columns) or inspect.isgeneratorfunction(found),
+        )
+    if not inspect.isfunction(found):
+        raise SourceError(
+            "a class says its types itself",
+            hint=f"leave the arguments out: CREATE AGGREGATE FUNCTION {name} …",
+        )
+    taken = len(inspect.signature(found).parameters)
+    if taken != len(arguments):
+        raise SourceError(
+            f"`{name}` is declared with {len(arguments)} arguments, and its `def` takes {taken}",
+            found.__code__.co_firstlineno - line + 1,
+        )
+    made = {
+        "name": name,
+        "arguments": tuple(kind for _, kind in arguments),
+        "parameters": tuple(parameter for parameter, _ in arguments),
+        "nullable": (called_on_null,) * len(arguments),
+        "function": found,
+        "sources": sources,
+    }
+    return _declared(
+        made, found, returns=returns, columns=columns, is_aggregate=is_aggregate, options=options
+    )
+
+
+def _declared(
+    made: dict[str, Any],
+    found: Any,
+    *,
+    returns: pa.DataType | None,
+    columns: Sequence[tuple[str, pa.DataType]],
+    is_aggregate: bool,
+    options: Mapping[str, Any] | None,
+) -> Function:
+    """A function whose types are declared."""
+    name = made["name"]
+    if inspect.iscoroutinefunction(found) and (columns or is_aggregate):
+        raise SourceError(
+            "it is asynchronous, and gives more than a value for a row", hint="write it with `def`"
+        )
+    if columns:
+        names = [column for column, _ in columns]
+        dump = None if len(names) == 1 else row_dump(names, [None] * len(names))
+        rows = pa.struct([pa.field(column, kind) for column, kind in columns])
+        return TableFunction(**made, returns=rows, dump=dump, single=len(names) == 1)
+    if returns is None:
+        raise SourceError("it does not say what it returns", hint="write RETURNS type")
+    if inspect.isgeneratorfunction(found):
+        raise SourceError("it yields rows", hint="write RETURNS TABLE (name TYPE, …)")
+    if is_aggregate:
+        return AggregateFunction(**made, returns=returns)
+    if inspect.iscoroutinefunction(found):
+        checked = parse_options(AsyncOptions, options or {}, what=f"function `{name}`")
+        return AsyncFunction(**made, returns=returns, options=checked)
+    if options:
+        raise SourceError(
+            f"{', '.join(options)}: only for asynchronous functions", hint="use async def, or await"
+        )
+    return ScalarFunction(**made, returns=returns)
+
+
+def _annotated(
+    found: Any,
+    name: str,
+    sources: tuple[tuple[str, str], ...],
+    *,
+    options: Mapping[str, Any],
+    is_aggregate: bool,
+    gives_rows: bool,
+) -> Function:
+    """A function whose annotations say the types; it may have been decorated."""
+    if not isinstance(found, FUNCTIONS):
+        definition = Definition(found, name)
+        if inspect.isclass(found) or is_aggregate:
+            found = definition.aggregate()
+        elif gives_rows:
+            found = definition.table()
+        else:
+            found = definition.scalar(options)
+    if is_aggregate and not isinstance(found, AggregateFunction | AccumulatorFunction):
+        raise SourceError("it is not an aggregate")
+    made: Function = replace(found, name=name, sources=sources)
+    return made
+
+
+def _parsed(source: str, name: str, parameters: Sequence[str] | None) -> tuple[ast.Module, int]:
+    """The source as a module, with a `def` around it if it is a body alone; and how far it was indented."""
+    plain, indent = _dedented(source)
+    try:
+        tree = ast.parse(plain)
+    except SyntaxError as error:
+        raise SourceError(error.msg, error.lineno, (error.offset or 1) + indent) from None
+    if any(getattr(one, "name", "").lower() == name for one in tree.body):
+        return tree, indent
+    if not _is_body(tree):
+        hint = f"write `def {name}(…):`, or a body with `return`"
+        raise SourceError(f"it defines no function `{name}`", hint=hint)
+    if parameters is None:
+        hint = f"write CREATE FUNCTION {name}(a BIGINT, …), or a whole `def`"
+        raise SourceError("the arguments have no names and types", hint=hint)
+    is_async = any(isinstance(one, ast.Await | ast.AsyncFor | ast.AsyncWith) for one in ast.walk(tree))
+    made = ast.parse(f"{'async ' if is_async else ''}def {name}({', '.join(parameters)}): ...")
+    function = made.body[0]
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    function.body = tree.body
+    return made, indent
+
+
+def _dedented(source: str) -> tuple[str, int]:
+    """The source without the indentation that its first line of code has, and how deep that is."""
+    lines = source.split("\n")
+    first = next((line for line in lines if line.strip()), "")
+    indent = first[: len(first) - len(first.lstrip())]
+    return "\n".join(line.removeprefix(indent) for line in lines).rstrip(), len(indent)
+
+
+def _place(tree: ast.Module, *, line: int, column: int, indent: int) -> None:
+    """Let the nodes of a tree say where they stand in the text around it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt | ast.expr):
+            node.col_offset += indent + (column if node.lineno == 1 else 0)
+            if node.end_col_offset is not None:
+                node.end_col_offset += indent + (column if node.end_lineno == 1 else 0)
+    ast.increment_lineno(tree, line - 1)
+
+
+def _is_body(tree: ast.Module) -> bool:
+    """Whether it has a `return` or a `yield` of its own, which only a body can have."""
+    left: list[ast.AST] = list(tree.body)
+    while left:
+        one = left.pop()
+        if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom | ast.Await):
+            return True
+        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            left += ast.iter_child_nodes(one)
+    return False
+
+
+def _run(tree: ast.Module, name: str, file: str, first_line: int) -> Any:
+    # A module of its own, that travels by value: workers do not have it.
+    module = types.ModuleType(f"headrace_source_{name}_{next(_numbers)}")
+    sys.modules[module.__name__] = module
+    cloudpickle.register_pickle_by_value(module)
+    space = vars(module)
+    try:
+        exec(compile(tree, file, "exec", dont_inherit=True), space)  # noqa: S102 - the user's own code
+    except ConfigurationError as error:
+        raise SourceError(error.message, hint=error.hint) from error
+    except SyntaxError as error:  # such as a `return` outside of a function
+        line = None if error.lineno is None else error.lineno - first_line + 1
+        raise SourceError(error.msg, line, error.offset or 1) from None
+    except Exception as error:
+        trace, line = error.__traceback__, None
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == file:
+                line = trace.tb_lineno - first_line + 1
+            trace = trace.tb_next
+        raise SourceError(f"it raised {type(error).__name__}: {error}", line) from error
+    return next(value for key, value in space.items() if key.lower() == name)

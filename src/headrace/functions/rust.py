@@ -1,0 +1,280 @@
+"""Functions of the user in Rust: their source is built with cargo, into a shared library of its own.
+
+    fn initials(name: &str, limit: Option<i64>) -> Option<String> { … }
+
+The types of the function are its types in SQL. Where an argument is NULL and not an `Option`, the function is
+not called and the result is NULL. Crates are named in a comment at the top, as a `[dependencies]` table.
+Files for Arroyo, with `use arroyo_udf_plugin::udf` and `#[udf]`, build unchanged. A library is built once and
+kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.errors import ConfigurationError
+from headrace.functions.native import Library, NativeFunction, cache_folder
+
+_TYPES: Mapping[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    **{f"i{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": getattr(pa, f"uint{bits}")() for bits in (8, 16, 32, 64)},
+    "f32": pa.float32(),
+    "f64": pa.float64(),
+    "String": pa.string(),
+    "&str": pa.string(),
+    "Vec<u8>": pa.binary(),
+    "&[u8]": pa.binary(),
+    "SystemTime": pa.timestamp("ns"),
+    "Duration": pa.duration("ns"),
+}
+_TYPES_TEXT = (
+    "bool, i8 to i64, u8 to u64, f32, f64, String, &str, Vec<u8>, &[u8], SystemTime, Duration, "
+    "and Option of these"
+)
+_MASKED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+_FUNCTION = re.compile(
+    r"(?P<mark>#\[udf\b[^\]]*\]\s*)?(?:pub(?:\([^)]*\))?\s+)?(?P<is_async>async\s+)?fn\s+(?P<name>\w+)\s*"
+    r"(?P<generic><[^(]*>)?\s*\("
+)
+_PLUGIN = re.compile(r"use\s+arroyo_udf_plugin::[^;]*;|#\[udf\b[^\]]*\]")
+_DEPENDENCIES = re.compile(r"/\*\s*(\[dependencies\].*?)\*/", re.DOTALL)
+_COMPLAINT = re.compile(r"^src/user\.rs:(\d+):(\d+): error(?:\[\w+\])?: (.*)$", re.MULTILINE)
+_GLUE = Path(__file__).parent / "rust_glue" / "headrace.rs"
+_BUILD_SECONDS = 600
+
+
+class RustError(Exception):
+    """What is wrong with a source: a message, the line and the column if it has a place, and a hint."""
+
+    def __init__(
+        self, message: str, line: int | None = None, column: int = 1, hint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function of a Rust source."""
+
+    name: str
+    arguments: tuple[tuple[str, pa.DataType], ...]
+    nullable: tuple[bool, ...]
+    returns: pa.DataType
+    rust_types: tuple[str, ...]
+    line: int
+
+
+def read_signatures(source: str) -> list[Signature]:
+    """The functions of a source: those marked with `#[udf]`, or else all at its top level."""
+    text = _MASKED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+    found = [one for one in _FUNCTION.finditer(text) if _depth(text, one.start("name")) == 0]
+    marked = [one for one in found if one["mark"]]
+    return [_signature(text, one) for one in marked or found if one["mark"] or one["generic"] is None]
+
+
+def _depth(text: str, end: int) -> int:
+    return text.count("{", 0, end) - text.count("}", 0, end)
+
+
+def _signature(text: str, found: re.Match[str]) -> Signature:
+    line = text.count("\n", 0, found.start("name")) + 1
+    if found["is_async"]:
+        raise RustError(
+            f"`{found['name']}` is async",
+            line,
+            hint="asynchronous functions are written in Python: async def",
+        )
+    close = _closing(text, found.end())
+    after = re.match(r"\s*->\s*(.*?)\s*(?:\{|\bwhere\b)", text[close + 1 :], re.DOTALL)
+    if after is None:
+        raise RustError(f"`{found['name']}` returns nothing", line, hint="write `-> Type`")
+    arguments, nullable, rust_types = [], [], []
+    for one in _split(text[found.end() : close]):
+        name, colon, kind = one.partition(":")
+        if not colon:
+            raise RustError(f"`{one.strip()}` is not an argument that SQL can give", line)
+        plain, is_null = _read(kind, line, f"the argument `{name.strip()}`")
+        arguments.append((name.replace("mut ", "").strip(), plain))
+        nullable.append(is_null)
+        rust_types.append(" ".join(kind.split()))
+    if not arguments:
+        raise RustError(f"`{found['name']}` has no arguments", line)
+    result = " ".join(after[1].split())
+    outcome = re.fullmatch(r"(?:\w+::)*Result\s*<(.*)>", result)
+    returns, _ = _read(_split(outcome[1])[0] if outcome else result, line, "the result")
+    return Signature(found["name"], tuple(arguments), tuple(nullable), returns, tuple(rust_types), line)
+
+
+def _closing(text: str, start: int) -> int:
+    depth = 1
+    for at in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        if not depth:
+            return at
+    raise RustError("a bracket is never closed", text.count("\n", 0, start) + 1)
+
+
+def _split(text: str) -> list[str]:
+    """The parts between the commas outside brackets."""
+    parts, depth = [""], 0
+    for char in text.replace("->", "  "):
+        depth += {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}.get(char, 0)
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part for part in parts if part.strip()]
+
+
+def _read(kind: str, line: int, what: str) -> tuple[pa.DataType, bool]:
+    text = re.sub(r"\s+", "", re.sub(r"&\s*'\w+\s+", "&", kind.strip()))
+    inner = re.fullmatch(r"(?:\w+::)*Option<(.*)>", text)
+    plain = _TYPES.get(re.sub(r"^(\w+::)+", "", inner[1] if inner else text))
+    if plain is None:
+        raise RustError(
+            f"{what} is `{kind.strip()}`, which SQL has no type for", line, hint=f"use {_TYPES_TEXT}"
+        )
+    return plain, inner is not None
+
+
+# -------------------------------------------------------------------------------------------- building
+
+
+def build(source: str, signatures: Sequence[Signature]) -> Path:
+    """The shared library of a source, built unless that was done before."""
+    cargo = shutil.which("cargo")
+    glue = _GLUE.read_text(encoding="utf-8")
+    exports = _exports(signatures)
+    digest = hashlib.sha256(f"{source}\0{glue}\0{exports}".encode()).hexdigest()[:32]
+    kept = cache_folder() / digest / "librust.so"
+    if kept.is_file():
+        return kept
+    if cargo is None:
+        raise RustError(
+            "there is no `cargo` to build it with",
+            hint="install Rust, or build a library elsewhere and write LANGUAGE native AS 'lib.so', 'symbol'",
+        )
+    kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        built = _cargo_build(cargo, Path(folder), source, glue=glue, exports=exports)
+        staged = kept.with_name(f"{kept.name}.{os.getpid()}")
+        shutil.copyfile(built, staged)
+        staged.rename(kept)
+    return kept
+
+
+def _cargo_build(cargo: str, folder: Path, source: str, *, glue: str, exports: str) -> Path:
+    named = _DEPENDENCIES.search(source)
+    dependencies = named[1].strip() if named else "[dependencies]"
+    manifest = (
+        '[package]\nname = "headrace_user"\nversion = "0.1.0"\nedition = "2021"\n\n'
+        '[lib]\ncrate-type = ["cdylib"]\n\n[profile.release]\nstrip = true\n\n[workspace]\n\n'
+        f"{dependencies}\n"
+    )
+    user = _PLUGIN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+    files = {
+        "Cargo.toml": manifest,
+        "src/lib.rs": "mod headrace;\nmod user;\n",
+        "src/headrace.rs": f"#![allow(clippy::all)]\n{glue}",
+        "src/user.rs": f"{user}\n{exports}",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    environment = os.environ | {"CARGO_TARGET_DIR": str(folder / "target"), "CARGO_TERM_COLOR": "never"}
+    try:
+        done = subprocess.run(
+            [cargo, "build", "--release", "--quiet", "--message-format=short"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RustError(f"cargo has not built it within {_BUILD_SECONDS} seconds") from None
+    made = [*(folder / "target/release").glob("libheadrace_user.*")]
+    libraries = [one for one in made if one.suffix in {".so", ".dylib"}]
+    if done.returncode == 0 and libraries:
+        return libraries[0]
+    complaint = _COMPLAINT.search(done.stderr)
+    if complaint is not None and int(complaint[1]) <= user.count("\n") + 1:
+        raise RustError(complaint[3], int(complaint[1]), int(complaint[2]))
+    raise RustError(f"cargo could not build it:\n{done.stderr.strip()[-2000:]}")
+
+
+def _exports(signatures: Sequence[Signature]) -> str:
+    """The functions of the C interface, in a module that sees those of the user."""
+    lines = [
+        "#[allow(clippy::all, unused_imports)]",
+        "mod headrace_exports {",
+        "use super::*;",
+        "use crate::headrace::{call, Argument, ArrowArray, ArrowSchema};",
+    ]
+    for one in signatures:
+        given = ", ".join(f"Argument::read(&columns[{index}], row)" for index in range(len(one.arguments)))
+        lines += [
+            "#[no_mangle]",
+            f'pub unsafe extern "C" fn {symbol_of(one)}(',
+            "_types: *const ArrowSchema, columns: *const ArrowArray,",
+            "result_type: *mut ArrowSchema, result: *mut ArrowArray,",
+            "message: *mut std::ffi::c_char,",
+            ") -> std::ffi::c_int {",
+            f"call(columns, result_type, result, message, |columns, row| super::{one.name}({given}))",
+            "}",
+        ]
+    return "\n".join([*lines, "}", ""])
+
+
+def symbol_of(signature: Signature) -> str:
+    """What the function is called in the library."""
+    return f"headrace_{signature.name}"
+
+
+def define(source: str, names: Mapping[str, str] | None = None) -> list[NativeFunction]:
+    """The functions of a source; `names` says which, and what they are called in SQL."""
+    signatures = read_signatures(source)
+    if names is not None:
+        signatures = [one for one in signatures if one.name in names]
+    if not signatures:
+        raise RustError("it defines no function", hint="write `fn name(a: i64) -> i64 { … }`")
+    library = Library.load(build(source, signatures))
+    return [
+        NativeFunction.make(
+            (names or {}).get(one.name, one.name).lower(),
+            one.arguments,
+            one.returns,
+            library=library,
+            symbol=symbol_of(one),
+            nullable=one.nullable,
+        )
+        for one in signatures
+    ]
+
+
+def load_rust(file: Path) -> list[NativeFunction]:
+    """The functions of a Rust file."""
+    try:
+        return define(file.read_text(encoding="utf-8"))
+    except RustError as error:
+        where = str(file) if error.line is None else f"{file}, line {error.line}"
+        raise ConfigurationError(error.message, hint=error.hint, where=where) from None
+
+
+__all__ = ["RustError", "Signature", "build", "define", "load_rust", "read_signatures", "symbol_of"]

@@ -1,0 +1,83 @@
+"""Functions of the user that give one value for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import datafusion
+import pyarrow as pa
+from datafusion import SessionContext
+
+from headrace.errors import ExpressionError, HeadraceError
+from headrace.functions.defined import Defined, check_free, spread
+from headrace.functions.failures import keep_failure
+from headrace.functions.raised import described, raised, to_arrow
+
+
+@dataclass(frozen=True)
+class ScalarFunction(Defined):
+    """A function of the user over the values of a row."""
+
+    vectorized: bool = False
+    """Whether it takes and gives whole Arrow arrays."""
+
+    def install(self, ctx: SessionContext) -> None:
+        """Make the function known to a session of DataFusion."""
+        check_free(ctx, self.name)
+        ctx.register_udf(
+            datafusion.udf(self._guarded, list(self.arguments), self.returns, "volatile", self.name)
+        )
+
+    def _guarded(self, *columns: pa.Array) -> pa.Array:
+        try:
+            return self.call(columns)
+        except HeadraceError as error:
+            raise keep_failure(error) from error
+
+    def call(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The result for each row of some columns; raises an ExpressionError."""
+        return self._call_arrays(columns) if self.vectorized else self._call_rows(columns)
+
+    def _call_rows(self, columns: Sequence[pa.Array]) -> pa.Array:
+        complete = self.complete(columns)
+        if complete is not None:
+            columns = [column.filter(complete) for column in columns]
+        rows = zip(*self.values(columns), strict=True)
+        results = []
+        row: tuple[Any, ...] = ()
+        try:
+            for row in rows:
+                results.append(self.function(*row))
+        except Exception as error:
+            place = f"the row {described(self.parameters, row)}"
+            raise raised(self.name, error, place, self.sources) from error
+        array = to_arrow(
+            self.name,
+            results,
+            self.returns,
+            lambda at: f"the row {described(self.parameters, self.row(columns, at))}",
+            self.dump,
+        )
+        return array if complete is None else spread(array, complete)
+
+    def _call_arrays(self, columns: Sequence[pa.Array]) -> pa.Array:
+        rows = len(columns[0])
+        try:
+            result = self.function(*columns)
+        except Exception as error:
+            raise raised(self.name, error, f"a batch of {rows} rows", self.sources) from error
+        if isinstance(result, pa.ChunkedArray):
+            result = result.combine_chunks()
+        if not isinstance(result, pa.Array) or len(result) != rows:
+            got = f"{len(result)} values" if isinstance(result, pa.Array) else type(result).__name__
+            raise ExpressionError(
+                f"udf `{self.name}` returned {got} for a batch of {rows} rows, not an array of {rows}"
+            )
+        try:
+            return result.cast(self.returns)
+        except pa.ArrowException as error:
+            raise ExpressionError(
+                f"udf `{self.name}` returned {result.type}, which is not {self.returns}: {error}"
+            ) from error

@@ -1,0 +1,408 @@
+"""Calls an asynchronous function of the user: many rows wait for their answers at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import time as clock
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.durations import format_duration
+from headrace.errors import ExternalError, HeadraceError, PlanError, near
+from headrace.fragments import plain_schema, plain_type
+from headrace.functions.asynchronous import AsyncFunction, shared_loop
+from headrace.functions.raised import described, raised, to_arrow, user_lines
+from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.operators.table_function import argument_columns
+from headrace.state.config import TableConfig, timestamp_table_config
+from headrace.watermarks import Watermark
+
+PENDING = "pending"
+_EVENT = f"{TIMESTAMP}:event"
+_ATTEMPTS = f"{TIMESTAMP}:attempts"
+_DONE = f"{TIMESTAMP}:done"
+_INSTANT = pa.timestamp("ns")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+"""How long a call that failed waits before it is made again, in seconds; doubled each time."""
+
+
+@dataclass(eq=False)
+class _Row:
+    """A row that waits for answers."""
+
+    batch: pa.RecordBatch
+    index: int
+    stamp: int
+    """When it came: rows leave in the order of their stamps, if they are to keep it."""
+    arguments: list[tuple[Any, ...] | None]
+    """Of each call; None if it is not made, because an argument is NULL."""
+    attempts: int = 0
+    """How often a call for it has failed."""
+    done: bool = False
+    results: list[Any] = field(default_factory=list)
+    failure: tuple[int, Exception, bool] | None = None
+    """Which of its calls failed for good, with what, and whether it took too long."""
+
+
+class _Calls:
+    """The calls of one epoch, made in the event loop of this process."""
+
+    def __init__(self, function: AsyncFunction) -> None:
+        self._function = function.function
+        self._timeout = function.options.timeout.total_seconds()
+        self._retries = function.options.retries
+        self._loop = shared_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: queue.SimpleQueue[_Row] = queue.SimpleQueue()
+        self.outstanding = 0
+        self.retried = 0
+
+    def start(self, rows: Sequence[_Row]) -> None:
+        """Begin to make the calls of some rows."""
+        self.outstanding += len(rows)
+        self._loop.call_soon_threadsafe(self._start, rows)
+
+    def _start(self, rows: Sequence[_Row]) -> None:
+        for row in rows:
+            task = self._loop.create_task(self._answer_row(row))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def ended(self, timeout: float | None) -> _Row | None:
+        """A row whose calls have ended, waited for; None if none has within `timeout` seconds."""
+        try:
+            row = self._ended.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        self.outstanding -= 1
+        return row
+
+    def has_ended(self) -> bool:
+        """Whether a row need not be waited for."""
+        return not self._ended.empty()
+
+    def cancel(self) -> list[_Row]:
+        """Give up the calls that have not ended, whose rows are not done; returns the rows that are."""
+
+        async def give_up() -> None:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(give_up(), self._loop).result()
+        rows = []
+        while self.has_ended():
+            row = self.ended(None)
+            if row is not None and row.done:
+                rows.append(row)
+        return rows
+
+    async def _answer_row(self, row: _Row) -> None:
+        try:
+            calls = [self._answer(row, index) for index in range(len(row.arguments))]
+            row.results = await asyncio.gather(*calls)
+            row.done = True
+        finally:
+            self._ended.put(row)
+
+    async def _answer(self, row: _Row, index: int) -> Any:
+        """The answer to one call, which is made again while it may be."""
+        arguments = row.arguments[index]
+        if arguments is None:
+            return None
+        for attempt in itertools.count(row.attempts + 1):
+            limit = asyncio.timeout(self._timeout)
+            try:
+                async with limit:
+                    return await self._function(*arguments)
+            except Exception as error:  # noqa: BLE001 - told by whoever takes the row
+                row.attempts = max(row.attempts, attempt)
+                if attempt > self._retries:
+                    row.failure = row.failure or (index, error, limit.expired())
+                    return None
+            self.retried += 1
+            await asyncio.sleep(min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
+        return None
+
+
+class AsyncCall(ArrowOperator):
+    """Adds the results of an asynchronous function to each row.
+
+    `calls` says which: the column of a result → the columns that the function is called with, of which those
+    in `drop` are not forwarded. `schema` is that of the rows. Rows leave as they are answered, or in their
+    order if the function is `ordered`; at most `max_in_flight` of a subtask wait at a time, and what is
+    behind them waits with them.
+
+    An epoch waits for its calls at its end, but not longer than `timeout`: what has failed and is to be
+    called again then stays, and is called again in the next epoch. Rows that stay are part of the checkpoint,
+    with how often their calls have failed, and hold the watermark back; so each row leaves just once,
+    whatever happens. Calls may be made more than once: after a failure, when an epoch is repeated, and when a
+    run goes on. At the end of the input all calls are waited for. On resume, at any parallelism, the rows
+    that stayed are called first.
+    """
+
+    def __init__(
+        self,
+        function: AsyncFunction,
+        calls: Mapping[str, Sequence[str]],
+        *,
+        schema: pa.Schema,
+        drop: Sequence[str] = (),
+    ) -> None:
+        self.function = function
+        self.calls = {output: tuple(arguments) for output, arguments in calls.items()}
+        self.schema = plain_schema(schema)
+        self.drop = tuple(drop)
+        self._check()
+        options = function.options
+        self.tick_interval = max(options.timeout, timedelta(seconds=1)) if options.retries else None
+        self._returns = plain_type(function.returns)
+        self._waiting: dict[_Row, None] = {}
+        """Rows that have not left, in the order they came."""
+        self._ready: list[_Row] = []
+        self._running: _Calls | None = None
+        self._settled = False
+        self._stamps = itertools.count()
+
+    def _check(self) -> None:
+        for output, arguments in self.calls.items():
+            if output in self.schema.names:
+                raise PlanError(f"there is a column `{output}` already")
+            if len(arguments) != len(self.function.arguments):
+                wanted = len(self.function.arguments)
+                raise PlanError(f"`{self.function.name}` takes {wanted} arguments, not {len(arguments)}")
+            for name in arguments:
+                if name not in self.schema.names:
+                    raise PlanError(f"there is no column `{name}`", hint=near(name, self.schema.names))
+
+    @property
+    def name(self) -> str:
+        return "async_call"
+
+    def tables(self) -> Sequence[TableConfig]:
+        columns = [one.with_name(_EVENT) if one.name == TIMESTAMP else one for one in self.schema]
+        results = [pa.field(output, self._returns) for output in self.calls]
+        own = [(TIMESTAMP, _INSTANT), (_ATTEMPTS, pa.int64()), (_DONE, pa.bool_())]
+        schema = pa.schema([*columns, *results, *own])
+        config = timestamp_table_config(
+            PENDING, "the rows whose calls are to be made again", "1s", schema=schema
+        )
+        return [replace(config, retention=None)]  # rows stay until they are answered
+
+    # ------------------------------------------------------------------------------------- rows come
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        self._running = _Calls(self.function)
+        self._stamps = itertools.count(int(ctx.time * 1e9))
+        table = ctx.time_table(PENDING)
+        for batch in table.all().combine_chunks().to_batches():
+            self._admit(self._restored(batch))
+        if self._waiting:
+            table.delete_time_range(None, None)
+
+    def _restored(self, saved: pa.RecordBatch) -> list[_Row]:
+        names = [_EVENT if name == TIMESTAMP else name for name in self.schema.names]
+        batch = saved.select(names).rename_columns(self.schema.names)
+        stamps = saved.column(TIMESTAMP).cast(pa.int64()).to_pylist()
+        rows = self._rows_of(batch, stamps)
+        results = zip(*[saved.column(output).to_pylist() for output in self.calls], strict=True)
+        for row, attempts, done, known in zip(
+            rows, saved.column(_ATTEMPTS).to_pylist(), saved.column(_DONE).to_pylist(), results, strict=True
+        ):
+            row.attempts, row.done = attempts, done
+            row.results = list(known)
+        return rows
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        rows = self._rows_of(batch, list(itertools.islice(self._stamps, batch.num_rows)))
+        most = self.function.options.max_in_flight
+        while rows:
+            room = most - len(self._waiting)
+            self._admit(rows[:room])
+            rows = rows[room:]
+            while rows and len(self._waiting) >= most:
+                self._take(ctx)
+        while self._calls.has_ended():
+            self._take(ctx)
+        self._leave(collector)
+
+    @property
+    def _calls(self) -> _Calls:
+        assert self._running is not None, "calls are made between on_start and handle_checkpoint"
+        return self._running
+
+    def _rows_of(self, batch: pa.RecordBatch, stamps: Sequence[int]) -> list[_Row]:
+        function = self.function
+        arguments: list[list[tuple[Any, ...] | None]] = []
+        for names in self.calls.values():
+            columns = argument_columns(batch, names, function.arguments)
+            complete = function.complete(columns)
+            called = itertools.repeat(True) if complete is None else complete.to_pylist()
+            values = zip(*function.values(columns), strict=True)
+            arguments.append([row if wanted else None for row, wanted in zip(values, called, strict=False)])
+        return [
+            _Row(batch, index, stamp, list(given))
+            for index, (stamp, given) in enumerate(zip(stamps, zip(*arguments, strict=True), strict=True))
+        ]
+
+    def _admit(self, rows: Iterable[_Row]) -> None:
+        """Let rows wait, and make their calls."""
+        started = []
+        for row in rows:
+            self._waiting[row] = None
+            if all(one is None for one in row.arguments):
+                row.done, row.results = True, [None] * len(row.arguments)
+            if row.done:
+                self._finish(row)
+            else:
+                started.append(row)
+        self._calls.start(started)
+
+    def _finish(self, row: _Row) -> None:
+        if not self.function.options.ordered:
+            del self._waiting[row]
+            self._ready.append(row)
+            return
+        while self._waiting and (first := next(iter(self._waiting))).done:
+            del self._waiting[first]
+            self._ready.append(first)
+
+    def _take(self, ctx: OperatorContext, timeout: float | None = None) -> bool:
+        """Take a row whose calls have ended; whether there was one within `timeout` seconds."""
+        row = self._calls.ended(timeout)
+        if row is not None:
+            self._took(row, ctx)
+        return row is not None
+
+    def _took(self, row: _Row, ctx: OperatorContext) -> None:
+        ctx.metrics.add("calls", sum(one is not None for one in row.arguments))
+        if row.failure is not None:
+            error = self._failed(row)
+            if self.function.options.on_error == "fail":
+                self._calls.cancel()
+                raise error
+            ctx.metrics.add("failed_calls")
+            ctx.report_error(error.message)
+        self._finish(row)
+
+    def _failed(self, row: _Row) -> HeadraceError:
+        assert row.failure is not None
+        index, error, too_long = row.failure
+        function = self.function
+        place = f"the row {described(function.parameters, row.arguments[index] or ())}"
+        times = f", called {row.attempts} times" if row.attempts > 1 else ""
+        if too_long:
+            limit = format_duration(function.options.timeout)
+            return ExternalError(f"udf `{function.name}` did not answer within {limit} for {place}{times}")
+        if isinstance(error, HeadraceError):
+            return error
+        if isinstance(error, OSError):
+            made = ExternalError(
+                f"udf `{function.name}` raised {type(error).__name__}: {error} for {place}{times}"
+            )
+            made.traceback_text = user_lines(error, function.sources)
+            return made
+        return raised(function.name, error, f"{place}{times}", function.sources)
+
+    # ------------------------------------------------------------------------------------- rows leave
+
+    def _leave(self, collector: Collector) -> None:
+        """Send on the rows that are ready."""
+        ready, self._ready = self._ready, []
+        for rows in _by_batch(ready, ordered=self.function.options.ordered):
+            batch = rows[0].batch.drop_columns(list(self.drop))
+            taken = batch.take(pa.array([row.index for row in rows]))
+            names = [*taken.schema.names, *self.calls]
+            collector.collect(pa.RecordBatch.from_arrays([*taken.columns, *self._results(rows)], names))
+
+    def _results(self, rows: Sequence[_Row]) -> list[pa.Array]:
+        function = self.function
+
+        def place(at: int, index: int) -> str:
+            return f"the row {described(function.parameters, rows[at].arguments[index] or ())}"
+
+        return [
+            to_arrow(
+                function.name,
+                [row.results[index] if row.results else None for row in rows],
+                self._returns,
+                lambda at, index=index: place(at, index),  # type: ignore[misc]
+                function.dump,
+            )
+            for index in range(len(self.calls))
+        ]
+
+    def handle_watermark(
+        self, watermark: Watermark, ctx: OperatorContext, collector: Collector
+    ) -> Watermark | None:
+        self._settle(ctx, collector, final=watermark.is_end)
+        times = [row.batch.column(TIMESTAMP)[row.index].cast(pa.int64()).as_py() for row in self._waiting]
+        known = [time for time in times if time is not None]
+        if watermark.time is None or not known:
+            return None if watermark.time is None and self._waiting else watermark
+        return Watermark(min(watermark.time, *known))
+
+    def _settle(self, ctx: OperatorContext, collector: Collector, *, final: bool) -> None:
+        """Wait for the calls of this epoch: for all, or for so long as the epoch may."""
+        deadline = clock.monotonic() + self.function.options.timeout.total_seconds()
+        while self._calls.outstanding:
+            left = None if final else deadline - clock.monotonic()
+            if (left is not None and left <= 0) or not self._take(ctx, left):
+                for row in self._calls.cancel():
+                    self._took(row, ctx)
+                break
+        self._leave(collector)
+        self._settled = True
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        if not self._settled:
+            self._settle(ctx, collector, final=False)
+        if self._calls.retried:
+            ctx.metrics.add("retried_calls", self._calls.retried)
+        if self._waiting:
+            ctx.metrics.add("pending_rows", len(self._waiting))
+            self._save(list(self._waiting), ctx)
+
+    def _save(self, rows: Sequence[_Row], ctx: OperatorContext) -> None:
+        """Keep the rows that stay."""
+        table = ctx.time_table(PENDING)
+        for some in _by_batch(rows, ordered=True):
+            taken = some[0].batch.take(pa.array([row.index for row in some]))
+            names = [_EVENT if name == TIMESTAMP else name for name in taken.schema.names]
+            own = [
+                pa.array([row.stamp for row in some]).cast(_INSTANT),
+                pa.array([row.attempts for row in some], pa.int64()),
+                pa.array([row.done for row in some]),
+            ]
+            columns = [*taken.columns, *self._results(some), *own]
+            names = [*names, *self.calls, TIMESTAMP, _ATTEMPTS, _DONE]
+            table.insert(pa.RecordBatch.from_arrays(columns, names))
+
+    def display(self) -> str:
+        order = "in order" if self.function.options.ordered else "in any order"
+        return f"calls of {self.function.name}, {order}"
+
+    def details(self) -> Mapping[str, str]:
+        options = self.function.options
+        return {
+            "timeout": format_duration(options.timeout),
+            "max_in_flight": str(options.max_in_flight),
+            "retries": str(options.retries),
+            "on_error": options.on_error,
+        }
+
+
+def _by_batch(rows: Sequence[_Row], *, ordered: bool) -> list[list[_Row]]:
+    """Rows that came together, together; `ordered` rows stay in their order."""
+    if not ordered:
+        rows = sorted(rows, key=lambda row: row.stamp)
+    return [list(group) for _, group in itertools.groupby(rows, key=lambda row: id(row.batch))]

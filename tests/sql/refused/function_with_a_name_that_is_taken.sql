@@ -1,0 +1,5 @@
+CREATE FUNCTION upper(x TEXT) RETURNS TEXT LANGUAGE python AS $$ return x $$;
+CREATE FUNCTION mine(x TEXT) RETURNS TEXT LANGUAGE python AS $$ return x $$;
+CREATE FUNCTION mine(x TEXT) RETURNS TEXT LANGUAGE python AS $$ return x $$;
+CREATE FUNCTION tumble(x TEXT) RETURNS TEXT LANGUAGE python AS $$ return x $$;
+SELECT 1;

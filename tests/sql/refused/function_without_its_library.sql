@@ -1,0 +1,5 @@
+CREATE FUNCTION f(x BIGINT) RETURNS BIGINT LANGUAGE native AS 'nowhere/libf.so', 'f';
+CREATE FUNCTION g RETURNS BIGINT LANGUAGE native AS 'nowhere/libf.so', 'f';
+CREATE FUNCTION h LANGUAGE rust AS 'nowhere.rs';
+CREATE AGGREGATE FUNCTION i(x BIGINT) RETURNS BIGINT LANGUAGE native AS 'nowhere/libf.so';
+SELECT f(1);
