@@ -214,7 +214,7 @@ def run_server() -> Iterator[PostgresServer]:
         try:
             yield server
         finally:
-            server.stop()
+            server.stop(crash=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

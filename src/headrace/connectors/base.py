@@ -80,6 +80,11 @@ class Connector:
             )
         self.options = options
 
+    @classmethod
+    def is_updating(cls, options: Mapping[str, Any]) -> bool:
+        """Of a source: whether with these options its rows can take back earlier ones (`_retract`)."""
+        return bool(options.get("format") == "debezium_json")
+
     def validate(self) -> None:
         """Check what can only be checked on the driver, before anything runs; raise what is wrong."""
 

@@ -359,11 +359,11 @@ class Binder:
                     else table.span("watermark_field"),
                     "it is an expression such as `ts - INTERVAL '5 seconds'`",
                 )
-        debezium = table.is_debezium
+        updating = table.has_changes
         relation = Scan(
             plain_columns(columns),
-            updating=debezium,
-            key=table.definition.primary_key if debezium else (),
+            updating=updating,
+            key=table.definition.primary_key if updating else (),
             table=table,
             read=read,
             generated=tuple(generated),

@@ -70,10 +70,16 @@ class Table:
         return tuple(column for column in self.definition.columns if column.generated is None)
 
     @property
-    def is_debezium(self) -> bool:
-        """Whether its rows are changes."""
-        option = self.definition.options.get("format")
-        return option is not None and option.value == "debezium_json"
+    def has_changes(self) -> bool:
+        """Whether its rows are changes, by their format or by the connector that they are read with."""
+        given = {name: option.value for name, option in self.definition.options.items()}
+        if given.get("format") == "debezium_json":
+            return True
+        read = self.kind == "connector" and given.get("type") != "sink"
+        if not read or "source" not in roles_of(self.connector):
+            return False
+        is_updating = getattr(registry.constructor("source", self.connector), "is_updating", None)
+        return is_updating is not None and bool(is_updating(given))
 
     def value(self, name: str) -> Any:
         """The value of an option of every table, or None."""
@@ -143,7 +149,7 @@ def _check(table: Table) -> None:
             fail(f"there is no column `{column}`", table.span(option), near(str(column), names))
         if definition.watermark is not None:
             fail(f"`{option}` and WATERMARK FOR say the same thing", table.span(option), "keep one of them")
-    if table.is_debezium:
+    if table.has_changes:
         if kind == "source":
             check_source_key(table)
         for column in definition.columns:
@@ -159,9 +165,10 @@ def _check(table: Table) -> None:
 def check_source_key(table: Table) -> None:
     """Changes that are read need a key: refuse a table of them that has none."""
     definition = table.definition
-    if table.is_debezium and definition.has_columns and not definition.primary_key:
+    if table.has_changes and definition.has_columns and not definition.primary_key:
         hint = "declare one, such as `id BIGINT PRIMARY KEY`"
-        fail("a debezium_json source needs a primary key", definition.span, hint)
+        what = "debezium_json" if table.value("format") == "debezium_json" else table.connector
+        fail(f"a {what} source needs a primary key", definition.span, hint)
 
 
 def check_connector(table: Table) -> None:
