@@ -41,6 +41,7 @@ def _measure(broker: KafkaBroker, folder: Path) -> dict[str, float]:
     start = source.initial_offset(time=0)
     end = source.latest_offset(start, Limit(ROWS, 0), parallelism=1)
     splits = source.splits(start, end, parallelism=1)
+    batches: list[pa.RecordBatch] = []
     for _ in range(2):  # the first time it connects
         begun = time.perf_counter()
         batches = [batch for split in splits for batch in read_split(source, split)[0]]

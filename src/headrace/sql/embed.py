@@ -17,6 +17,8 @@ from headrace.sql.bind import Binder
 from headrace.sql.calls import find_aggregates, is_window_call
 from headrace.sql.catalog import define_table
 from headrace.sql.compile import DEFAULT_TTL
+from headrace.sql.create_function import CreateFunction
+from headrace.sql.define_function import define_function
 from headrace.sql.dialect import to_sql
 from headrace.sql.logical import Given
 from headrace.sql.lower import Lowering
@@ -53,33 +55,42 @@ class EmbeddedSql:
         if not isinstance(statement, CreateTable):
             raise TypeError("a definition of a table is needed")
         table = define_table(statement, source)
+        for option in ("late_table", "dead_letter_table"):
+            if table.value(option) is not None:
+                fail(f"`{option}` is for SQL files", table.span(option), "set rows aside there")
         binder = Binder(self._planner, source, problems)
         return self._lower(Named(lambda: binder.scan(table), kind="source"), table.name, problems)
 
     def query(self, text: Source, tables: Mapping[str, Rows], *, name: str) -> Rows:
         """The rows of a SELECT over streams; `name` is what its operators are called after."""
         problems = Problems()
-        select = _only_select(text, problems)
+        select, functions = self._read(text, problems)
+        planner = self._planner if functions == self._functions else Planner(functions)
         names = {
             table: Named(lambda rows=rows: _given(rows), kind="source")  # type: ignore[misc]
             for table, rows in tables.items()
         }
-        binder = Binder(self._planner, text, problems)
-        return self._lower(Named(lambda: binder.query(select.query, names)), name, problems)
+        binder = Binder(planner, text, problems)
+        return self._lower(
+            Named(lambda: binder.query(select.query, names)), name, problems, planner=planner
+        )
 
-    def row_query(self, text: Source) -> str:
-        """A SELECT that looks at one row at a time, with event time kept: for any columns.
+    def row_query(self, text: Source) -> tuple[str, tuple[Function, ...]]:
+        """A SELECT that looks at one row at a time, with event time kept, for any columns; and its functions.
 
         Without the columns nothing else can be planned: a query that needs more than one row is refused.
         """
-        query = _only_select(text, Problems()).query
+        select, functions = self._read(text, Problems())
+        query, planner = select.query, Planner(functions)
         refused = (exp.Window, exp.Join, exp.Subquery, exp.Group, exp.Order, exp.Limit, exp.Distinct)
-        known = self._planner.aggregates
+        known = planner.aggregates
+        wide = {*planner.asynchronous, *planner.table_functions}
         if (
             not isinstance(query, exp.Select)
             or any(query.find(kind) for kind in refused)
             or any(True for one in query.expressions for _ in find_aggregates(one, known))
             or any(is_window_call(part) for part in query.walk())
+            or any(call.name.lower() in wide for call in query.find_all(exp.Anonymous))
         ):
             fail(
                 "this step needs to know the columns of its input",
@@ -87,9 +98,22 @@ class EmbeddedSql:
                 "give the input a `schema`, as in `{source: node/output, schema: {id: BIGINT}}`; "
                 "without it a step can only choose, compute and filter: SELECT … FROM input WHERE …",
             )
-        return to_sql(query.select(exp.column(TIMESTAMP, quoted=True)))
+        return to_sql(query.select(exp.column(TIMESTAMP, quoted=True))), functions
 
-    def _lower(self, bind: Named, name: str, problems: Problems) -> Rows:
+    def _read(self, text: Source, problems: Problems) -> tuple[SelectStatement, tuple[Function, ...]]:
+        """The SELECT of a step, and the functions that it may call: those it creates before it, too."""
+        statements = [one for _, one in parse_statements(text, problems)]
+        problems.raise_all()
+        created = [define_function(one) for one in statements if isinstance(one, CreateFunction)]
+        rest = [one for one in statements if not isinstance(one, CreateFunction)]
+        if len(rest) != 1 or not isinstance(rest[0], SelectStatement):
+            hint = "tables are the inputs of the node; write `SELECT … FROM input`"
+            fail("a step is one SELECT", None, hint)
+        return rest[0], (*self._functions, *created)
+
+    def _lower(
+        self, bind: Named, name: str, problems: Problems, *, planner: Planner | None = None
+    ) -> Rows:
         bound: Bound | None = None
         try:
             bound = bind()
@@ -97,8 +121,9 @@ class EmbeddedSql:
             problems.raise_all()
         assert bound is not None
         relation = bound.relation
+        planner = planner or self._planner
         lowering = Lowering(
-            self._builder, self._planner, problems, ttl=DEFAULT_TTL, functions=self._functions
+            self._builder, planner, problems, ttl=DEFAULT_TTL, functions=planner.functions
         )
         lowering.name(relation, name)
         lowering.prepare([relation])
@@ -110,14 +135,6 @@ class EmbeddedSql:
 def _given(rows: Rows) -> Bound:
     given = Given(rows.columns, rows.updating, key=rows.key, ports=rows.ports)
     return Bound(given, tuple(rows.columns.names))
-
-
-def _only_select(text: Source, problems: Problems) -> SelectStatement:
-    statements = parse_statements(text, problems)
-    problems.raise_all()
-    if len(statements) != 1 or not isinstance(statements[0][1], SelectStatement):
-        fail("a step is one SELECT", None, "tables are the inputs of the node; write `SELECT … FROM input`")
-    return statements[0][1]
 
 
 def columns_of(text: Source) -> pa.Schema:
