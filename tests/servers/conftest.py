@@ -2,17 +2,21 @@
 
 from tests.servers.http import certificate
 from tests.servers.kafka import kafka
+from tests.servers.mqtt import mosquitto
 from tests.servers.nats import nats_server
 from tests.servers.postgres import postgres, postgres_server
+from tests.servers.rabbitmq import rabbitmq
 from tests.servers.redis import redis_client, redis_port, redis_program
 from tests.servers.s3 import s3_server, s3_url
 
 __all__ = [
     "certificate",
     "kafka",
+    "mosquitto",
     "nats_server",
     "postgres",
     "postgres_server",
+    "rabbitmq",
     "redis_client",
     "redis_port",
     "redis_program",

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import webhook
+from headrace.connectors import http_client, webhook
 from headrace.connectors.webhook import WebhookSink
 from headrace.errors import ExternalError
 from headrace.testing.in_process import CrashError, run_in_process
@@ -232,7 +232,7 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
 def test_a_server_that_does_not_get_well_ends_the_run_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(http_client, "PATIENCE_SECONDS", 0.3)
     with run_http(lambda _: Answer(500, b"oops")) as server:
         with pytest.raises(ExternalError, match="500 Internal Server Error: oops"):
             sink(server.url, tmp_path).run(1, numbers(20))

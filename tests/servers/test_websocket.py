@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import received, websocket
+from headrace.connectors import http_client, received, websocket
 from headrace.connectors.websocket import WebSocketSink, WebSocketSource
 from headrace.errors import BadLineError, ExternalError
 from headrace.operator import Limit
@@ -367,6 +367,7 @@ def test_texts_are_sent_as_texts_and_bytes_as_bytes(tmp_path: Path) -> None:
 
 def test_a_receiver_that_goes_away_fails_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "PONG_SECONDS", 0.3)
+    monkeypatch.setattr(http_client, "PATIENCE_SECONDS", 0.5)
     with run_socket(lambda connection: connection.close(1011, "no room")) as server:
         driver = SinkDriver(lambda: WebSocketSink(endpoint=server.url), tmp_path)
         with pytest.raises(ExternalError, match=r"websocket.*(1011 no room|does not answer|lost)"):

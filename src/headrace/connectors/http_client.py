@@ -9,7 +9,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC
 from typing import Annotated, Any, ClassVar, Self
@@ -23,6 +23,9 @@ from headrace.options import Options as DeclaredOptions
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 """How long a connection, and an answer, is waited for."""
+PATIENCE_SECONDS = 60.0
+"""After this long without a connection, or a good answer, a sink gives up with what went wrong."""
+_LONGEST_PAUSE = 10.0
 _REDIRECTS = 5
 _EXCERPT, _DRAINED = 300, 65_536
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -336,6 +339,22 @@ def retry_after(response: Any) -> float:
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
     return max(0.0, date.timestamp() - time.time())
+
+
+def patiently(action: Callable[[], None]) -> None:
+    """Do something again, after pauses that grow, as long as its ExternalError says that this may help."""
+    deadline, pause = float("inf"), 0.1
+    while True:
+        try:
+            action()
+        except ExternalError as error:
+            deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
+            if not error.retry or time.monotonic() + pause > deadline:
+                raise
+        else:
+            return
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 def socket_of(response: Any) -> socket.socket | None:

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from headrace.connectors.http_client import TlsOptions, no_answer, shown_address
 from headrace.connectors.received import RefusedError
-from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
+from headrace.errors import ExternalError, MissingExtraError
 from headrace.options import Secret, Size
 
 CONNECT_SECONDS, ANSWER_SECONDS, KEEP_ALIVE_SECONDS = 10, 30, 60
@@ -117,14 +117,12 @@ def check_topic(topic: str, *, wildcards: bool) -> None:
 
 
 def load_client() -> Any:
-    """The client's package."""
+    """The client, whose package may be missing."""
     try:
-        import paho.mqtt.client
-        import paho.mqtt.packettypes
-        import paho.mqtt.properties
+        from headrace.connectors import mqtt_client
     except ImportError:
         raise MissingExtraError("the connector `mqtt`", extra="mqtt", package="paho-mqtt") from None
-    return paho.mqtt
+    return mqtt_client
 
 
 class Broker:
@@ -149,8 +147,11 @@ class Broker:
         self._client.on_subscribe = self._answered
         self._client.on_unsubscribe = self._answered
         self._client.on_disconnect = self._disconnected
+        self._client.on_publish = self._published
+        self._client.not_taken = self._not_taken
         self._codes: list[Any] = []
         self._lost: str | None = None
+        self._refusal: ExternalError | None = None
         self.session_present = False
         """Whether the broker knows this client from before, with what it is subscribed to."""
         self.window = 20
@@ -164,6 +165,13 @@ class Broker:
 
     def _answered(self, _: Any, __: Any, ___: Any, codes: Any, ____: Any) -> None:
         self._codes = list(codes) or [None]
+
+    def _published(self, _: Any, __: Any, ___: Any, code: Any, ____: Any) -> None:
+        if code.is_failure:
+            self._not_taken(code)
+
+    def _not_taken(self, code: Any) -> None:
+        self._refusal = self._refused("the broker refuses a message", code)
 
     def _disconnected(self, _: Any, __: Any, ___: Any, code: Any, ____: Any) -> None:
         self._lost = str(code)
@@ -183,8 +191,7 @@ class Broker:
             raise self._refused("the broker refuses the connection", code)
 
     def _properties(self) -> Any:
-        mqtt = load_client()
-        properties = mqtt.properties.Properties(mqtt.packettypes.PacketTypes.CONNECT)
+        properties = load_client().connect_properties()
         properties.SessionExpiryInterval = self._session
         # What is acknowledged late must not keep the broker from sending more.
         properties.ReceiveMaximum = 65_535
@@ -225,8 +232,10 @@ class Broker:
     def turn(self, seconds: float) -> None:
         """Let things happen, for up to `seconds`; raises an ExternalError if the connection is gone."""
         code = self._client.loop(seconds)
+        if self._refusal is not None:
+            raise self._refusal
         if code or self._lost is not None:
-            text = self._lost or load_client().client.error_string(code)
+            text = self._lost or load_client().mqtt.error_string(code)
             raise ExternalError(f"mqtt: the connection is lost: {text}", where=self._options.address)
 
     def _wait(self, late: str) -> list[Any]:
@@ -245,8 +254,8 @@ class Broker:
         """End the connection; the broker may keep its session."""
         client = self._client
         client.on_disconnect = client.on_message = client.on_connect = None
-        client.on_subscribe = client.on_unsubscribe = None
-        client.take = client.released = None
+        client.on_subscribe = client.on_unsubscribe = client.on_publish = None
+        client.take = client.released = client.not_taken = None
         client.disconnect()
 
 
@@ -268,9 +277,9 @@ def _make_client(
     *,
     keep: bool,
 ) -> Any:
-    mqtt, parts = load_client().client, urlsplit(options.url)
+    mqtt, parts = load_client().mqtt, urlsplit(options.url)
     newest = options.protocol == "5"
-    client = _late_client()(
+    client = load_client().LateClient(
         mqtt.CallbackAPIVersion.VERSION2,
         client_id,
         clean_session=None if newest else not keep,
@@ -292,52 +301,3 @@ def _make_client(
     if username is not None:
         client.username_pw_set(username, password)
     return client
-
-
-def _late_client() -> Any:
-    """The client, with messages of QoS 2 acknowledged when they are safe instead of when they come.
-
-    Of its own accord it tells the broker at once that it has such a message (PUBREC): the broker then
-    forgets the content, and a crash before the message is kept would lose it.
-    """
-    mqtt = load_client().client
-    inside = ("_handle_publish", "_handle_pubrel", "_send_pubrec", "_send_pubcomp")
-    if not all(hasattr(mqtt.Client, name) for name in inside):
-        raise ConfigurationError(
-            "this version of paho-mqtt is not known", hint="install another one: pip install 'paho-mqtt<3'"
-        )
-
-    class LateClient(mqtt.Client):  # type: ignore[misc,name-defined]
-        take: Callable[[Any], None] | None = None
-        released: Callable[[int], None] | None = None
-
-        def _handle_publish(self) -> Any:
-            code = super()._handle_publish()
-            while self._in_messages:
-                _, message = self._in_messages.popitem(last=False)
-                if self.take is not None:
-                    self.take(message)
-            return code
-
-        def _send_pubrec(self, mid: int) -> Any:
-            return mqtt.MQTT_ERR_SUCCESS
-
-        def _handle_pubrel(self) -> Any:
-            self.manual_ack_set(on=False)
-            try:
-                return super()._handle_pubrel()
-            finally:
-                self.manual_ack_set(on=True)
-
-        def _send_pubcomp(self, mid: int) -> Any:
-            if self.released is not None:
-                self.released(mid)
-            return super()._send_pubcomp(mid)
-
-        def confirm(self, mid: int, level: int) -> None:
-            if level == 2:
-                super()._send_pubrec(mid)
-            else:
-                self.ack(mid, level)
-
-    return LateClient

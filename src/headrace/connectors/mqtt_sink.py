@@ -12,6 +12,7 @@ from pydantic import Field
 
 from headrace.connectors import mqtt
 from headrace.connectors.base import Delivery
+from headrace.connectors.http_client import patiently
 from headrace.connectors.message_sink import VALUE, MessageSink
 from headrace.connectors.mqtt import Broker, BrokerOptions, connected, load_client
 from headrace.connectors.received import RefusedError
@@ -57,30 +58,38 @@ class MqttSink(MessageSink):
         return f"{type(self).__name__}({self.options.address})"
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Send the messages of an epoch, and wait until the broker has them."""
-        options = self.options
+        """Send the messages of an epoch; after a lost connection, those again that the broker had not."""
+        left = deque(messages.column(VALUE).to_pylist())
+        for value in left:
+            self._check_size(value)
+        patiently(lambda: self._send(left))
+
+    def _send(self, left: deque[bytes]) -> None:
+        """Send what is left; what the broker has acknowledged is no longer."""
         with connected(self._broker()) as broker:
+            if not self.options.level:
+                for value in left:
+                    broker.publish(value, retain=self.options.sink_retain)
+                broker.roundtrip()
+                return
             window = min(broker.window, _MOST_UNDER_WAY)
             under_way: deque[Any] = deque()
-            for value in messages.column(VALUE).to_pylist():
-                self._check_size(value)
-                sent = broker.publish(value, retain=options.sink_retain)
-                if options.level:
-                    under_way.append(sent)
-                    self._settle(broker, under_way, window)
-            self._settle(broker, under_way, 1)
-            broker.roundtrip()
+            for value in list(left):
+                under_way.append(broker.publish(value, retain=self.options.sink_retain))
+                self._settle(broker, under_way, left, window)
+            self._settle(broker, under_way, left, 1)
 
     def _broker(self) -> Broker:
         prefix = self.options.client_prefix or "headrace"
         return Broker(self.options, f"{prefix}-{uuid.uuid4().hex[:12]}")
 
-    def _settle(self, broker: Broker, under_way: deque[Any], window: int) -> None:
+    def _settle(self, broker: Broker, under_way: deque[Any], left: deque[bytes], window: int) -> None:
         """Wait until fewer than `window` messages are under way."""
         deadline = time.monotonic() + mqtt.ANSWER_SECONDS
         while len(under_way) >= window:
             if under_way[0].is_published():
                 under_way.popleft()
+                left.popleft()
                 deadline = time.monotonic() + mqtt.ANSWER_SECONDS
             elif time.monotonic() > deadline:
                 where = self.options.address

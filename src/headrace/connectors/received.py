@@ -57,8 +57,10 @@ class ReceivedLog:
 
     def last(self) -> int:
         """The number of the newest part; 0 if there is none."""
-        paths = self._storage.list(f"{self._folder}/")
-        return max((int(PurePosixPath(path).stem) for path in paths), default=0)
+        names = [PurePosixPath(path) for path in self._storage.list(f"{self._folder}/")]
+        # A part that a crash cut off is there under another name.
+        whole = [name.stem for name in names if name.suffix == ".arrow" and name.stem.isdigit()]
+        return max(map(int, whole), default=0)
 
     def write(self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool, resume: Any = None) -> None:
         """Keep a part; `ended` says that nothing follows it."""

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from headrace.connectors import http_client
 from headrace.connectors.base import Delivery
 from headrace.connectors.http_client import (
     EndpointOptions,
@@ -27,8 +28,6 @@ from headrace.errors import ExternalError
 from headrace.formats.options import FormatOptions
 from headrace.operator import OperatorContext
 
-PATIENCE_SECONDS = 60.0
-"""After this long without a good answer to a request the run ends with what went wrong."""
 _LONGEST_PAUSE = 10.0
 _CONTENT_TYPES = {"raw_string": "text/plain; charset=utf-8", "raw_bytes": "application/octet-stream"}
 
@@ -155,7 +154,7 @@ class _Work:
         headers = dict(self._kind)
         if self._keyed:
             headers["Idempotency-Key"] = f"{self._key}-{index}"
-        deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.1
+        deadline, pause = time.monotonic() + http_client.PATIENCE_SECONDS, 0.1
         while not self._stopped.is_set():
             wait = 0.0
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import Delivery
-from headrace.connectors.http_client import CONNECT_SECONDS, EndpointOptions, no_answer
+from headrace.connectors.http_client import CONNECT_SECONDS, EndpointOptions, no_answer, patiently
 from headrace.connectors.message_sink import VALUE, MessageSink
 from headrace.connectors.messages import MessageOptions, check_metadata
 from headrace.connectors.received import Inbox, ReceivedSource, RefusedError
@@ -167,10 +167,13 @@ class WebSocketSink(MessageSink):
         return f"{type(self).__name__}({self.options.address})"
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Send the messages of an epoch over one connection."""
+        """Send the messages of an epoch over one connection, and all of them again if that is lost."""
+        patiently(lambda: self._send(messages.column(VALUE).to_pylist()))
+
+    def _send(self, values: Sequence[bytes]) -> None:
         text = self.options.format in {"json", "debezium_json", "raw_string"}
         with _connect(self.options) as socket:
-            for value in messages.column(VALUE).to_pylist():
+            for value in values:
                 socket.send(value, text=text)
             if not socket.ping().wait(PONG_SECONDS):
                 raise ExternalError(

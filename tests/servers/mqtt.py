@@ -1,0 +1,216 @@
+"""A real MQTT broker for tests: Mosquitto, the installed one or one unpacked from Debian's packages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Pipeline
+from headrace.connectors.mqtt import Broker
+from headrace.testing.in_process import run_in_process
+
+USER, PASSWORD = "tester", "s3cret-w0rd"
+_FROM_THE_SYSTEM = {"libc6", "libgcc-s1", "libssl3", "libssl3t64"}
+_DEPENDS = ("--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces")
+
+
+def fetch_mosquitto() -> tuple[Path, dict[str, str]]:
+    """The broker's program and its environment; skips the test, saying why, if it cannot be had."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+    installed = shutil.which("mosquitto", path=path)
+    if installed is not None:
+        return Path(installed), dict(os.environ)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
+    root = cache / "mosquitto"
+    if not root.exists():
+        _unpack(cache, root)
+    folders = [str(folder) for part in ("usr/lib", "lib") for folder in (root / part).glob("*-linux-*")]
+    return root / "usr/sbin/mosquitto", {**os.environ, "LD_LIBRARY_PATH": ":".join(folders)}
+
+
+def _unpack(cache: Path, root: Path) -> None:
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        pytest.skip("mosquitto is not installed, and is unpacked only from Debian's packages")
+    part = cache / f"part-{os.getpid()}"
+    part.mkdir(parents=True, exist_ok=True)
+    try:
+        needed = _run(["apt-cache", "depends", *_DEPENDS, "mosquitto"], part)
+        libraries = {line.split()[-1] for line in needed.splitlines() if " Depends: lib" in line}
+        for name in sorted(libraries):  # and what these need
+            more = _run(["apt-cache", "depends", *_DEPENDS, name], part).splitlines()
+            libraries |= {line.split()[-1] for line in more if " Depends: lib" in line}
+        _run(["apt-get", "download", "mosquitto", *sorted(libraries - _FROM_THE_SYSTEM)], part)
+        for package in part.glob("*.deb"):
+            _run(["dpkg", "-x", str(package), str(part / "root")], part)
+        (part / "root").replace(root)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _run(command: Sequence[str], folder: Path) -> str:
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"mosquitto could not be fetched in two minutes: {command[0]}")
+    if done.returncode:
+        pytest.skip(f"mosquitto could not be fetched: {done.stderr.strip()[:300]}")
+    return done.stdout
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+class Mosquitto:
+    """A broker on free loopback ports: open to all, for a user, over TLS. It can be stopped and started."""
+
+    def __init__(self, folder: Path, certificate: tuple[Path, Path] | None = None) -> None:
+        self._program, self._environ = fetch_mosquitto()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port, guarded, secured = _free_port(), _free_port(), _free_port()
+        self.url, self.guarded_url = f"mqtt://127.0.0.1:{self.port}", f"mqtt://127.0.0.1:{guarded}"
+        self.secured_url = f"mqtts://127.0.0.1:{secured}"
+        folder.chmod(0o755)
+        passwords = folder / "passwords"
+        passwords.write_text(f"{USER}:{PASSWORD}\n")
+        passwords.chmod(0o600)
+        hasher = self._program.parent.parent / "bin" / "mosquitto_passwd"
+        subprocess.run([hasher, "-U", passwords], env=self._environ, check=True, capture_output=True)
+        (folder / "rights").write_text(f"user {USER}\ntopic readwrite open/#\n")
+        lines = [
+            "per_listener_settings true",
+            "persistence true",
+            f"persistence_location {folder}/",
+            "max_queued_messages 0",
+            "user root",
+            f"listener {self.port} 127.0.0.1",
+            "allow_anonymous true",
+            f"listener {guarded} 127.0.0.1",
+            "allow_anonymous false",
+            f"password_file {passwords}",
+            f"acl_file {folder / 'rights'}",
+        ]
+        if certificate is not None:
+            lines += [f"listener {secured} 127.0.0.1", "allow_anonymous true"]
+            lines += [f"certfile {certificate[0]}", f"keyfile {certificate[1]}"]
+        (folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
+
+    def start(self) -> None:
+        """Run the broker and wait until it answers."""
+        log = self._folder / "broker.log"
+        with log.open("ab") as out:
+            command = [str(self._program), "-c", str(self._folder / "mosquitto.conf")]
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, env=self._environ)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.02)
+        pytest.fail(f"mosquitto did not start:\n{log.read_text(errors='replace')[-2000:]}")
+
+    def stop(self) -> None:
+        """End the broker; what it keeps for its clients stays."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def topic(self) -> str:
+        """A name that no other test has."""
+        return f"tests/{uuid.uuid4().hex[:12]}"
+
+    def client(self, client_id: str = "", **more: Any) -> Any:
+        """A connected client with a thread of its own."""
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion
+
+        client = Client(CallbackAPIVersion.VERSION2, client_id, **more)
+        client.max_inflight_messages_set(20)
+        client.connect("127.0.0.1", self.port)
+        client.loop_start()
+        return client
+
+    def send(self, topic: str, values: Sequence[bytes | str], *, qos: int = 1, retain: bool = False) -> None:
+        """Publish messages, and wait until the broker has them."""
+        client = self.client()
+        last = [client.publish(topic, value, qos, retain) for value in values]
+        for one in last:
+            one.wait_for_publish(30)
+        self._end(client)
+
+    @contextlib.contextmanager
+    def listening(self, topic: str, *, qos: int = 2) -> Iterator[list[Any]]:
+        """The messages that come to a topic, in a list that grows."""
+        found: list[Any] = []
+        subscribed: list[Any] = []
+        client = self.client()
+        client.on_message = lambda _, __, message: found.append(message)
+        client.on_subscribe = lambda *given: subscribed.append(given)
+        client.subscribe(topic, qos)
+        deadline = time.monotonic() + 30
+        while not subscribed and time.monotonic() < deadline:
+            time.sleep(0.01)
+        try:
+            yield found
+        finally:
+            self._end(client)
+
+    @staticmethod
+    def _end(client: Any) -> None:
+        client.disconnect()
+        client.loop_stop()
+
+
+def subscribe(pipeline: Pipeline, state: Path) -> None:
+    """A first run that reads nothing: from now on the broker keeps messages for the pipeline."""
+    done, really = threading.Event(), Broker.subscribe
+
+    def telling(broker: Broker) -> None:
+        really(broker)
+        done.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Broker, "subscribe", telling)
+        run_in_process(pipeline, state, idle_epochs=1000, stop=done.is_set)
+    assert done.is_set()
+
+
+@contextlib.contextmanager
+def run_mosquitto(folder: Path, certificate: tuple[Path, Path] | None = None) -> Iterator[Mosquitto]:
+    """Run a broker until the block ends."""
+    broker = Mosquitto(folder, certificate)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def mosquitto(
+    tmp_path_factory: pytest.TempPathFactory, certificate: tuple[Path, Path]
+) -> Iterator[Mosquitto]:
+    """One broker for all tests of a run."""
+    pytest.importorskip("paho.mqtt.client")
+    with run_mosquitto(tmp_path_factory.mktemp("mosquitto"), certificate) as broker:
+        yield broker
