@@ -11,7 +11,9 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
+from headrace.connectors.iceberg import IcebergSink, load_catalog
 from headrace.connectors.memory import collected
 from headrace.errors import ConfigurationError
 from headrace.operator import ArrowOperator
@@ -70,13 +72,39 @@ def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureF
         rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
         return sorted(rows, key=lambda row: row["n"])
 
+    def delta_rows() -> list[dict[str, Any]]:
+        if not DeltaTable.is_deltatable(str(tmp_path / "table")):
+            return []
+        rows: list[dict[str, Any]] = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+        return sorted(rows, key=lambda row: row["n"])
+
+    catalog = {
+        "catalog.type": "sql",
+        "catalog.url": f"sqlite:///{tmp_path}/catalog.db",
+        "catalog.warehouse": f"file://{tmp_path}/warehouse",
+        "table_name": "rows",
+    }
+
+    def iceberg_rows() -> list[dict[str, Any]]:
+        found = load_catalog(IcebergSink.Options.model_validate(catalog))
+        if not found.table_exists("default.rows"):
+            return []
+        rows: list[dict[str, Any]] = found.load_table("default.rows").scan().to_arrow().to_pylist()
+        return sorted(rows, key=lambda row: row["n"])
+
     cases: dict[str, tuple[dict[str, Any], Shown | None, dict[str, Any]]] = {
         "blackhole": ({}, None, {"x": 1}),
+        "delta": (
+            {"path": str(tmp_path / "table"), "rolling_policy.interval": 0},
+            delta_rows,
+            {"rolling_policy.file_size": "much"},
+        ),
         "filesystem": (
             {"path": str(tmp_path / "out"), "rolling_policy.interval": 0},
             folder_lines,
             {"filename.strategy": "x"},
         ),
+        "iceberg": ({**catalog, "rolling_policy.interval": 0}, iceberg_rows, {"catalog.type": "x"}),
         "memory": ({"name": "out"}, memory_rows, {"name": ""}),
         "single_file": ({"path": str(tmp_path / "out.json")}, file_lines, {"path": ""}),
         "stdout": ({}, lines, {"format": "xml"}),

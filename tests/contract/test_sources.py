@@ -13,6 +13,7 @@ import cloudpickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from headrace.errors import ConfigurationError
 from headrace.operator import TIMESTAMP, Finish, Limit, Offset, SourceOperator
@@ -65,7 +66,17 @@ def _parquet_files(folder: Path) -> dict[str, Any]:
     return {"path": str(folder / "in"), "format": "parquet", "schema": {"a": "int64", "b": "string"}}
 
 
+def _delta_table(folder: Path) -> dict[str, Any]:
+    for first, last in pairwise((0, 10, 200, ROWS)):
+        table = pa.table(
+            {"a": pa.array(range(first, last), pa.int32()), "day": [f"{first % 3}"] * (last - first)}
+        )
+        write_deltalake(str(folder / "table"), table, mode="append", partition_by=["day"])
+    return {"path": str(folder / "table"), "schema": {"a": "int64", "day": "string"}}
+
+
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "delta": ("delta", _delta_table, {"source.watch_interval": "often"}),
     "filesystem": ("filesystem", _json_files, {"source.compression": "zip"}),
     "filesystem of compressed files": (
         "filesystem",

@@ -118,19 +118,26 @@ def _nanoseconds(instant: Any) -> int:
     return micros * 1_000
 
 
+def resolve(url: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The URL and the settings as clients of object stores know them: `s3a:` and `r2:` are kinds of `s3:`."""
+    scheme, _, rest = url.partition("://")
+    given = dict(settings)
+    if scheme.lower() == "r2":
+        account, _, rest = rest.rpartition("@")
+        if not account:
+            raise ConfigurationError(f"`{url}` names no account", hint="write it as r2://ACCOUNT@BUCKET/path")
+        given.setdefault("aws_endpoint", f"https://{account}.r2.cloudflarestorage.com")
+        given.setdefault("aws_region", "auto")
+    known = {"s3a": "s3", "r2": "s3"}.get(scheme.lower(), scheme.lower())
+    return f"{known}://{rest}", given
+
+
 def _connect(url: str, settings: Mapping[str, str]) -> tuple[Any, str]:
     """A client for the bucket of a URL, and the path in the bucket."""
     from obstore import store as stores
 
-    parts = urlsplit(url)
-    scheme, bucket, of_store = parts.scheme.lower(), parts.netloc, dict(settings)
-    if scheme == "r2":
-        account, _, bucket = parts.netloc.rpartition("@")
-        if not account:
-            raise ConfigurationError(f"`{url}` names no account", hint="write it as r2://ACCOUNT@BUCKET/path")
-        of_store.setdefault("aws_endpoint", f"https://{account}.r2.cloudflarestorage.com")
-        of_store.setdefault("aws_region", "auto")
-    scheme = {"s3a": "s3", "r2": "s3"}.get(scheme, scheme)
+    resolved, of_store = resolve(url, settings)
+    parts = urlsplit(resolved)
     client: dict[str, Any] = {}
     for key in list(of_store):
         name = key.lower().removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
@@ -140,7 +147,7 @@ def _connect(url: str, settings: Mapping[str, str]) -> tuple[Any, str]:
     try:
         from_url: Any = stores.from_url
         store = from_url(
-            f"{scheme}://{bucket}",
+            f"{parts.scheme}://{parts.netloc}",
             config=of_store or None,
             client_options=client or None,
             retry_config={"max_retries": RETRIES, "retry_timeout": PATIENCE},

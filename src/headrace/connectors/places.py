@@ -34,10 +34,9 @@ StorageSettings = Annotated[
 ]
 
 
-class StorageOptions(DeclaredOptions):
-    """Where files are, and how an object store is reached."""
+class StoreOptions(DeclaredOptions):
+    """How an object store is reached."""
 
-    path: str = Field(min_length=1, description="A directory, as a path or a URL.")
     storage: StorageSettings = Field(
         default={},
         description=(
@@ -50,14 +49,25 @@ class StorageOptions(DeclaredOptions):
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        keys = {name: name.removeprefix("storage.") for name in given if str(name).startswith("storage.")}
-        if not keys:
-            return given
-        rest = {name: value for name, value in given.items() if name not in keys}
-        own = {key: str(given[name]) for name, key in keys.items()}
-        return {**rest, "storage": {**(read_settings(rest.get("storage", {})) or {}), **own}}
+        return gather(given, "storage")
+
+
+def gather(given: Any, name: str) -> Any:
+    """Options with those that are called `name.KEY` as one mapping `name`."""
+    if not isinstance(given, Mapping):
+        return given
+    own = {key: str(value) for key, value in given.items() if str(key).startswith(f"{name}.")}
+    if not own:
+        return given
+    rest = {key: value for key, value in given.items() if key not in own}
+    whole = read_settings(rest.get(name, {})) or {}
+    return {**rest, name: {**whole, **{key.removeprefix(f"{name}."): value for key, value in own.items()}}}
+
+
+class StorageOptions(StoreOptions):
+    """Where files are, and how an object store is reached."""
+
+    path: str = Field(min_length=1, description="A directory, as a path or a URL.")
 
     @model_validator(mode="after")
     def _is_used(self) -> Self:
