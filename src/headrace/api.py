@@ -20,9 +20,16 @@ from headrace.dataflow.lower import lower_dataflow
 from headrace.dataflow.reload import Reload
 from headrace.errors import PlanError
 from headrace.fragments import Function
+from headrace.functions.asynchronous import AsyncFunction
+from headrace.functions.native import NativeFunction
+from headrace.functions.scalar import ScalarFunction
+from headrace.functions.table import TableFunction
 from headrace.jobs.progress import Progress, RunResult
 from headrace.jobs.run import parallelism_of, run_job
 from headrace.operator import ArrowOperator, Collector, OperatorContext, SourceOperator
+from headrace.operators.async_call import AsyncCall
+from headrace.operators.function_call import FunctionCall
+from headrace.operators.table_function import TableFunctionCall
 from headrace.plan import EdgeKind, Plan, Role
 from headrace.runtime.driver import Step
 from headrace.runtime.explain import explain_json, explain_mermaid, explain_text
@@ -86,6 +93,22 @@ class Stream:
         """Apply a function from batch to batch; a batch without rows is dropped."""
         return self.apply(MapBatches(function), id=id)
 
+    def call(
+        self,
+        function: Function,
+        *columns: str,
+        into: str | Sequence[str],
+        schema: pa.Schema | None = None,
+        id: str | None = None,  # noqa: A002
+    ) -> Stream:
+        """Add the column `into`: what a function made with `@udf` gives for some columns of each row.
+
+        A function made with `@udtf` gives rows for each row; `into` names their columns. An asynchronous one
+        needs the `schema` of the rows of this stream, since those that wait are part of the checkpoint.
+        """
+        names = [into] if isinstance(into, str) else list(into)
+        return self.apply(_calling(function, columns, names, schema), id=id)
+
     def watermark(
         self,
         column: str = "_timestamp",
@@ -143,6 +166,7 @@ class Pipeline:
         self.name = name
         self.dataflow: Dataflow | None = None
         """The document that it was made from, if it was one."""
+        self._functions: tuple[Function, ...] = ()
         self._builder = PlanBuilder(name)
 
     @classmethod
@@ -167,12 +191,18 @@ class Pipeline:
         return pipeline
 
     @classmethod
-    def from_dataflow(cls, file: str | Path, *, name: str | None = None) -> Pipeline:
-        """The pipeline that a YAML dataflow describes; mistakes raise a DataflowError with their places."""
+    def from_dataflow(
+        cls, file: str | Path, *, name: str | None = None, udfs: Iterable[Function] = ()
+    ) -> Pipeline:
+        """The pipeline that a YAML dataflow describes; mistakes raise a DataflowError with their places.
+
+        `udfs` are functions that its SQL may call.
+        """
         dataflow = load_dataflow(Path(file), name=name)
         pipeline = cls(dataflow.name)
         pipeline.dataflow = dataflow
-        pipeline._builder = lower_dataflow(dataflow)
+        pipeline._functions = tuple(udfs)
+        pipeline._builder = lower_dataflow(dataflow, functions=pipeline._functions)
         return pipeline
 
     def source(
@@ -307,8 +337,36 @@ class Pipeline:
             on_progress=on_progress,
             on_step=on_step,
             stop=stop,
-            refresh=Reload(self.dataflow) if watch and self.dataflow is not None else None,
+            refresh=Reload(self.dataflow, functions=self._functions)
+            if watch and self.dataflow is not None
+            else None,
         )
+
+
+def _calling(
+    function: Function, columns: Sequence[str], names: Sequence[str], schema: pa.Schema | None
+) -> ArrowOperator:
+    if isinstance(function, TableFunction):
+        if len(names) != len(function.columns):
+            raise PlanError(
+                f"`{function.name}` gives {len(function.columns)} columns, and {len(names)} are named",
+                hint=f"its columns are {', '.join(function.columns.names)}",
+            )
+        return TableFunctionCall(
+            function, columns, columns=dict(zip(function.columns.names, names, strict=True))
+        )
+    if len(names) != 1:
+        raise PlanError(f"`{function.name}` gives one column, and {len(names)} are named")
+    if isinstance(function, AsyncFunction):
+        if schema is None:
+            raise PlanError(
+                f"`{function.name}` is asynchronous, and rows that wait for it are kept in the checkpoint",
+                hint="say which columns they have: stream.call(…, schema=pa.schema([…]))",
+            )
+        return AsyncCall(function, {names[0]: tuple(columns)}, schema=schema)
+    if isinstance(function, ScalarFunction | NativeFunction):
+        return FunctionCall(function, columns, output=names[0])
+    raise PlanError(f"`{function.name}` is an aggregate, and cannot be called for a row", hint="use SQL")
 
 
 def _spark_plan(stages: StagePlan, settings: Settings) -> str:

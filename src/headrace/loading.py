@@ -49,7 +49,7 @@ class Program:
         return Secrets.named_in(texts)
 
     def load(self, *, udfs: Sequence[str] = (), preview: MakeSink = print_rows) -> Pipeline:
-        """The pipeline; `udfs` are files with functions, `preview` chooses the sink of a bare SELECT."""
+        """The pipeline; `udfs` are files or modules of functions, `preview` the sink of a bare SELECT."""
         if self.python is not None:
             if udfs:
                 raise UserError(
@@ -57,11 +57,9 @@ class Program:
                     hint="give them to Pipeline.from_sql(…, udfs=…) there",
                 )
             return _load_python(self.python)
-        if self.dataflow is not None:
-            if udfs:
-                raise UserError("functions from files are for SQL, and this is a dataflow")
-            return Pipeline.from_dataflow(self.dataflow)
         functions = [function for file in udfs for function in load_udfs(file)]
+        if self.dataflow is not None:
+            return Pipeline.from_dataflow(self.dataflow, udfs=functions)
         return Pipeline.from_sql(self.sql, udfs=functions, name=self.name, preview=preview)
 
 

@@ -18,13 +18,13 @@ udf_option = click.option(
     "--udf",
     "udfs",
     multiple=True,
-    metavar="FILE.py",
-    help="Python functions that the SQL may call; repeatable.",
+    metavar="FILE|MODULE",
+    help="Functions that the SQL may call: FILE.py, FILE.rs or package.module; repeatable.",
 )
 
 
 def program_arguments(function: F) -> F:
-    """Give a command the arguments `FILE… -e SQL --udf FILE.py`, as `files`, `texts` and `udfs`."""
+    """Give a command the arguments `FILE… -e SQL --udf FILE`, as `files`, `texts` and `udfs`."""
     files = click.argument("files", nargs=-1, metavar="FILE…")
     texts = click.option("-e", "texts", multiple=True, metavar="SQL", help="SQL to take in; repeatable.")
     return files(texts(udf_option(function)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
@@ -25,6 +25,7 @@ from headrace.dataflow.runtime import Port as RuntimePort
 from headrace.dataflow.steps import add_sink, add_sql, add_table, node_id
 from headrace.dataflow.timers import TimerSource
 from headrace.errors import DataflowError, near
+from headrace.fragments import Function
 from headrace.problems import Problems, placed
 from headrace.spans import Source, Span
 from headrace.sql.embed import EmbeddedSql, Rows
@@ -38,14 +39,18 @@ T = TypeVar("T")
 
 
 def lower_dataflow(
-    dataflow: Dataflow, *, generation: int = 0, changed: Mapping[str, str] | None = None
+    dataflow: Dataflow,
+    *,
+    functions: Sequence[Function] = (),
+    generation: int = 0,
+    changed: Mapping[str, str] | None = None,
 ) -> PlanBuilder:
-    """The plan of a dataflow; raises a DataflowError that holds every mistake.
+    """The plan of a dataflow, whose SQL may call `functions`; raises a DataflowError with every mistake.
 
     While it runs, operators can change: `generation` is then larger than before, and `changed` has the texts
     that they had.
     """
-    return _Lowering(dataflow, generation, changed or {}).lower()
+    return _Lowering(dataflow, functions, generation, changed or {}).lower()
 
 
 class _Lowering:
@@ -55,12 +60,18 @@ class _Lowering:
     sources are before all.
     """
 
-    def __init__(self, dataflow: Dataflow, generation: int, changed: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        functions: Sequence[Function],
+        generation: int,
+        changed: Mapping[str, str],
+    ) -> None:
         self.dataflow = dataflow
         self.generation = generation
         self.changed = changed
         self.builder = PlanBuilder(dataflow.name)
-        self.sql = EmbeddedSql(self.builder)
+        self.sql = EmbeddedSql(self.builder, functions=functions)
         self.problems = Problems()
         self.units = dataflow.by_address
         self.level: dict[str, float] = {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Sequence
 
 from headrace.dataflow.document import Dataflow
 from headrace.dataflow.lower import check_operator, lower_dataflow
 from headrace.dataflow.printed import Line, publish
 from headrace.errors import DataflowError
+from headrace.fragments import Function
 from headrace.plan import Plan
 
 
@@ -18,8 +20,9 @@ class Reload:
     is no operator any more is reported, and the one before runs on.
     """
 
-    def __init__(self, dataflow: Dataflow) -> None:
+    def __init__(self, dataflow: Dataflow, *, functions: Sequence[Function] = ()) -> None:
         self._dataflow = dataflow
+        self._functions = tuple(functions)
         self._units = [unit for unit in dataflow.units if unit.kind == "python" and unit.file is not None]
         self._texts = {unit.address: check_operator(unit) for unit in self._units}
         self._refused: dict[str, str] = {}
@@ -44,4 +47,6 @@ class Reload:
         for address in changed:
             publish([Line(address, "info", "reloaded", clock.time())])
         # The time, so that it is larger than any number of an earlier run.
-        return lower_dataflow(self._dataflow, generation=clock.time_ns(), changed=changed).plan()
+        return lower_dataflow(
+            self._dataflow, functions=self._functions, generation=clock.time_ns(), changed=changed
+        ).plan()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,13 +11,14 @@ import pyarrow as pa
 from headrace.builder import PlanBuilder, Port
 from headrace.dataflow.document import Unit
 from headrace.errors import ConfigurationError, DataflowError, HeadraceError, PlacedError, near
-from headrace.fragments import Fragment, plain_schema
+from headrace.fragments import Fragment, Function, plain_schema
 from headrace.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
 from headrace.problems import placed
 from headrace.registry import registry
 from headrace.secrets import SECRET
 from headrace.spans import Source
 from headrace.sql.embed import EmbeddedSql, Rows, columns_of
+from headrace.sql.lower import called_functions
 
 LATENESS = "1s"
 """How far behind event time the watermark of rows from operators is, as for a table that says nothing."""
@@ -80,10 +81,10 @@ def add_sql(
                 unknown.append(one.id)
         if not unknown:
             return sql.query(text, tables, name=node_id(unit))
-        query = sql.row_query(text)
+        query, functions = sql.row_query(text)
         ports = inputs[unknown[0]]
         assert isinstance(ports, tuple)
-        return (builder.add("operator", RowSql(query, unknown[0]), [ports], id=node_id(unit)),)
+        return (builder.add("operator", RowSql(query, unknown[0], functions), [ports], id=node_id(unit)),)
     except HeadraceError as error:
         raise _of_unit(error, unit) from error
 
@@ -133,9 +134,10 @@ class Conform(ArrowOperator):
 class RowSql(ArrowOperator):
     """A SELECT that looks at one row at a time, over whatever columns come."""
 
-    def __init__(self, sql: str, table: str) -> None:
+    def __init__(self, sql: str, table: str, functions: Sequence[Function] = ()) -> None:
         self._sql = sql
         self._table = table
+        self._functions = called_functions(functions, [sql])
 
     @property
     def name(self) -> str:
@@ -147,7 +149,7 @@ class RowSql(ArrowOperator):
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Compute the SELECT over the batch."""
-        fragment = Fragment(self._sql, {self._table: batch.schema})
+        fragment = Fragment(self._sql, {self._table: batch.schema}, self._functions)
         for part in fragment.run(**{self._table: pa.Table.from_batches([batch])}).to_batches():
             collector.collect(part)
 

@@ -13,11 +13,11 @@ from headrace.operator import ArrowOperator, Collector, OperatorContext
 
 
 class TableFunctionCall(ArrowOperator):
-    """Calls a table function with the columns `arguments` of each row, which are not forwarded.
+    """Calls a table function with the columns `arguments` of each row.
 
-    `columns` says what is added to the row: column of the function → its name in the result. A row that the
-    function gives no rows for is left out, or, with `outer`, has nulls. Rows keep their order, and leave in
-    batches however many there are: a call may give any number.
+    `columns` says what is added to the row: column of the function → its name in the result; the columns in
+    `drop` are not forwarded. A row that the function gives no rows for is left out, or, with `outer`, has
+    nulls. Rows keep their order, and leave in batches however many there are: a call may give any number.
     """
 
     def __init__(
@@ -27,6 +27,7 @@ class TableFunctionCall(ArrowOperator):
         *,
         columns: Mapping[str, str],
         outer: bool = False,
+        drop: Sequence[str] = (),
     ) -> None:
         if len(arguments) != len(function.arguments):
             raise PlanError(f"`{function.name}` takes {len(function.arguments)} arguments")
@@ -39,6 +40,7 @@ class TableFunctionCall(ArrowOperator):
         self.arguments = tuple(arguments)
         self.columns = dict(columns)
         self.outer = outer
+        self.drop = tuple(drop)
 
     @property
     def name(self) -> str:
@@ -46,7 +48,7 @@ class TableFunctionCall(ArrowOperator):
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         given = argument_columns(batch, self.arguments, self.function.arguments)
-        kept = batch.drop_columns(list(self.arguments))
+        kept = batch.drop_columns(list(self.drop))
         for positions, rows in self.function.call(given, outer=self.outer):
             taken = kept.take(positions)
             by_name = dict(zip(self.function.columns.names, rows.flatten(), strict=True))

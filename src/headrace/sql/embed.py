@@ -71,9 +71,7 @@ class EmbeddedSql:
             for table, rows in tables.items()
         }
         binder = Binder(planner, text, problems)
-        return self._lower(
-            Named(lambda: binder.query(select.query, names)), name, problems, planner=planner
-        )
+        return self._lower(Named(lambda: binder.query(select.query, names)), name, problems, planner=planner)
 
     def row_query(self, text: Source) -> tuple[str, tuple[Function, ...]]:
         """A SELECT that looks at one row at a time, with event time kept, for any columns; and its functions.
@@ -111,9 +109,7 @@ class EmbeddedSql:
             fail("a step is one SELECT", None, hint)
         return rest[0], (*self._functions, *created)
 
-    def _lower(
-        self, bind: Named, name: str, problems: Problems, *, planner: Planner | None = None
-    ) -> Rows:
+    def _lower(self, bind: Named, name: str, problems: Problems, *, planner: Planner | None = None) -> Rows:
         bound: Bound | None = None
         try:
             bound = bind()
@@ -122,9 +118,7 @@ class EmbeddedSql:
         assert bound is not None
         relation = bound.relation
         planner = planner or self._planner
-        lowering = Lowering(
-            self._builder, planner, problems, ttl=DEFAULT_TTL, functions=planner.functions
-        )
+        lowering = Lowering(self._builder, planner, problems, ttl=DEFAULT_TTL, functions=planner.functions)
         lowering.name(relation, name)
         lowering.prepare([relation])
         flow = lowering.rows(relation)

@@ -536,7 +536,7 @@ class Lowering:
         rows = self._with_arguments(relation, flow, hidden, given)
         columns = {column: name for column, name in relation.prefix.items() if name in names}
         operator = TableFunctionCall(
-            relation.function, tuple(given), columns=columns, outer=relation.kind == "left"
+            relation.function, tuple(given), columns=columns, outer=relation.kind == "left", drop=tuple(given)
         )
         port = self.add(operator, [rows.ports], f"rows_{relation.function.name}")
         return self._called(relation, rows, port, given, list(columns.values()), hidden)

@@ -1,0 +1,41 @@
+"""Adds what a function of the user gives for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headrace.errors import PlanError
+from headrace.fragments import plain_type
+from headrace.functions.native import NativeFunction
+from headrace.functions.scalar import ScalarFunction
+from headrace.operator import ArrowOperator, Collector, OperatorContext
+from headrace.operators.table_function import argument_columns
+
+
+class FunctionCall(ArrowOperator):
+    """Calls a function with the columns `arguments` of each row; its result is the column `output`."""
+
+    def __init__(
+        self, function: ScalarFunction | NativeFunction, arguments: Sequence[str], *, output: str
+    ) -> None:
+        if len(arguments) != len(function.arguments):
+            raise PlanError(f"`{function.name}` takes {len(function.arguments)} arguments")
+        self.function = function
+        self.arguments = tuple(arguments)
+        self.output = output
+
+    @property
+    def name(self) -> str:
+        return "function_call"
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        made = self.function.call(argument_columns(batch, self.arguments, self.function.arguments))
+        made = made.cast(plain_type(made.type))
+        field = pa.field(self.output, made.type)
+        at = batch.schema.get_field_index(self.output)
+        collector.collect(batch.append_column(field, made) if at < 0 else batch.set_column(at, field, made))
+
+    def display(self) -> str:
+        return f"{self.output} = {self.function.name}({', '.join(self.arguments)})"
