@@ -51,6 +51,20 @@ Headers = Annotated[
 """An option that takes headers as a mapping or as `Name: value, Name: value`; values may be secrets."""
 
 
+def shown_address(endpoint: str) -> str:
+    """An address without user, password and query.
+
+    >>> shown_address("https://me:secret@host:8443/path?key=secret#x")
+    'https://host:8443/path'
+    """
+    parts = urlsplit(endpoint)
+    return SplitResult(parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "").geturl()
+
+
+Address = Annotated[str, PlainSerializer(shown_address, return_type=str, when_used="json")]
+"""An option that takes an address; what may be a secret in it is not displayed."""
+
+
 class TlsOptions(DeclaredOptions):
     """Whom to trust, and who asks."""
 
@@ -108,7 +122,7 @@ class EndpointOptions(TlsOptions):
 
     SCHEMES: ClassVar[Sequence[str]] = ("http", "https")
 
-    endpoint: str = Field(description="The address, such as https://host/path.")
+    endpoint: Address = Field(repr=False, description="The address, such as https://host/path.")
     headers: Headers = Field(
         default={},
         repr=False,
@@ -150,16 +164,6 @@ class EndpointOptions(TlsOptions):
                 if len(secret) >= 4:
                     text = text.replace(secret, "***")
         return text
-
-
-def shown_address(endpoint: str) -> str:
-    """An address without user, password and query.
-
-    >>> shown_address("https://me:secret@host:8443/path?key=secret#x")
-    'https://host:8443/path'
-    """
-    parts = urlsplit(endpoint)
-    return SplitResult(parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "").geturl()
 
 
 def is_loopback(host: str) -> bool:

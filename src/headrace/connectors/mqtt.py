@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from headrace.connectors.http_client import TlsOptions, no_answer, shown_address
+from headrace.connectors.http_client import Address, TlsOptions, no_answer, shown_address
 from headrace.connectors.received import RefusedError
 from headrace.errors import ExternalError, MissingExtraError
 from headrace.options import Secret, Size
@@ -55,8 +55,9 @@ class BrokerOptions(TlsOptions):
 
     SINGLE_TOPIC: ClassVar[bool] = False
 
-    url: str = Field(
-        description="The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (web sockets)."
+    url: Address = Field(
+        repr=False,
+        description="The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (web sockets).",
     )
     username: str | None = Field(None, description="The user, if the broker asks for one.")
     password: Secret | None = Field(None, repr=False, description="The password of the user.")

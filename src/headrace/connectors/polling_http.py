@@ -20,7 +20,7 @@ from headrace.connectors.http_client import (
 )
 from headrace.connectors.messages import MessageOptions, check_metadata
 from headrace.connectors.received import Inbox, ReceivedSource
-from headrace.options import Size
+from headrace.options import Secret, Size
 
 
 class PollingHttpSource(ReceivedSource):
@@ -43,7 +43,7 @@ class PollingHttpSource(ReceivedSource):
         """The options of the polling_http source."""
 
         method: Literal["GET", "POST", "PUT", "PATCH"] = Field("GET", description="How it is asked.")
-        body: str | None = Field(None, repr=False, description="What is sent with every request.")
+        body: Secret | None = Field(None, repr=False, description="What is sent with every request.")
         poll_interval_ms: int = Field(
             1000, ge=1, description="How many milliseconds are between the beginnings of two requests."
         )

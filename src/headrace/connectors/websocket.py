@@ -13,14 +13,14 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import Delivery
-from headrace.connectors.http_client import CONNECT_SECONDS, EndpointOptions, no_answer, patiently
+from headrace.connectors.http_client import CONNECT_SECONDS, Address, EndpointOptions, no_answer, patiently
 from headrace.connectors.message_sink import VALUE, MessageSink
 from headrace.connectors.messages import MessageOptions, check_metadata
 from headrace.connectors.received import Inbox, ReceivedSource, RefusedError
 from headrace.errors import ExternalError, MissingExtraError
 from headrace.formats.options import FormatOptions
 from headrace.operator import OperatorContext
-from headrace.options import Size
+from headrace.options import Secret, Size
 
 PING_SECONDS, PONG_SECONDS = 20.0, 20.0
 """After how long without a message the other side is asked whether it is there, and has to answer."""
@@ -32,11 +32,11 @@ class SocketOptions(EndpointOptions):
 
     SCHEMES: ClassVar = ("ws", "wss")
 
-    endpoint: str = Field(description="The address, such as wss://host/path.")
-    subscription_message: str | None = Field(
+    endpoint: Address = Field(repr=False, description="The address, such as wss://host/path.")
+    subscription_message: Secret | None = Field(
         None, repr=False, description="A message that is sent first, after every connection."
     )
-    subscription_messages: list[str] = Field(
+    subscription_messages: list[Secret] = Field(
         default=[],
         repr=False,
         description="Several of them; in SQL as subscription_messages.0, subscription_messages.1 and so on.",
