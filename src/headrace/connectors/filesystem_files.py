@@ -178,12 +178,19 @@ class FilesSource(Connector, SourceOperator):
 
     def _parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The ranges of the files between two positions."""
-        for number, file in self._listing(end).between(start["file"], end["file"]):
+        for number, file in self._between(start, end, end["file"]):
             first = start["at"] if number == start["file"] else 0
             last = end["at"] if number == end["file"] else None
             if last != first:
                 line = start["line"] if number == start["file"] else 1
                 yield {**file, "from": first, "to": last, "line": line}
+
+    def _between(
+        self, start: Mapping[str, Any], end: Mapping[str, Any], last: int
+    ) -> Iterator[tuple[int, File]]:
+        """The files from that of `start` to `last`; what `end` has forgotten `start` still knows."""
+        yield from self._listing(start).between(start["file"], min(last, end["first"] - 1))
+        yield from self._listing(end).between(start["file"], last)
 
     def is_finished(self, offset: Offset) -> bool:
         """Whether all files that were listed at the first start have been read."""
@@ -195,8 +202,8 @@ class FilesSource(Connector, SourceOperator):
         if not self.content.counts:
             return None
         first, last = start[LANE], end[LANE]
-        files = dict(self._listing(last).between(first["file"], last["file"] - 1))
-        return int(last["at"] - first["at"] + sum(file["rows"] for file in files.values()))
+        rows = sum(file["rows"] for _, file in self._between(first, last, last["file"] - 1))
+        return int(last["at"] - first["at"] + rows)
 
     # ------------------------------------------------------------------------ rows
 

@@ -68,10 +68,12 @@ class Listing:
         return {"pages": pages}
 
     def without_before(self, number: int) -> dict[str, Any]:
-        """What of a position changes when the pages that end before a file are forgotten."""
+        """What of a position changes when files before one are forgotten; pages in the storage stay whole."""
         pages, first = list(self._pages), self._first
         while pages and first + _count(pages[0]) <= number:
             first += _count(pages.pop(0))
+        if pages and isinstance(pages[0], list) and number > first:
+            pages[0], first = pages[0][number - first :], number
         return {"pages": pages, "first": first}
 
     def _keep(self, page: list[File]) -> Page:

@@ -226,6 +226,11 @@ class IcebergSink(RollingSink):
             return catalog.load_table(self._name)
         except HeadraceError:
             raise
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{self._what} cannot be made: {first_line(error)}",
+                hint="check `partitioning.fields` and `location_path`",
+            ) from None
         except Exception as error:  # noqa: BLE001 - catalogs raise what their clients raise
             raise self._error("made", error) from None
 

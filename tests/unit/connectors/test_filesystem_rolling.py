@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +18,12 @@ from headrace.operator import OperatorContext
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process
 from headrace.watermarks import Watermark
 from tests.support import EpochTables, SinkDriver
-
-ROWS = 120
-STEPS = ["begin", "tasks_done", "operators_written", "metadata_written", "sink_committed:files", "committed"]
+from tests.unit.connectors import rolling
+from tests.unit.connectors.rolling import ROWS, STEPS, CrashAfter, run, run_into_crash, ticking
 
 
 def pipeline(folder: Path, **options: Any) -> hr.Pipeline:
-    made = hr.Pipeline("rolling")
-    rows = [{"n": i, "k": f"k{i % 3}", "_timestamp": i * 10**9} for i in range(ROWS)]
-    stream = made.source("memory", rows=rows, id="rows")
-    stream.sink("filesystem", path=str(folder / "out"), id="files", **options)
-    return made
-
-
-def ticking(clock: ManualClock, seconds: float, then: Callable[[str, int], None] | None = None) -> Any:
-    """A step that lets time pass with every epoch."""
-
-    def step(name: str, epoch: int) -> None:
-        if name == "begin":
-            clock.advance(seconds)
-        if then is not None:
-            then(name, epoch)
-
-    return step
+    return rolling.pipeline("filesystem", path=str(folder / "out"), **options)
 
 
 def visible(folder: Path) -> list[Path]:
@@ -101,80 +83,35 @@ def test_a_crash_at_any_step_costs_no_row_and_doubles_none(tmp_path: Path, step:
         "shuffle_by_partition.enabled": at % 2 == 0,
     }
 
-    def crash(name: str, epoch: int) -> None:
-        if (name, epoch) == (step, at):
-            raise CrashError
-
-    try:
-        run_in_process(
-            pipeline(tmp_path, **options),
-            tmp_path / "state",
-            epoch_rows=10,
-            clock=clock,
-            on_step=ticking(clock, 1.0, crash),
-        )
-    except CrashError:
-        pass
-    else:
+    state = tmp_path / "state"
+    if not run_into_crash(pipeline(tmp_path, **options), state, clock, step, at):
         assert step.startswith("sink_committed")  # an epoch that ends no file has nothing to commit
     before = Counter(numbers(tmp_path))
     assert not before or max(before.values()) == 1
-    run_in_process(
-        pipeline(tmp_path, **options),
-        tmp_path / "state",
-        parallelism=1 + at % 2 * 2,
-        epoch_rows=30,
-        clock=clock,
-        on_step=ticking(clock, 1.0),
-    )
+    run(pipeline(tmp_path, **options), state, clock, parallelism=1 + at % 2 * 2, epoch_rows=30)
     assert numbers(tmp_path) == list(range(ROWS))
     assert list((tmp_path / "out" / ".staged").rglob("*.parquet")) == []
 
 
-@pytest.mark.parametrize("calls", [1, 2, 6, 7, 8, 9])
+@pytest.mark.parametrize("calls", [1, 1.5, 2, 5.5, 6, 7, 7.5, 8, 8.5])
 @pytest.mark.parametrize("strategy", ["uuid_v7", "serial"])
 def test_a_crash_inside_a_commit_is_made_good_by_the_next_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, strategy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: float, strategy: str
 ) -> None:
     """At each call that changes something outside: a move, a removal, a part that is forgotten."""
-    clock, left = ManualClock(), [calls]
-
-    def counted(inner: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0 and args[0] is not None:
-                raise CrashError
-            result = inner(*args, **kwargs)
-            if left[0] == -1:
-                raise CrashError
-            return result
-
-        return call
-
+    clock, crash = ManualClock(), CrashAfter(calls)
     options: dict[str, Any] = {
         "rolling_policy.interval": "3s",
         "partitioning.fields": "k",
         "filename.strategy": strategy,
     }
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "move", counted(Place.move))
-        patch.setattr(Place, "remove", counted(Place.remove))
-        patch.setattr(filesystem_rolling, "forget", counted(filesystem_parts.forget))
+        patch.setattr(Place, "move", crash.wrap(Place.move))
+        patch.setattr(Place, "remove", crash.wrap(Place.remove))
+        patch.setattr(filesystem_rolling, "forget", crash.wrap(filesystem_parts.forget))
         with pytest.raises(CrashError):
-            run_in_process(
-                pipeline(tmp_path, **options),
-                tmp_path / "state",
-                epoch_rows=10,
-                clock=clock,
-                on_step=ticking(clock, 1.0),
-            )
-    run_in_process(
-        pipeline(tmp_path, **options),
-        tmp_path / "state",
-        epoch_rows=20,
-        clock=clock,
-        on_step=ticking(clock, 1.0),
-    )
+            run(pipeline(tmp_path, **options), tmp_path / "state", clock)
+    run(pipeline(tmp_path, **options), tmp_path / "state", clock, epoch_rows=20)
     assert numbers(tmp_path) == list(range(ROWS))
 
 
@@ -209,7 +146,7 @@ def test_what_no_checkpoint_needs_is_removed_from_the_state(tmp_path: Path) -> N
     kept: list[int] = []
 
     def look(name: str, _epoch: int) -> None:
-        staged = tmp_path / "state" / "staged" / "files"
+        staged = tmp_path / "state" / "staged" / "out"
         if name == "committed" and staged.exists():
             kept.append(len(list(staged.iterdir())))
 
