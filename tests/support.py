@@ -28,12 +28,14 @@ WHOLE = (0, 2**64 - 1)
 
 WITH_SERVERS = {
     "confluent",
+    "database",
     "kafka",
     "mqtt",
     "nats",
     "polling_http",
     "postgres",
     "rabbitmq",
+    "redis",
     "spark",
     "sse",
     "webhook",

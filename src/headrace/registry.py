@@ -48,6 +48,7 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
     "sink": {
         "blackhole": "headrace.connectors.blackhole:BlackholeSink",
         "confluent": "headrace.connectors.kafka_sink:ConfluentSink",
+        "database": "headrace.connectors.database:DatabaseSink",
         "delta": "headrace.connectors.delta:DeltaSink",
         "filesystem": "headrace.connectors.filesystem_sink:FileSystemSink",
         "iceberg": "headrace.connectors.iceberg:IcebergSink",

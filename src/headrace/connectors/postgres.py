@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections import OrderedDict
@@ -291,6 +292,12 @@ _HINTS: Mapping[str, str] = {
 }
 
 _IDLE: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+
+@atexit.register
+def _close_idle() -> None:
+    while _IDLE:
+        _IDLE.popitem()[1].close()
 
 
 def _may_pass(error: Any) -> bool:
