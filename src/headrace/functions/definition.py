@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -168,6 +169,9 @@ class Definition:
                     "it has an __init__ of its own",
                     "its state is its annotated fields with their defaults, as in a dataclass",
                 )
+            for name, default in list(vars(kind).items()):
+                if isinstance(default, list):  # each group begins with its own
+                    setattr(kind, name, dataclasses.field(default_factory=functools.partial(list, default)))
             kind = dataclasses.dataclass(kind)
         for needed in ("update", "finish"):
             if not inspect.isfunction(getattr(kind, needed, None)):

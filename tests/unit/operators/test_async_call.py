@@ -231,7 +231,8 @@ def test_rows_that_wait_hold_the_watermark_back(tmp_path: Path) -> None:
 
     def counted() -> hr.Pipeline:
         sql = """
-        CREATE TABLE t WITH (connector = 'impulse', message_count = 40, event_rate = 1000, event_time_interval = '1 second',
+        CREATE TABLE t WITH (
+              connector = 'impulse', message_count = 40, event_rate = 1000, event_time_interval = '1 second',
               start_time = '2026-01-01');
         SELECT tumble('10 seconds') AS w, count(*) AS n, sum(r) AS r
         FROM (SELECT ask(counter) AS r, row_time() AS at FROM t) GROUP BY 1;
