@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from headrace.errors import BadLineError, PlanError, near
 
@@ -18,6 +20,7 @@ JSON_COLUMN = {b"headrace.json": b"true"}
 """The metadata of a text field that holds JSON: it is read and written as JSON, not as a text."""
 
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
+Path: TypeAlias = tuple[str, ...]
 _SHOWN = 200
 
 
@@ -37,7 +40,27 @@ def plain_field(field: pa.Field) -> pa.Field:
         kind = pa.struct([plain_field(kind.field(i)) for i in range(kind.num_fields)])
     elif pa.types.is_list(kind):
         kind = pa.list_(plain_field(kind.value_field))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_type, plain_field(kind.item_field))
     return pa.field(field.name, kind)
+
+
+class LineError(ValueError):
+    """Why a line or message is bad: the reason, the column if it is one, and what to do."""
+
+    def __init__(self, reason: str, *, path: Path = (), hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+        self.column = ".".join(path) or None
+        self.hint = hint
+
+    def at(self, number: int, line: bytes, where: str, *, binary: bool = False) -> BadLineError:
+        """The error of the line with this number; `binary` if it is no text."""
+        hint = self.hint
+        if hint is None and self.column is not None:
+            hint = "correct the line, or declare the column with another type"
+        return bad_line(number, line, self.reason, where=where, column=self.column, hint=hint, binary=binary)
 
 
 @dataclass(frozen=True)
@@ -46,6 +69,8 @@ class Decoded:
 
     rows: pa.Table
     bad: Sequence[BadLineError] = ()
+    counts: NDArray[np.int64] | None = None
+    """How many rows each line became; None if it was one for each line that is neither blank nor bad."""
 
 
 class Format(ABC):
@@ -58,6 +83,9 @@ class Format(ABC):
     updating: bool = False
     """Whether rows that take others back (`_retract`) can be read and written."""
 
+    head_lines: int = 0
+    """How many lines at the beginning of a file are no rows, but tell about them."""
+
     def __init__(self, schema: pa.Schema | None) -> None:
         self.schema = schema
 
@@ -69,9 +97,19 @@ class Format(ABC):
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "input") -> Decoded:
         """The rows of lines, or of messages given one by one; numbered from `first_line` in errors."""
 
+    def read_head(self, head: bytes, where: str) -> None:
+        """Learn from the first lines of a file, `head_lines`; to be called before other lines are decoded.
+
+        Lines that are numbered from 1 on have them at their beginning, and need no call.
+        """
+
+    def head(self, schema: pa.Schema) -> bytes:
+        """The lines that a file of rows with these columns begins with."""
+        return b""
+
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
-        """The rows as lines, each ended by a newline."""
+        """The rows as lines, each ended by a newline; without those that a file begins with."""
 
     def messages(self, rows: Rows) -> list[bytes]:
         """The rows as messages, without newlines between them."""
@@ -119,10 +157,17 @@ def split_lines(data: bytes | Sequence[bytes], first_line: int = 1) -> list[tupl
 
 
 def bad_line(
-    number: int, line: bytes, reason: str, *, where: str, column: str | None = None, hint: str | None = None
+    number: int,
+    line: bytes,
+    reason: str,
+    *,
+    where: str,
+    column: str | None = None,
+    hint: str | None = None,
+    binary: bool = False,
 ) -> BadLineError:
     """The error for a line that cannot be read: its number, why, and its beginning."""
-    content = line.decode("utf-8", "replace").strip()
+    content = line.hex(" ") if binary else line.decode("utf-8", "replace").strip()
     shown = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
     if column is not None:
         reason = f"column `{column}`: {reason}"
@@ -140,6 +185,11 @@ def bad_line(
 def is_list(kind: pa.DataType) -> bool:
     """Whether values of the type are lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of the type are texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.errors import ConfigurationError, near
-from headrace.formats.base import RETRACT, Decoded, Format, Rows, plain_field
+from headrace.formats.base import RETRACT, Decoded, Format, LineError, Rows, plain_field
 from headrace.formats.connect_schema import connect_schema
 from headrace.formats.json import JsonStyle, encode_objects, encode_values, join_lines
-from headrace.formats.json_reader import ROW, JsonReader, LineError
+from headrace.formats.json_reader import ROW, JsonReader
 
 DEBEZIUM = JsonStyle(timestamps="unix_millis", decimals="bytes")
 

@@ -22,7 +22,17 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from headrace.errors import BadLineError, HeadraceError
-from headrace.formats.base import Decoded, Format, Rows, bad_line, is_binary, is_json, is_list, split_lines
+from headrace.formats.base import (
+    Decoded,
+    Format,
+    Rows,
+    bad_line,
+    is_binary,
+    is_json,
+    is_list,
+    is_text,
+    split_lines,
+)
 from headrace.formats.connect_schema import connect_schema
 from headrace.formats.interval_text import format_interval
 from headrace.formats.json_reader import JsonReader
@@ -394,16 +404,12 @@ def _encode_each(column: pa.Array) -> pa.Array:
     return pa.array(texts, _TEXT)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
 def _encode_clock(column: pa.Array, _: JsonStyle) -> pa.Array:
     return _quote(column.cast(pa.string()))
 
 
 _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, JsonStyle], pa.Array]], ...] = (
-    (_is_text, _encode_text),
+    (is_text, _encode_text),
     (lambda kind: pa.types.is_integer(kind) or pa.types.is_boolean(kind), _encode_plain),
     (pa.types.is_decimal, _encode_decimal),
     (pa.types.is_float16, _encode_half),

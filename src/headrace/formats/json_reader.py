@@ -19,18 +19,25 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from headrace.errors import BadLineError, ConfigurationError
-from headrace.formats.base import Decoded, bad_line, is_binary, is_json, is_list, plain_field, split_lines
+from headrace.errors import ConfigurationError
+from headrace.formats.base import (
+    Decoded,
+    LineError,
+    Path,
+    is_binary,
+    is_json,
+    is_list,
+    plain_field,
+    split_lines,
+)
 from headrace.formats.interval_text import parse_interval
-
-Path: TypeAlias = tuple[str, ...]
 
 ROW = {b"headrace.row": b"true"}
 """The metadata of struct fields that hold a row of the table: what one of them is like, the others are."""
@@ -50,16 +57,6 @@ _ODD_FLOATS = {
 }
 _MARK = uuid.uuid4().hex
 _MARKED = re.compile(f'"{_MARK}([^"]*)"')
-
-
-class LineError(ValueError):
-    """Why a line is bad: the reason, the column if it is one, and what to do."""
-
-    def __init__(self, reason: str, *, path: Path = (), hint: str | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.column = ".".join(path) or None
-        self.hint = hint
 
 
 class JsonReader:
@@ -102,7 +99,7 @@ class JsonReader:
                 continue
             for number, line, outcome in self._one_by_one(piece):
                 if isinstance(outcome, LineError):
-                    error = _describe(outcome, number, line, where)
+                    error = outcome.at(number, line, where)
                     if not self._drop_bad:
                         raise error
                     bad.append(error)
@@ -598,10 +595,3 @@ def _tidy(error: Exception) -> str:
     if isinstance(error, LineError):
         return error.reason
     return re.sub(r"\s*in row \d+$", "", re.sub(r"^JSON parse error: ", "", str(error)))
-
-
-def _describe(error: LineError, number: int, line: bytes, where: str) -> BadLineError:
-    hint = error.hint
-    if hint is None and error.column is not None:
-        hint = "correct the line, or declare the column with another type"
-    return bad_line(number, line, error.reason, where=where, column=error.column, hint=hint)

@@ -1,0 +1,136 @@
+"""Bytes of many records at once: numbers of variable length, and slices of a buffer, as arrays."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headrace.formats.base import LineError
+
+BYTES = pa.large_binary()
+NOTHING = pa.scalar(b"", BYTES)
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Places: TypeAlias = NDArray[np.int64]
+Numbers: TypeAlias = NDArray[np.uint64]
+
+
+def varint(number: int) -> bytes:
+    r"""A number of at least 0 in groups of seven bits, the lowest first.
+
+    >>> varint(300)
+    b'\xac\x02'
+    """
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(data: bytes, at: int = 0) -> tuple[int, int]:
+    """The number that `varint` wrote at a place, and the place after it; a LineError if there is none."""
+    value = shift = 0
+    while shift < 70:
+        if at >= len(data):
+            raise LineError("the message ends too early")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
+        shift += 7
+    raise LineError("a number has more than 64 bits")
+
+
+def zigzag(number: int) -> bytes:
+    """A number of 64 bits as Avro writes it: small ones are short, below 0 too."""
+    return varint((number << 1) ^ (number >> 63))
+
+
+def zigzags(numbers: NDArray[np.int64]) -> Numbers:
+    """Each number as `zigzag` has it before it is cut into bytes."""
+    return ((numbers << np.int64(1)) ^ (numbers >> np.int64(63))).view(np.uint64)
+
+
+def unzigzags(numbers: Numbers) -> NDArray[np.int64]:
+    """The numbers that `zigzags` was given."""
+    return (numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)
+
+
+def varints(numbers: Numbers) -> pa.Array:
+    r"""Each number as `varint` has it.
+
+    >>> varints(np.array([1, 300], np.uint64)).to_pylist()
+    [b'\x01', b'\xac\x02']
+    """
+    if len(numbers) == 0 or (largest := int(numbers.max())) < 0x80:
+        return sized(numbers.astype(np.uint8), 1)
+    width = -(-largest.bit_length() // 7)
+    shifts = np.arange(0, 7 * width, 7, dtype=np.uint64)
+    groups = (numbers[:, None] >> shifts).astype(np.uint8) & np.uint8(0x7F)
+    # Of each number the groups up to the last that is not zero are written.
+    lengths = np.where(groups != 0, np.arange(1, width + 1), 1).max(axis=1)
+    written = np.arange(width) < lengths[:, None]
+    groups |= np.where(np.arange(1, width + 1) < lengths[:, None], np.uint8(0x80), np.uint8(0))
+    return bytes_array(groups[written], offsets_of(lengths))
+
+
+def offsets_of(lengths: NDArray[Any]) -> Places:
+    """Where each of some values of these lengths begins, and where the last one ends."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def bytes_array(data: Any, offsets: Places) -> pa.Array:
+    """The values that lie one behind the other in a buffer."""
+    return pa.Array.from_buffers(
+        BYTES, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    )
+
+
+def sized(data: Any, size: int) -> pa.Array:
+    """The values of one size that lie one behind the other in a buffer."""
+    buffer = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+    return bytes_array(buffer, np.arange(0, len(buffer) + 1, size, dtype=np.int64))
+
+
+def join(*parts: Any) -> pa.Array:
+    """The parts of each row one behind the other; a part may be bytes, the same for all rows."""
+    made = [pa.scalar(part, BYTES) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*made, NOTHING)
+
+
+def join_lists(lists: pa.Array, items: pa.Array) -> pa.Array:
+    """The items of each list one behind the other; `items` are the lists' values, flat. Null has none."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(offsets_of(lengths))
+    return pc.binary_join(pa.LargeListArray.from_arrays(offsets, items), NOTHING)
+
+
+def with_lengths(values: pa.Array, *, signed: bool = False) -> pa.Array:
+    """Each value after its length, as a varint; `signed` as numbers that could be below 0 are."""
+    lengths = pc.binary_length(values).to_numpy(zero_copy_only=False)
+    return join(varints(lengths.astype(np.uint64) << np.uint64(signed)), values)
+
+
+def content(values: pa.Array) -> memoryview:
+    """The bytes of all values of an array of `BYTES`, one behind the other."""
+    offsets = np.frombuffer(values.buffers()[1], np.int64)
+    data = values.buffers()[2]
+    first, last = offsets[values.offset], offsets[values.offset + len(values)]
+    return memoryview(b"" if data is None else data)[first:last]
+
+
+def gather(buffer: Bytes, starts: Places, lengths: Places) -> tuple[Bytes, Places]:
+    """Slices of a buffer one behind the other, and where each begins."""
+    offsets = offsets_of(lengths)
+    places = np.repeat(starts - offsets[:-1], lengths)
+    places += np.arange(len(places))
+    return buffer.take(places), offsets
