@@ -33,7 +33,7 @@ from headrace.errors import ConfigurationError, ExpressionError, ExternalError, 
 from headrace.functions.annotations import to_python
 from headrace.functions.defined import Defined, check_free, spread
 from headrace.functions.failures import keep_failure
-from headrace.functions.native_host import NativeError, to_stream
+from headrace.functions.native_host import NativeError, SharedMemory
 from headrace.functions.raised import described
 
 LARGEST = 16 * 2**20
@@ -106,36 +106,44 @@ class NativeHost:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._link: Connection | None = None
+        self._memory: SharedMemory | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def check(self, library: Library, symbol: str) -> None:
         """Raise a NativeError if the library has no such function."""
-        self._ask((library.file(), symbol, None))
+        self._ask(library, symbol)
 
     def call(self, library: Library, symbol: str, columns: pa.RecordBatch, returns: pa.DataType) -> pa.Array:
         """What the function gives for the columns; a NativeError or CrashedError says what it did instead."""
-        answer = self._ask((library.file(), symbol, returns), to_stream(columns))
-        if answer is None:
-            raise CrashedError("gave nothing")
-        return pa.ipc.open_stream(pa.py_buffer(answer)).read_next_batch().column(0)
+        made = self._ask(library, symbol, columns, returns)
+        assert made is not None, "a call is answered with a result, or with an error"
+        return made.column(0)
 
-    def _ask(self, request: tuple[Any, ...], columns: pa.Buffer | None = None) -> bytes | None:
+    def _ask(
+        self,
+        library: Library,
+        symbol: str,
+        columns: pa.RecordBatch | None = None,
+        returns: pa.DataType | None = None,
+    ) -> pa.RecordBatch | None:
+        file = library.file()
         with self._lock:
-            link = self._link or self._start()
+            link, memory = self._started()
             try:
-                link.send_bytes(pickle.dumps(request))
-                if columns is not None:
-                    link.send_bytes(columns)
-                answer = link.recv_bytes()
-                made = link.recv_bytes() if answer == b"=" else None
+                length = None if columns is None else memory.write(columns)
+                link.send_bytes(pickle.dumps((file, symbol, length, returns)))
+                answer = pickle.loads(link.recv_bytes())  # noqa: S301 - from the process that we started
             except (EOFError, OSError):
                 raise CrashedError(self._how_it_ended()) from None
-        if answer.startswith(b"!"):
-            raise NativeError(answer[1:].decode())
-        return made
+            if isinstance(answer, str):
+                raise NativeError(answer)
+            return memory.read_copy(answer) if answer else None
 
-    def _start(self) -> Connection:
+    def _started(self) -> tuple[Connection, SharedMemory]:
+        if self._link is not None and self._memory is not None:
+            return self._link, self._memory
         ours, theirs = socket.socketpair()
+        self._memory = SharedMemory.make()
         with theirs:
             self._process = subprocess.Popen(
                 [
@@ -143,14 +151,15 @@ class NativeHost:
                     "-m",
                     "headrace.functions.native_host",
                     str(theirs.fileno()),
+                    str(self._memory.number),
                     str(os.getpid()),
                 ],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), self._memory.number],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         self._link = Connection(ours.detach())
-        return self._link
+        return self._link, self._memory
 
     def _how_it_ended(self) -> str:
         self._hang_up()
@@ -168,6 +177,9 @@ class NativeHost:
         if self._link is not None:
             self._link.close()
             self._link = None
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
     def close(self) -> None:
         """End the process."""

@@ -1,18 +1,20 @@
 """The process that functions of shared libraries run in: a crash of one ends this process, and nothing else.
 
-It is started by `headrace.functions.native`, which talks with it over a socket: a request is a pickled tuple,
-and behind a call come its columns as one Arrow stream. Columns reach a function through the Arrow C data
-interface; `include/headrace_function.h` says what it has to do.
+It is started by `headrace.functions.native`, which talks with it over a socket: a request is a pickled tuple.
+The columns of a call, and then its result, are an Arrow stream in memory that both processes see. Columns
+reach a function through the Arrow C data interface; `include/headrace_function.h` says what it has to do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import pickle
 import socket
 import sys
+import tempfile
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -28,6 +30,54 @@ _LOOK = 0.5
 _Schema = ctypes.c_uint64 * 9
 _Array = ctypes.c_uint64 * 10
 _Release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class SharedMemory:
+    """Memory that two processes see: what one writes, the other reads, by turns."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Of the open file behind it."""
+        self._map: mmap.mmap | None = None
+
+    @classmethod
+    def make(cls) -> SharedMemory:
+        """New memory, in no file that has a name."""
+        if hasattr(os, "memfd_create"):
+            return cls(os.memfd_create("headrace"))
+        with tempfile.TemporaryFile() as file:
+            return cls(os.dup(file.fileno()))
+
+    def write(self, batch: pa.RecordBatch) -> int:
+        """Write a batch; returns how long it is."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        content = sink.getvalue()
+        if os.fstat(self.number).st_size < content.size:
+            os.ftruncate(self.number, 2 * content.size)
+        self._mapped(content.size)[: content.size] = memoryview(content)
+        return int(content.size)
+
+    def read(self, length: int) -> pa.RecordBatch:
+        """What was written; it is there until something else is."""
+        content = memoryview(self._mapped(length))[:length]
+        return pa.ipc.open_stream(pa.py_buffer(content)).read_next_batch()
+
+    def read_copy(self, length: int) -> pa.RecordBatch:
+        """What was written, for good."""
+        return pa.ipc.open_stream(pa.py_buffer(self._mapped(length)[:length])).read_next_batch()
+
+    def _mapped(self, length: int) -> mmap.mmap:
+        # A map that is too small is left to the arrays that may still be in it.
+        if self._map is None or len(self._map) < length:
+            self._map = mmap.mmap(self.number, os.fstat(self.number).st_size)
+        return self._map
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._map = None
+        os.close(self.number)
 
 
 class NativeError(Exception):
@@ -107,32 +157,20 @@ def _release(words: Any, place: int) -> None:
         _Release(words[place])(ctypes.addressof(words))
 
 
-def serve(link: Connection) -> None:
-    """Answer requests until whoever asks has gone."""
+def serve(link: Connection, memory: SharedMemory) -> None:
+    """Answer requests until whoever asks has gone: with the length of a result, or with a text."""
     libraries = Libraries()
     while True:
-        file, symbol, returns = pickle.loads(link.recv_bytes())  # noqa: S301 - from the worker that started us
-        columns = None if returns is None else link.recv_bytes()
+        # From the worker that started us.
+        file, symbol, length, returns = pickle.loads(link.recv_bytes())  # noqa: S301
         try:
             function = libraries.function(file, symbol)
-            if columns is None:
-                link.send_bytes(b"")
-                continue
-            batch = pa.ipc.open_stream(pa.py_buffer(columns)).read_next_batch()
-            made = call(function, batch, returns)
+            made = None if length is None else call(function, memory.read(length), returns)
         except NativeError as error:
-            link.send_bytes(b"!" + str(error).encode())
+            link.send_bytes(pickle.dumps(str(error)))
         else:
-            link.send_bytes(b"=")
-            link.send_bytes(to_stream(pa.record_batch([made], ["result"])))
-
-
-def to_stream(batch: pa.RecordBatch) -> pa.Buffer:
-    """A batch as bytes."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+            written = 0 if made is None else memory.write(pa.record_batch([made], ["result"]))
+            link.send_bytes(pickle.dumps(written))
 
 
 def _end_with(owner: int) -> None:
@@ -143,12 +181,13 @@ def _end_with(owner: int) -> None:
 
 
 def main() -> None:
-    """Serve the socket whose number is the first argument."""
-    link = Connection(socket.socket(fileno=int(sys.argv[1])).detach())
+    """Serve whoever started this process; the arguments are its socket, its memory and its number."""
+    number, memory, owner = (int(argument) for argument in sys.argv[1:])
+    link = Connection(socket.socket(fileno=number).detach())
     os.dup2(2, 1)  # what a library prints goes to the log
-    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(owner,), daemon=True).start()
     with contextlib.suppress(EOFError, OSError):
-        serve(link)
+        serve(link, SharedMemory(memory))
 
 
 if __name__ == "__main__":
