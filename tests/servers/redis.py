@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -61,7 +63,7 @@ def fetch_server(cache: Path) -> Path:
 def run_server(program: Path, folder: Path, *options: str, port: int | None = None) -> Iterator[int]:
     """Run a server on a free loopback port until the block ends; gives the port."""
     port = port or _free_port()
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     command = [str(program), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
     with (folder / "redis.log").open("wb") as out:
         server = subprocess.Popen([*command, *options], stdout=out, stderr=out)
@@ -71,6 +73,66 @@ def run_server(program: Path, folder: Path, *options: str, port: int | None = No
     finally:
         server.kill()
         server.wait()
+
+
+@contextlib.contextmanager
+def tls_before(port: int, certificate: tuple[Path, Path]) -> Iterator[int]:
+    """A port that speaks TLS and passes on to another one: the server may be built without it."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    listener, opened = socket.create_server(("127.0.0.1", 0)), []
+
+    def copy(origin: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := origin.recv(65536):
+                target.sendall(data)
+        target.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                outer, _ = listener.accept()
+            except OSError:
+                return
+            opened.append(outer)
+            with contextlib.suppress(OSError):
+                outer = context.wrap_socket(outer, server_side=True)
+                inner = socket.create_connection(("127.0.0.1", port))
+                opened.extend((outer, inner))
+                for ends in ((outer, inner), (inner, outer)):
+                    threading.Thread(target=copy, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        for one in (listener, *opened):
+            one.close()
+
+
+@contextlib.contextmanager
+def run_cluster(program: Path, folder: Path) -> Iterator[list[int]]:
+    """Run a cluster of two servers until the block ends; gives their ports."""
+    import redis
+
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for index in range(2):
+            options = ("--cluster-enabled", "yes")
+            ports.append(stack.enter_context(run_server(program, folder / f"server{index}", *options)))
+        clients = [stack.enter_context(redis.Redis(port=port)) for port in ports]
+        for client, slots in zip(clients, (range(8000), range(8000, 16_384)), strict=True):
+            client.execute_command("CLUSTER ADDSLOTS", *slots)
+        clients[0].execute_command("CLUSTER MEET", "127.0.0.1", ports[1])
+        deadline = time.monotonic() + 30
+        while any(client.cluster("info")["cluster_state"] != "ok" for client in clients):
+            assert time.monotonic() < deadline, "the cluster did not form"
+            time.sleep(0.05)
+        while any(len(client.cluster("slots")) != 2 for client in clients):
+            assert time.monotonic() < deadline, "the servers of the cluster did not find each other"
+            time.sleep(0.05)
+        yield ports
 
 
 def _free_port() -> int:

@@ -297,7 +297,7 @@ def test_a_crash_at_any_step_writes_each_message_at_least_once(
     rabbitmq: RabbitServer, tmp_path: Path, step: str
 ) -> None:
     queue = rabbitmq.create()
-    source = "CREATE TABLE numbers WITH (connector = 'impulse', message_count = 60, event_rate = 1000000);"
+    source = "CREATE TABLE numbers WITH (connector = 'impulse', message_count = 60);"
     sink = table("rabbitmq", "n BIGINT", "sink", "copied", **rabbitmq.options(routing_key=queue))
     sql = f"{source} {sink} INSERT INTO copied SELECT CAST(counter AS BIGINT) FROM numbers;"
     with pytest.raises(CrashError):

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.lookup import FormatLookup, LookupOptions, report_bad
-from headrace.errors import BadLineError, ConfigurationError, ExternalError, MissingExtraError
+from headrace.connectors.redis_server import RedisServer, ServerOptions, known_errors
+from headrace.errors import BadLineError, ConfigurationError
 from headrace.formats.base import Format
 from headrace.operator import OperatorContext
-from headrace.options import Names
 from headrace.options import Options as DeclaredOptions
 
 KEY = "key"
-CONNECT_SECONDS, ANSWER_SECONDS = 10, 30
-"""After this long without a connection, or an answer, the epoch is tried again."""
 
 
 class RedisLookup(FormatLookup):
@@ -30,32 +27,15 @@ class RedisLookup(FormatLookup):
     named by its key, or is dropped and counted in the metric `bad_rows`.
     """
 
-    class Options(LookupOptions):
+    class Options(ServerOptions, LookupOptions):
         """The options of the redis lookup."""
 
-        address: str | None = Field(
-            None, description="The server, such as redis://localhost:6379/0, or rediss://… for TLS."
-        )
-        cluster_addresses: Names | None = Field(
-            None, alias="cluster.addresses", description="Some servers of a cluster, instead of `address`."
-        )
-        username: str | None = Field(None, description="The user, if the server asks for one.")
-        password: str | None = Field(
-            None, repr=False, description="The password, if the server asks for one."
-        )
         metadata: Mapping[str, str] = Field(
             default={}, description="Column → `key`, for the column that is the key in Redis."
         )
 
-        @property
-        def addresses(self) -> list[str]:
-            """The server, or some servers of the cluster."""
-            return self.cluster_addresses or ([self.address] if self.address else [])
-
         @model_validator(mode="after")
-        def _can_be_asked(self) -> Self:
-            if bool(self.address) == bool(self.cluster_addresses):
-                raise ValueError("it takes either `address` or `cluster.addresses`")
+        def _has_a_key(self) -> Self:
             for column, what in self.metadata.items():
                 if what != KEY:
                     raise ValueError(f"column `{column}`: redis has the metadata `{KEY}`, and no `{what}`")
@@ -76,20 +56,17 @@ class RedisLookup(FormatLookup):
                 f"the primary key `{self.key}` is not the key in Redis",
                 hint=f"declare it, and no other column, METADATA FROM '{KEY}'",
             )
+        self.server = RedisServer(self.options)
         # Bad records are found here, where their key is known.
         self._format = self.options.model_copy(update={"bad_data": "fail"}).format_for(self.columns)
 
     def validate(self) -> None:
         """Refuse to start without the client's package, or with an address that is none."""
-        parse = _load_client().connection.parse_url
-        for address in self.options.addresses:
-            try:
-                parse(address)
-            except ValueError as error:
-                raise ConfigurationError(
-                    f"`{_without_password(address)}` is not the address of a Redis server: {error}",
-                    hint="write it as redis://host:port",
-                ) from None
+        self.server.check_settings()
+
+    def reach(self) -> str:
+        """The version of the server."""
+        return self.server.reach()
 
     def lookup(self, keys: pa.Array, ctx: OperatorContext) -> pa.Table:
         """The records of these keys."""
@@ -102,31 +79,13 @@ class RedisLookup(FormatLookup):
         return pa.table({self.key: found, **dict(zip(rows.column_names, rows.columns, strict=True))})
 
     def _get(self, names: Sequence[Any], ctx: OperatorContext) -> Sequence[Any]:
-        errors = _load_client().exceptions
         try:
-            client = ctx.resource("lookup.redis", self._connect)
+            client = ctx.resource("lookup.redis", self.server.connect)
             ask = client.mget if self.options.address else client.mget_nonatomic
             values: Sequence[Any] = ask(names)
-        except (errors.RedisError, errors.RedisClusterException) as error:
-            where = ", ".join(map(_without_password, self.options.addresses))
-            raise ExternalError(f"redis does not answer: {error}", where=where) from error
+        except known_errors() as error:
+            raise self.server.failure(error) from error
         return values
-
-    def _connect(self) -> Any:
-        redis, options = _load_client(), self.options
-        given = {
-            "username": options.username,
-            "password": options.password,
-            "socket_connect_timeout": CONNECT_SECONDS,
-            "socket_timeout": ANSWER_SECONDS,
-        }
-        given = {name: value for name, value in given.items() if value is not None}
-        if options.address:
-            return redis.Redis.from_url(options.address, **given)
-        first, *others = options.addresses
-        parsed = [redis.connection.parse_url(address) for address in others]
-        nodes = [redis.cluster.ClusterNode(one["host"], one.get("port", 6379)) for one in parsed]
-        return redis.RedisCluster.from_url(first, startup_nodes=nodes, **given)
 
     def _decode(
         self, there: Sequence[int], names: Sequence[Any], values: Sequence[Any], ctx: OperatorContext
@@ -166,17 +125,4 @@ class RedisLookup(FormatLookup):
 
     def display(self) -> str:
         """The servers, without the password."""
-        return f"{type(self).__name__}({', '.join(map(_without_password, self.options.addresses))})"
-
-
-def _load_client() -> Any:
-    try:
-        import redis
-    except ImportError:
-        raise MissingExtraError("the connector `redis`", extra="redis", package="redis") from None
-    return redis
-
-
-def _without_password(address: str) -> str:
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return f"{type(self).__name__}({self.server.shown})"

@@ -1,0 +1,363 @@
+"""`redis`: rows as strings, in lists, or as fields of hashes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from headrace.connectors.base import (
+    Connector,
+    Delivery,
+    check_column,
+    from_ipc,
+    one_schema,
+    stage,
+    to_ipc,
+    unstage,
+    without_event_time,
+)
+from headrace.connectors.redis_server import RedisServer, ServerOptions, known_errors, load_client, may_pass
+from headrace.errors import ConfigurationError, ExternalError, PlanError
+from headrace.formats.base import RETRACT, is_binary
+from headrace.formats.options import FormatOptions
+from headrace.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.options import Options as DeclaredOptions
+
+PATIENCE_SECONDS = 60.0
+"""How long a commit waits for servers that do not answer: they restart."""
+TOGETHER = 5_000
+"""How many rows are written in one go, and to lists in one transaction."""
+_REMEMBERED, _MARK_SECONDS = 64, 30 * 24 * 3600
+_PAUSE_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
+_WRITE = pa.schema(
+    {"key": pa.binary(), "field": pa.binary(), "value": pa.large_binary(), "deleted": pa.bool_()}
+)
+
+Write = tuple[bytes, bytes | None, bytes, bool]
+T = TypeVar("T")
+
+
+class RedisSink(Connector, ArrowOperator):
+    """Writes rows to Redis, when their epoch is committed: as strings, in lists, or as fields of hashes.
+
+    The key is the prefix and the value of the key column, if there is one. Of the rows of an epoch with one
+    key (and, in hashes, one field) the last is written. Strings and hashes take updating results: the key of
+    a row that is taken back and not replaced is deleted. Writing them again changes nothing, so each row
+    counts once. Rows are added to lists in transactions that also note in the key
+    `headrace:<job>:<operator>` how far an epoch has come, so a commit that is repeated goes on from there; on
+    a cluster, where a transaction does not reach two keys, rows of a commit that was cut short are added
+    again.
+    """
+
+    class Options(ServerOptions, FormatOptions):
+        """The options of the redis sink."""
+
+        target: Literal["string", "list", "hash"] = Field(
+            description="What rows become: a `string` each, entries of a `list`, or fields of a `hash`."
+        )
+        key_prefix: str = Field(
+            "", alias="target.key_prefix", description="How keys begin; without a key column, the key."
+        )
+        key_column: str | None = Field(
+            None, alias="target.key_column", description="The column that keys go on with."
+        )
+        ttl: int | None = Field(
+            None, ge=1, alias="target.ttl_secs", description="After so many seconds a written key expires."
+        )
+        field_column: str | None = Field(
+            None, alias="target.field_column", description="With `hash`: the column that is the field."
+        )
+        operation: Literal["append", "prepend"] = Field(
+            "append", alias="target.operation", description="With `list`: where new rows are added."
+        )
+        max_length: int | None = Field(
+            None, ge=1, alias="target.max_length", description="With `list`: how many entries are kept."
+        )
+
+        @model_validator(mode="after")
+        def _can_be_written(self) -> Self:
+            if not self.key_prefix and self.key_column is None:
+                raise ValueError("it takes `target.key_prefix`, `target.key_column`, or both")
+            if (self.target == "hash") != (self.field_column is not None):
+                raise ValueError("`target.field_column` goes with `target` = 'hash', and is needed there")
+            if self.target != "list" and not {"operation", "max_length"}.isdisjoint(self.model_fields_set):
+                raise ValueError("`target.operation` and `target.max_length` go with `target` = 'list'")
+            if self.format == "debezium_json" and (self.target != "list" or self.key_column is not None):
+                raise ValueError(
+                    "debezium_json goes with `target` = 'list' without `target.key_column`; strings and "
+                    "hashes take updating results as they are: leave out `format`"
+                )
+            for name in (self.key_column, self.field_column):
+                if name is not None and self.columns is not None:
+                    try:
+                        check_column(name, self.columns.names, what="redis sink")
+                    except ConfigurationError as error:
+                        raise ValueError(f"{error.message}; {error.hint}") from None
+            return self
+
+    options: Options
+    deliveries = (
+        Delivery(
+            "exactly once",
+            "a commit that is repeated writes the same values to the same keys",
+            when="`target` = 'string' or 'hash'",
+        ),
+        Delivery(
+            "exactly once",
+            "rows are added in transactions that also note how far the epoch has come",
+            when="`target` = 'list' and `address`",
+        ),
+        Delivery(
+            "at least once",
+            "rows of a commit that was cut short are added again",
+            when="`target` = 'list' and `cluster.addresses`",
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.server = RedisServer(self.options)
+        self._format = self.options.format_for(self.options.columns)
+        self._batches: list[pa.RecordBatch] = []
+        if self._format.updating:
+            # What became of a row is told by all its changes of the epoch together, in one place.
+            self.max_parallelism = 1
+
+    @property
+    def accepts_updates(self) -> bool:  # type: ignore[override]
+        """Whether keys can be written again and deleted, or the format can tell what changed."""
+        return self.options.target != "list" or self._format.updating
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with an address that is none."""
+        self.server.check_settings()
+
+    def reach(self) -> str:
+        """The version of the server."""
+        return self.server.reach()
+
+    def display(self) -> str:
+        """What is written and where, without the password."""
+        return f"{type(self).__name__}({self.options.target} at {self.server.shown})"
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Keep the rows until the epoch ends."""
+        schema = batch.schema
+        if RETRACT in schema.names and self.accepts_updates and not self._format.updating:
+            schema = schema.remove(schema.get_field_index(RETRACT))
+        self._format.check(schema)
+        for name in (self.options.key_column, self.options.field_column):
+            if name is not None:
+                check_column(name, schema.names, what="redis sink")
+        ctx.metrics.add("rows", batch.num_rows)
+        if batch.num_rows:
+            self._batches.append(batch)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage what the rows of the epoch come to."""
+        batches, self._batches = self._batches, []
+        if not batches:
+            return
+        writes = self._writes(without_event_time(pa.Table.from_batches(one_schema(batches))))
+        if writes.num_rows:
+            name = f"writes-{ctx.task_info.subtask}.arrow"
+            ctx.insert_committing_data(
+                "writes", stage(ctx, name, to_ipc(writes.combine_chunks().to_batches()))
+            )
+
+    def _writes(self, rows: pa.Table) -> pa.Table:
+        """What has to be written for these rows."""
+        taken_back = None
+        if RETRACT in rows.column_names and not self._format.updating:
+            taken_back = rows.column(RETRACT).fill_null(fill_value=False)
+            rows = rows.drop_columns([RETRACT])
+        values = pa.array(self._format.messages(rows), pa.large_binary())
+        count, options = len(values), self.options
+        key = pa.scalar(options.key_prefix.encode(), pa.binary())
+        if options.key_column is None:
+            keys = pa.repeat(key, count)
+        else:
+            named = _as_bytes(rows.column(options.key_column), options.key_column)
+            keys = pc.binary_join_element_wise(key, named, pa.scalar(b"", pa.binary()))
+        if options.field_column is None:
+            fields = pa.nulls(count, pa.binary())
+        else:
+            fields = _as_bytes(rows.column(options.field_column), options.field_column)
+        table = pa.table([keys, fields, values, pa.repeat(pa.scalar(value=False), count)], schema=_WRITE)
+        if options.target == "list":
+            return table
+        return _last(table) if taken_back is None else _left(table, taken_back)
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Write what was staged, in the order of subtasks.
+
+        What one subtask deletes another may set: a row that has moved is taken back in one place only.
+        """
+        staged = [unstage(ctx, one) for _, one in sorted(data.get("writes", {}).items())]
+        if not staged:
+            return
+        table = pa.Table.from_batches([batch for payload, _ in staged for batch in from_ipc(payload)])
+        found: list[Write] = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        written = [write for write in found if not write[3]]
+        set_again = {write[:2] for write in written} if len(written) < len(found) else set()
+        writes = [write for write in found if write[3] and write[:2] not in set_again] + written
+        attempts = "-".join(described["id"] for _, described in staged)
+        batch = hashlib.sha256(attempts.encode()).hexdigest()[:24]
+        mark = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
+        with contextlib.closing(self._patiently(self._connect)) as client:
+            if self.options.target == "list" and self.options.address:
+                while self._patiently(lambda: self._add(client, writes, mark, batch)):
+                    pass
+                return
+            parts = iter(writes)
+            while part := list(itertools.islice(parts, TOGETHER)):
+                self._patiently(functools.partial(self._write, client, part))
+
+    def _connect(self) -> Any:
+        # A transaction must not be sent again by the client: whether it was done is in the mark.
+        return self.server.connect(tries=not self.options.address)
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        deadline, pause = time.monotonic() + PATIENCE_SECONDS, _PAUSE_SECONDS
+        while True:
+            try:
+                return work()
+            except known_errors() as error:
+                if not may_pass(error) or time.monotonic() + pause > deadline:
+                    raise self.server.failure(error) from None
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _write(self, client: Any, writes: Sequence[Write]) -> None:
+        """Write in any number of steps: doing it again comes to the same, but for lists."""
+        with client.pipeline(transaction=False) as pipe:
+            self._queue(pipe, writes)
+            pipe.execute()
+
+    def _add(self, client: Any, writes: Sequence[Write], mark: str, batch: str) -> bool:
+        """Add the next rows to lists in one transaction; whether there are more after them."""
+        with client.pipeline(transaction=True) as pipe:
+            pipe.watch(mark)
+            known: list[list[Any]] = json.loads(pipe.get(mark) or b"[]")
+            done = next((count for name, count in known if name == batch), 0)
+            part = writes[done : done + TOGETHER]
+            if not part:
+                return False
+            self._check_lists(client, {key for key, *_ in part})
+            pipe.multi()
+            self._queue(pipe, part)
+            others = [one for one in known if one[0] != batch][1 - _REMEMBERED :]
+            pipe.set(mark, json.dumps([*others, [batch, done + len(part)]]), ex=_MARK_SECONDS)
+            try:
+                pipe.execute()
+            except load_client().exceptions.WatchError:
+                return True  # somebody else wrote the mark: it is read again
+        return done + len(part) < len(writes)
+
+    def _check_lists(self, client: Any, keys: Iterable[bytes]) -> None:
+        """Raise if a key holds something else: a transaction would go on without it."""
+        with client.pipeline(transaction=False) as pipe:
+            listed = list(keys)
+            for key in listed:
+                pipe.type(key)
+            for key, kind in zip(listed, pipe.execute(), strict=True):
+                if kind not in {b"list", b"none", "list", "none"}:
+                    raise ExternalError(
+                        f"the key `{key.decode('utf-8', 'replace')}` in redis is no list but a {_text(kind)}",
+                        hint="delete it, or change `target.key_prefix`",
+                        where=self.server.shown,
+                    )
+
+    def _queue(self, pipe: Any, writes: Sequence[Write]) -> None:
+        """The commands for some writes."""
+        options = self.options
+        if options.target == "string":
+            for key, _, value, deleted in writes:
+                pipe.delete(key) if deleted else pipe.set(key, value, ex=options.ttl)
+            return
+        for key, deleted, group in _by_key(writes):
+            if options.target == "hash":
+                fields = [field for _, field, _, _ in group]
+                if deleted:
+                    pipe.hdel(key, *fields)
+                    continue
+                pairs = zip(fields, (value for _, _, value, _ in group), strict=True)
+                pipe.hset(key, items=list(itertools.chain.from_iterable(pairs)))
+            else:
+                push = pipe.rpush if options.operation == "append" else pipe.lpush
+                push(key, *(value for _, _, value, _ in group))
+                if options.max_length is not None and options.operation == "append":
+                    pipe.ltrim(key, -options.max_length, -1)
+                elif options.max_length is not None:
+                    pipe.ltrim(key, 0, options.max_length - 1)
+            if options.ttl is not None:
+                pipe.expire(key, options.ttl)
+
+
+def _by_key(writes: Sequence[Write]) -> Iterator[tuple[bytes, bool, list[Write]]]:
+    """The writes of each key, in their order; deletions apart, and before the others."""
+    groups: dict[tuple[bytes, bool], list[Write]] = {}
+    for write in writes:
+        groups.setdefault((write[0], write[3]), []).append(write)
+    for (key, deleted), group in sorted(groups.items(), key=lambda one: not one[0][1]):
+        yield key, deleted, group
+
+
+def _last(table: pa.Table) -> pa.Table:
+    """The last write to each place."""
+    numbered = table.select(["key", "field"]).append_column("at", pa.array(range(table.num_rows)))
+    places = numbered.group_by(["key", "field"]).aggregate([("at", "max")]).column("at_max")
+    return table.take(places.take(pc.sort_indices(places)))
+
+
+def _left(table: pa.Table, taken_back: pa.ChunkedArray) -> pa.Table:
+    """What is left at each place when rows were added and taken back, in whatever order that is told."""
+    change = pc.if_else(taken_back, pa.scalar(-1), pa.scalar(1))
+    numbered = table.append_column("change", change).append_column("at", pa.array(range(table.num_rows)))
+    rows = numbered.group_by(["key", "field", "value"]).aggregate([("change", "sum"), ("at", "max")])
+    added = rows.filter(pc.greater(rows.column("change_sum"), 0))
+    removed = rows.filter(pc.less(rows.column("change_sum"), 0))
+    last = added.group_by(["key", "field"]).aggregate([("at_max", "max")]).column("at_max_max")
+    gone = removed.group_by(["key", "field"]).aggregate([("at_max", "max")]).column("at_max_max")
+    written = table.take(last.take(pc.sort_indices(last)))
+    deleted = table.take(gone).set_column(
+        3, _WRITE.field("deleted"), pa.repeat(pa.scalar(value=True), len(gone))
+    )
+    return pa.concat_tables([deleted, written])
+
+
+def _as_bytes(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """The bytes of binary columns, the texts of all others."""
+    if column.null_count:
+        raise ExternalError(
+            f"column `{name}` is null in a row: without it there is no key to write to",
+            hint=f"leave such rows out: WHERE {name} IS NOT NULL",
+            where="redis",
+        )
+    try:
+        return (
+            column.cast(pa.binary()) if is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise PlanError(
+            f"column `{name}` has the type {column.type} and cannot be a key",
+            hint="a key is a text, bytes, a number or a time",
+        ) from None
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
