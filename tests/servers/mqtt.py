@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,13 +139,16 @@ class Mosquitto:
         """A name that no other test has."""
         return f"tests/{uuid.uuid4().hex[:12]}"
 
-    def client(self, client_id: str = "", **more: Any) -> Any:
+    def client(
+        self, client_id: str = "", on_message: Callable[[Any], None] | None = None, **more: Any
+    ) -> Any:
         """A connected client with a thread of its own."""
         from paho.mqtt.client import Client
         from paho.mqtt.enums import CallbackAPIVersion
 
         client = Client(CallbackAPIVersion.VERSION2, client_id, **more)
-        client.max_inflight_messages_set(20)
+        if on_message is not None:
+            client.on_message = lambda _, __, message: on_message(message)
         client.connect("127.0.0.1", self.port)
         client.loop_start()
         return client
@@ -159,12 +162,11 @@ class Mosquitto:
         self._end(client)
 
     @contextlib.contextmanager
-    def listening(self, topic: str, *, qos: int = 2) -> Iterator[list[Any]]:
-        """The messages that come to a topic, in a list that grows."""
+    def listening(self, topic: str, *, qos: int = 2, name: str = "") -> Iterator[list[Any]]:
+        """The messages that come to a topic, in a list that grows; with a name, also those kept for it."""
         found: list[Any] = []
         subscribed: list[Any] = []
-        client = self.client()
-        client.on_message = lambda _, __, message: found.append(message)
+        client = self.client(name, found.append, clean_session=not name)
         client.on_subscribe = lambda *given: subscribed.append(given)
         client.subscribe(topic, qos)
         deadline = time.monotonic() + 30

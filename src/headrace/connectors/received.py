@@ -162,19 +162,18 @@ class Inbox:
         """
         message = Received(value, clock.time_ns() if time is None else time, metadata or {}, token, resume)
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self.closed.is_set()
-                    or (len(self._messages) < BUFFERED_MESSAGES and self._bytes < BUFFERED_BYTES)
-                )
-            )
+            while len(self._messages) >= BUFFERED_MESSAGES or self._bytes >= BUFFERED_BYTES:
+                if self.closed.is_set():
+                    break
+                self._changed.wait()
             if self.closed.is_set():
                 return
             self._messages.append(message)
             self._bytes += len(value)
             if resume is not None:
                 self.resume = resume
-            self._changed.notify_all()
+            if len(self._messages) == 1:
+                self._changed.notify_all()
         self.connected()
 
     def kept(self) -> list[Any]:

@@ -1,0 +1,69 @@
+"""Topics of MQTT, beside paho-mqtt alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench.connectors._received import read_received
+from headrace.connectors.mqtt_sink import MqttSink
+from headrace.connectors.mqtt_source import MqttSource
+from tests.servers.mqtt import Mosquitto, run_mosquitto
+from tests.support import SinkDriver
+
+ROWS = 20_000
+COLUMNS = {"n": "int64", "text": "string"}
+
+
+def measure() -> dict[str, float]:
+    """Read and write a topic with the connector, and with the client alone."""
+    with tempfile.TemporaryDirectory() as folder, run_mosquitto(Path(folder)) as broker:
+        return {
+            "source, QoS 1": _source(broker, Path(folder), 1),
+            "source, QoS 2": _source(broker, Path(folder), 2),
+            "client, QoS 1, read and json.loads": _read_alone(broker),
+            "sink, QoS 1": _sink(broker, Path(folder)),
+            "client, QoS 1, write": _write(broker, broker.topic(), 1),
+        }
+
+
+def _write(broker: Mosquitto, topic: str, qos: int) -> float:
+    values = [json.dumps({"n": n, "text": f"row {n}"}) for n in range(ROWS)]
+    begun = time.perf_counter()
+    broker.send(topic, values, qos=qos)
+    return ROWS / (time.perf_counter() - begun)
+
+
+def _source(broker: Mosquitto, folder: Path, qos: int) -> float:
+    topic = broker.topic()
+    source = MqttSource(url=broker.url, topic=topic, qos=qos, schema=COLUMNS)
+    broker.send(topic, ['{"n": -1}'], retain=True)
+    read_received(source, folder / topic, 1)  # from now on the broker keeps messages for it
+    _write(broker, topic, qos)
+    return read_received(source, folder / topic, ROWS)
+
+
+def _read_alone(broker: Mosquitto) -> float:
+    topic = broker.topic()
+    numbers: list[int] = []
+    with broker.listening(topic, qos=1, name="alone"):
+        pass
+    _write(broker, topic, 1)
+    begun = time.perf_counter()
+    with broker.listening(topic, qos=1, name="alone") as messages:
+        while len(numbers) < ROWS:
+            time.sleep(0.001)
+            numbers += [json.loads(message.payload)["n"] for message in messages[len(numbers) :]]
+    return ROWS / (time.perf_counter() - begun)
+
+
+def _sink(broker: Mosquitto, folder: Path) -> float:
+    rows = pa.record_batch({"n": list(range(ROWS)), "text": [f"row {n}" for n in range(ROWS)]})
+    driver = SinkDriver(lambda: MqttSink(url=broker.url, topic="copy"), folder / "sink")
+    begun = time.perf_counter()
+    driver.run(1, [rows])
+    return ROWS / (time.perf_counter() - begun)

@@ -1,0 +1,60 @@
+"""Web sockets, beside websockets alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from websockets.sync.client import connect
+from websockets.sync.server import serve
+
+from bench.connectors._received import read_received
+from headrace.connectors.websocket import WebSocketSink, WebSocketSource
+from tests.support import SinkDriver
+
+ROWS = 20_000
+
+
+def talk(connection: Any) -> None:
+    """Send the rows to who asks for them, and listen to who does not."""
+    if connection.recv() == "send":
+        for n in range(ROWS):
+            connection.send(json.dumps({"n": n, "text": f"row {n}"}))
+    for _ in connection:
+        pass
+
+
+def measure() -> dict[str, float]:
+    """Read and write a web socket with the connector, and with the client alone."""
+    with tempfile.TemporaryDirectory() as folder, serve(talk, "127.0.0.1", 0, compression=None) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        columns = {"n": "int64", "text": "string"}
+        source = WebSocketSource(endpoint=url, schema=columns, subscription_message="send")
+        driver = SinkDriver(lambda: WebSocketSink(endpoint=url), Path(folder, "sink"))
+        rows = pa.record_batch({"n": list(range(ROWS)), "text": [f"row {n}" for n in range(ROWS)]})
+        read = read_received(source, Path(folder), ROWS)
+        begun = time.perf_counter()
+        driver.run(1, [rows])
+        written = ROWS / (time.perf_counter() - begun)
+        with connect(url, proxy=None) as socket:
+            begun = time.perf_counter()
+            socket.send("send")
+            client_read = sum(json.loads(socket.recv())["n"] >= 0 for _ in range(ROWS))
+            client_read /= time.perf_counter() - begun
+            begun = time.perf_counter()
+            for n in range(ROWS):
+                socket.send(json.dumps({"n": n, "text": f"row {n}"}))
+            socket.ping().wait(30)
+            client_written = ROWS / (time.perf_counter() - begun)
+    return {
+        "source": read,
+        "client, read and json.loads": client_read,
+        "sink": written,
+        "client, json.dumps and write": client_written,
+    }
