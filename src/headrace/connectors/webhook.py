@@ -29,7 +29,12 @@ from headrace.formats.options import FormatOptions
 from headrace.operator import OperatorContext
 
 _LONGEST_PAUSE = 10.0
-_CONTENT_TYPES = {"raw_string": "text/plain; charset=utf-8", "raw_bytes": "application/octet-stream"}
+_BYTES = {"raw_bytes", "avro", "protobuf"}
+_CONTENT_TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "raw_string": "text/plain; charset=utf-8",
+    **dict.fromkeys(_BYTES, "application/octet-stream"),
+}
 
 
 class WebhookSink(MessageSink):
@@ -63,7 +68,7 @@ class WebhookSink(MessageSink):
         def _rows_go_together(self) -> Self:
             if self.batch_size > 1 and self.batch_format == "array" and "json" not in self.format:
                 raise ValueError(f"`batch_format` = 'array' does not go with the format {self.format}")
-            if self.batch_size > 1 and self.format in {"raw_bytes", "avro", "protobuf"}:
+            if self.batch_size > 1 and self.format in _BYTES:
                 raise ValueError(f"`batch_size` > 1 does not go with the format {self.format}")
             return self
 

@@ -24,6 +24,7 @@ from headrace.options import Secret, Size
 
 PING_SECONDS, PONG_SECONDS = 20.0, 20.0
 """After how long without a message the other side is asked whether it is there, and has to answer."""
+_BYTES = {"raw_bytes", "avro", "protobuf"}
 _NUMBERED = re.compile(r"subscription_messages\.(\d+)")
 
 
@@ -171,7 +172,7 @@ class WebSocketSink(MessageSink):
         patiently(lambda: self._send(messages.column(VALUE).to_pylist()))
 
     def _send(self, values: Sequence[bytes]) -> None:
-        text = self.options.format in {"json", "debezium_json", "raw_string"}
+        text = self.options.format not in _BYTES
         with _connect(self.options) as socket:
             for value in values:
                 socket.send(value, text=text)
