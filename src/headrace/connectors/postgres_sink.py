@@ -97,10 +97,11 @@ class PostgresSink(PostgresConnector, TableSink):
 
     def _create(self, connection: Any, name: str, columns: Any) -> None:
         client = load_client()
+        rival = (client.errors.UniqueViolation, client.errors.DuplicateTable, client.errors.DuplicateObject)
         create = client.sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(identifier(name), columns)
         try:
             connection.execute(create)
-        except (client.errors.UniqueViolation, client.errors.DuplicateTable):
+        except rival:
             pass  # by somebody else, in the same moment
         except client.errors.InsufficientPrivilege as error:
             raise self.database.error(

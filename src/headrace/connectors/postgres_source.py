@@ -156,7 +156,8 @@ class PostgresSource(PostgresConnector, SourceOperator):
         return self.options.columns
 
     def _slot(self, name: str) -> Slot:
-        publication = self.options.source_publication or short_name(f"headrace_{self.options.table}")
+        made = f"headrace_{self.options.table}"
+        publication = self.options.source_publication or (made if len(made) < 64 else short_name(made))
         return Slot(self.database, self.options.table, name, publication)
 
     def validate(self) -> None:
