@@ -282,6 +282,13 @@ def test_a_server_that_accepts_and_says_nothing_does_not_keep_the_run_from_endin
         assert run_in_process(polling(url), tmp_path, idle_epochs=3).reason == "stopped"
 
 
+def test_no_log_holds_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with run_http(counting()) as server:
+        run_until(polling(server.url + "/?key=s3cret1", headers="X-Key: s3cret2"), tmp_path, 1)
+    assert "s3cret" not in caplog.text
+
+
 def test_a_look_says_what_answers() -> None:
     with run_http(lambda _: Answer(body=b"{}", headers={"Content-Type": "application/json"})) as server:
         source = PollingHttpSource(endpoint=server.url + "/x?key=s3cret", format="raw_string")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import ssl
 import threading
 from collections import Counter
@@ -274,6 +275,15 @@ def test_a_server_that_is_not_there_ends_the_run_after_a_while(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with pytest.raises(ExternalError, match=r"websocket does not answer: .*refused"):
         run_until(reading("ws://127.0.0.1:9/?key=s3cret"), tmp_path, 1)
+
+
+def test_no_log_holds_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    logging.getLogger("websockets.server").setLevel("WARNING")  # it is the server's own
+    with run_socket(send(*numbered(0, 1))) as server:
+        options = {"headers": "X-Key: s3cret2", "subscription_message": "s3cret3"}
+        run_until(reading(server.url + "/?key=s3cret1", **options), tmp_path, 1)
+    assert "s3cret" not in caplog.text
 
 
 def test_certificates_are_checked(tmp_path: Path, certificate: tuple[Path, Path]) -> None:

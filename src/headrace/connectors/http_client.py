@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import functools
 import ipaddress
+import logging
 import re
 import socket
 import ssl
@@ -25,7 +26,7 @@ CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 """How long a connection, and an answer, is waited for."""
 PATIENCE_SECONDS = 60.0
 """After this long without a connection, or a good answer, a sink gives up with what went wrong."""
-_LONGEST_PAUSE = 10.0
+_LONGEST_PAUSE, _LONGEST_WAIT = 10.0, 86_400.0
 _REDIRECTS = 5
 _EXCERPT, _DRAINED = 300, 65_536
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -186,7 +187,15 @@ def load_client(connector: str) -> Any:
         import httpx
     except ImportError:
         raise MissingExtraError(f"the connector `{connector}`", extra="http", package="httpx") from None
+    quieten("httpx")
     return httpx
+
+
+def quieten(name: str) -> None:
+    """Keep a client's log of every request, with addresses and headers, out of the log of the run."""
+    log = logging.getLogger(name)
+    if log.level < logging.WARNING:
+        log.setLevel(logging.WARNING)
 
 
 def connect(options: EndpointOptions, connector: str, *, connections: int = 1, patient: bool = False) -> Any:
@@ -334,15 +343,15 @@ def drain(response: Any) -> None:
 def retry_after(response: Any) -> float:
     """How many seconds the server asks to wait before the next request; 0 if it does not say."""
     text = response.headers.get("Retry-After", "").strip()
-    if text.isdigit():
-        return float(text)
+    if text.isascii() and text.isdigit():
+        return min(float(text), _LONGEST_WAIT)
     try:
         date = email.utils.parsedate_to_datetime(text)
     except (ValueError, TypeError):
         return 0.0
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    return max(0.0, date.timestamp() - time.time())
+    return min(max(0.0, date.timestamp() - time.time()), _LONGEST_WAIT)
 
 
 def patiently(action: Callable[[], None]) -> None:

@@ -13,7 +13,14 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import Delivery
-from headrace.connectors.http_client import CONNECT_SECONDS, Address, EndpointOptions, no_answer, patiently
+from headrace.connectors.http_client import (
+    CONNECT_SECONDS,
+    Address,
+    EndpointOptions,
+    no_answer,
+    patiently,
+    quieten,
+)
 from headrace.connectors.message_sink import VALUE, MessageSink
 from headrace.connectors.messages import MessageOptions, check_metadata
 from headrace.connectors.received import Inbox, ReceivedSource, RefusedError
@@ -195,6 +202,7 @@ def load_client() -> Any:
         raise MissingExtraError(
             "the connector `websocket`", extra="websocket", package="websockets"
         ) from None
+    quieten("websockets.client")
     return websockets
 
 
@@ -229,7 +237,9 @@ def _connect(options: SocketOptions, *, known: bool = False) -> Iterator[Any]:
     except client.exceptions.ConnectionClosed as error:
         raise _closed(error, options) from None
     except (OSError, TimeoutError, ssl.SSLError, client.exceptions.WebSocketException) as error:
-        raise no_answer(error, options.address, "websocket") from None
+        failure = no_answer(error, options.address, "websocket")
+        failure.message = failure.message.replace(options.endpoint, options.address)
+        raise failure from None
 
 
 def _closed(error: Any, options: SocketOptions) -> ExternalError:

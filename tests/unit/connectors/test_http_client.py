@@ -109,7 +109,15 @@ def test_what_the_other_side_says_does_not_repeat_a_header() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("", 0.0), ("7", 7.0), ("soon", 0.0), ("-3", 0.0), ("Mon, 01 Jan 2001 00:00:00 GMT", 0.0)],
+    [
+        ("", 0.0),
+        ("7", 7.0),
+        ("9" * 30, 86_400.0),
+        ("²", 0.0),
+        ("soon", 0.0),
+        ("-3", 0.0),
+        ("Mon, 01 Jan 2001 00:00:00 GMT", 0.0),
+    ],
 )
 def test_the_time_to_wait_is_a_number_or_a_date(text: str, seconds: float) -> None:
     assert retry_after(SimpleNamespace(headers={"Retry-After": text})) == seconds
