@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,17 +61,21 @@ class CrashAfter:
     """Ends a run as if killed, at one of the calls of functions that it wraps: before it, or after it."""
 
     def __init__(self, calls: float) -> None:
-        self.left = calls
+        self._calls = calls
+        self._lock = threading.Lock()
+        self._seen = 0
 
     def wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         """The function, which counts; a half call is one whose effect was made and never reported."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.left -= 1
-            if self.left == 0:
+            with self._lock:
+                self._seen += 1
+                number = self._seen
+            if number == self._calls:
                 raise CrashError
             result = inner(*args, **kwargs)
-            if self.left == -0.5:
+            if number == self._calls + 0.5:
                 raise CrashError
             return result
 

@@ -1,0 +1,143 @@
+"""Files and tables in a real S3-compatible store, reached with `storage.*`: each row once, crashes or not."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from headrace.connectors import filesystem_objects
+from headrace.connectors.filesystem_source import FileSystemSource
+from headrace.connectors.iceberg import IcebergSink, load_catalog
+from headrace.connectors.places import Place
+from headrace.errors import ConfigurationError, ExternalError
+from headrace.testing.in_process import CrashError, ManualClock
+from tests.servers.s3 import IDENTITY, SECRET, S3Server
+from tests.support import plan, read_range
+from tests.unit.connectors.rolling import ROWS, CrashAfter, pipeline, run, run_into_crash
+
+
+@pytest.fixture
+def url(s3_server: S3Server) -> str:
+    return f"s3://{s3_server.bucket}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def storage(s3_server: S3Server) -> dict[str, Any]:
+    """The store's settings by the names that the options have; nothing is in the environment."""
+    return {
+        "storage.aws_endpoint": s3_server.endpoint,
+        "storage.aws_access_key_id": IDENTITY,
+        "storage.aws_secret_access_key": SECRET,
+        "storage.aws_region": "us-east-1",
+        "storage.allow_http": "true",
+    }
+
+
+def rows_of(source: FileSystemSource, sizes: list[int]) -> list[dict[str, Any]]:
+    offsets = plan(source, sizes, start=100.0, now=101.0)
+    return read_range(source, offsets[0], offsets[-1], parallelism=3)
+
+
+@pytest.mark.parametrize(("form", "calls"), [("json", 1.5), ("json", 7), ("parquet", 6.5)])
+def test_files_of_a_store_hold_each_row_once_after_a_crash(
+    url: str,
+    storage: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    calls: float,
+) -> None:
+    clock, crash = ManualClock(), CrashAfter(calls)
+    options = {
+        "path": url,
+        "format": form,
+        "rolling_policy.interval": "4s",
+        "partitioning.fields": "k",
+        "filename.strategy": "serial",
+        **storage,
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "move", crash.wrap(Place.move))
+        patch.setattr(Place, "remove", crash.wrap(Place.remove))
+        with pytest.raises(CrashError):
+            run(pipeline("filesystem", **options), tmp_path / "state", clock)
+    run(pipeline("filesystem", **options), tmp_path / "state", clock, parallelism=3)
+    source = FileSystemSource(path=url, format=form, schema={"n": "int64", "k": "string"}, **storage)
+    for sizes in ([17], [10**9]):
+        rows = rows_of(source, sizes)
+        assert sorted(row["n"] for row in rows) == list(range(ROWS))
+        assert {row["k"] for row in rows} == {"k0", "k1", "k2"}
+    assert "files" in source.reach()
+
+
+def test_a_move_that_stopped_between_copy_and_removal_is_repeated(url: str, storage: dict[str, Any]) -> None:
+    place = Place(url, {name.removeprefix("storage."): value for name, value in storage.items()})
+    place.write(".staged/x", b"rows")
+    place.write("00001-000-000.json", b"rows")
+    place.move(".staged/x", "00001-000-000.json")
+    assert [(file.path, file.size) for file in place.files()] == [("00001-000-000.json", 4)]
+    assert place.read("00001-000-000.json") == b"rows"
+    assert not place.exists(".staged/x")
+    assert place.children("") == ["00001-000-000.json"]
+    assert [file.path for file in Place(f"{url}/00001-000-000.json", place._storage).files()] == [""]
+    with pytest.raises(ConfigurationError, match="there is no file or directory"):
+        Place(f"{url}/nothing", place._storage).files()
+
+
+@pytest.mark.parametrize("step", ["metadata_written", "sink_committed:out"])
+def test_a_delta_table_in_a_store_holds_each_row_once_after_a_crash(
+    url: str, storage: dict[str, Any], tmp_path: Path, step: str
+) -> None:
+    clock, state = ManualClock(), tmp_path / "state"
+    options = {"path": url, "rolling_policy.interval": "4s", "partitioning.fields": "k", **storage}
+    assert run_into_crash(pipeline("delta", **options), state, clock, step, 4)
+    run(pipeline("delta", **options), state, clock, epoch_rows=30)
+    settings = {name.removeprefix("storage."): value for name, value in storage.items()}
+    table = DeltaTable(url, storage_options=settings)
+    assert sorted(table.to_pyarrow_table().column("n").to_pylist()) == list(range(ROWS))
+    result = run(
+        pipeline_from_delta(url, storage), tmp_path / "copy", ManualClock(), epoch_rows=50, idle_epochs=1
+    )
+    assert sorted(result.rows["copy"].column("n").to_pylist()) == list(range(ROWS))
+
+
+def pipeline_from_delta(url: str, storage: dict[str, Any]) -> Any:
+    import headrace as hr
+
+    made = hr.Pipeline("copy")
+    made.source("delta", id="in", path=url, **storage).sink("memory", name="copy", id="copy")
+    return made
+
+
+def test_an_iceberg_table_in_a_store_holds_each_row_once_after_a_crash(
+    url: str, storage: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The server does not know the checksums that newer clients send behind the content.
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    clock, state = ManualClock(), tmp_path / "state"
+    options = {
+        "catalog.type": "sql",
+        "catalog.url": f"sqlite:///{tmp_path}/catalog.db",
+        "catalog.warehouse": url,
+        "table_name": "rows",
+        "rolling_policy.interval": "4s",
+        "partitioning.fields": "bucket(n, 2)",
+        **storage,
+    }
+    assert run_into_crash(pipeline("iceberg", **options), state, clock, "sink_committed:out", 4)
+    run(pipeline("iceberg", **options), state, clock, epoch_rows=30)
+    table = load_catalog(IcebergSink(**options).options).load_table("default.rows")
+    assert sorted(table.scan().to_arrow().column("n").to_pylist()) == list(range(ROWS))
+    assert table.location().startswith(url)
+
+
+def test_wrong_keys_are_told(url: str, storage: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filesystem_objects, "RETRIES", 0)
+    wrong = {**storage, "storage.aws_secret_access_key": "not-the-secret"}
+    with pytest.raises(ExternalError, match="cannot be listed") as caught:
+        FileSystemSource(path=url, **wrong).reach()
+    assert "not-the-secret" not in str(caught.value)
