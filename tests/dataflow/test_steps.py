@@ -10,6 +10,7 @@ import pytest
 from headrace.api import Pipeline
 from headrace.errors import DataflowError
 from headrace.testing.dataflows import run_dataflow
+from headrace.user_functions import load_udfs
 from tests.dataflow.writing import LOG, write_dataflow
 
 TWICE = """
@@ -231,3 +232,44 @@ def test_a_cycle_through_a_step_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(DataflowError, match="part of a cycle"):
         Pipeline.from_dataflow(file)
+
+
+def test_a_step_calls_functions_of_the_user(tmp_path: Path) -> None:
+    functions = tmp_path / "functions.py"
+    functions.write_text(
+        "from headrace import udf, udtf\n"
+        "@udf\ndef half(n: int) -> int:\n    return n // 2\n"
+        "@udtf\ndef below(n: int) -> list[int]:\n    return list(range(n))\n"
+    )
+    step = """
+      - id: chosen
+        sql: |
+          CREATE FUNCTION plus(n BIGINT, m BIGINT) RETURNS BIGINT LANGUAGE python AS $$ return n + m $$;
+          SELECT plus(twice, half(twice)) AS more FROM doubled WHERE twice < 8
+        inputs: {doubled: twice/rows}
+      - id: step
+        sql: SELECT more, b.below FROM chosen, below(more) AS b WHERE b.below > 7
+        inputs: {chosen: {source: chosen/rows, schema: {more: BIGINT}}}
+    """
+    file = write_dataflow(tmp_path, dataflow=HEAD + step, twice=TWICE, log=LOG)
+    outcome = run_dataflow(file, state_dir=tmp_path / "state", udfs=load_udfs(functions))
+    assert outcome.reason == "finished", outcome.error
+    found = [json.loads(line)[1] for line in outcome.logs["log"]]
+    rows = [row for some in found[:-1] for row in some]
+    assert [(row["more"], row["below"]) for row in rows] == [(9, 8)]
+
+
+def test_a_function_that_is_wrong_has_its_place_in_the_document(tmp_path: Path) -> None:
+    step = """
+      - id: step
+        sql: |
+          CREATE FUNCTION plus(n BIGINT) RETURNS BIGINT LANGUAGE python AS $$
+            return n +
+          $$;
+          SELECT plus(twice) AS more FROM doubled
+        inputs: {doubled: twice/rows}
+    """
+    file = write_dataflow(tmp_path, dataflow=HEAD + step, twice=TWICE, log=LOG)
+    with pytest.raises(DataflowError, match="`step`: function `plus`: invalid syntax") as caught:
+        Pipeline.from_dataflow(file)
+    assert "return n +" in caught.value.excerpt

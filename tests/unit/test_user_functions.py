@@ -563,3 +563,58 @@ def test_the_kinds_are_told_apart() -> None:
     assert isinstance(spread, AggregateFunction)
     assert spread.arguments == (pa.int64(),)
     assert spread.returns == pa.int64()
+
+
+def test_functions_come_from_a_module_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    package = tmp_path / "shop_functions"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "prices.py").write_text(
+        textwrap.dedent("""
+        from headrace import udf
+
+        RATE = 3
+
+        def helper(value):
+            return value * RATE
+
+        @udf
+        def price(value: int) -> int:
+            return helper(value)
+        """)
+    )
+    (package / "broken.py").write_text("import nowhere_at_all")
+    (package / "empty.py").write_text("")
+    (price,) = load_udfs("shop_functions.prices")
+    assert column("price(a)", pa.table({"a": [2]}), cloudpickle.loads(cloudpickle.dumps(price))) == [6]
+    with pytest.raises(ConfigurationError, match=r"the module shop_functions.broken cannot be imported"):
+        load_udfs("shop_functions.broken")
+    with pytest.raises(ConfigurationError, match=r"shop_functions.empty defines no functions"):
+        load_udfs("shop_functions.empty")
+    with pytest.raises(ConfigurationError, match=r"there is no file shop_functions.price with functions"):
+        load_udfs("shop_functions.price")
+    with pytest.raises(ConfigurationError, match=r"the module nobody.there cannot be imported"):
+        load_udfs("nobody.there")
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(tmp_path)])
+
+
+def test_arrays_in_annotations_make_a_function_over_whole_columns() -> None:
+    @udf
+    def shifted(values: pa.Int64Array, by: Annotated[pa.Array, pa.int32()]) -> pa.DoubleArray:
+        return pc.add(values, by)
+
+    assert isinstance(shifted, ScalarFunction)
+    assert shifted.vectorized
+    assert shifted.arguments == (pa.int64(), pa.int32())
+    assert column("shifted(a, CAST(1 AS INT))", pa.table({"a": [1, None]}), shifted) == [2.0, None]
+
+    def mixed(values: pa.Int64Array, by: int) -> pa.Int64Array:
+        return values
+
+    def half(values: pa.Int64Array) -> int:
+        return 1
+
+    for one in (mixed, half):
+        with pytest.raises(ConfigurationError, match="arrays are mixed with single values"):
+            udf(one)

@@ -50,7 +50,8 @@ def bind_table_call(tables: FromClause, left: Relation, join: exp.Join, call: ex
     stub = f"s{len(tables.stubs)}"
     tables.stubs[stub] = pa.schema([f.with_name(n) for n, f in zip(names, fields, strict=True)])
     tables.stub_tables.append(f"CROSS JOIN {stub} AS {quote(table)}")
-    tables.scope.entries.append(Entry(table, tuple(names), tuple(fields)))
+    only = function.columns.names[0] if function.single else None
+    tables.scope.entries.append(Entry(table, tuple(names), tuple(fields), only=only))
     return TableCall(
         pa.schema([*left.columns, *fields]),
         updating=left.updating,

@@ -35,6 +35,8 @@ class Entry:
     """Names that a USING has merged into an earlier table's."""
     stands: Mapping[str, pa.Field] = field(default_factory=dict)
     """What a name stands for where no table is named, if an outer join with USING makes it another column."""
+    only: str | None = None
+    """Another name of the only column, behind that of the table."""
 
     def column(self, name: str) -> pa.Field:
         """What a name stands for where no table is named."""
@@ -79,6 +81,8 @@ class Scope:
             for entry in self.entries:
                 if entry.alias == names[0] and names[1] in entry.names:
                     return self._column(entry, names[1], node), 2
+                if entry.alias == names[0] and names[1] == entry.only:
+                    return entry.columns[0], 2
         owners = [e for e in self.entries if names[0] in e.names and names[0] not in e.merged]
         if len(owners) > 1:
             tables = " or ".join(f"`{entry.alias}.{names[0]}`" for entry in owners)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 from headrace.api import Pipeline
 from headrace.dataflow.printed import LOGGER, Line, publish
 from headrace.errors import HeadraceError
+from headrace.fragments import Function
 from headrace.jobs.progress import RunResult
 from headrace.runtime.driver import Step
 from headrace.testing.in_process import ManualClock, run_in_process
@@ -51,6 +52,7 @@ def run_dataflow(
     on_step: Step | None = None,
     clock_start: float = 1_700_000_000.0,
     seed: int = 0,
+    udfs: Iterable[Function] = (),
 ) -> DataflowResult:
     """Run a dataflow until it ends, for `stop_after` seconds, or for `max_epochs` epochs.
 
@@ -59,7 +61,7 @@ def run_dataflow(
     outcome = DataflowResult()
     with collected_lines(outcome.lines):
         try:
-            pipeline = Pipeline.from_dataflow(file)
+            pipeline = Pipeline.from_dataflow(file, udfs=udfs)
             plan = pipeline.plan()
             live = (
                 real_time if real_time is not None else any(node.operator == "process" for node in plan.nodes)

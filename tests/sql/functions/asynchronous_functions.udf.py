@@ -22,7 +22,8 @@ async def price(quantity: int | None, note: str) -> float:
     return (quantity or 0) + len(note) / 100
 
 
-@udf(timeout="10ms", retries=0, on_error="null")
+@udf(timeout="10s", retries=1, on_error="null")
 async def never(number: int) -> int:
-    await asyncio.sleep(10 if number % 2 else 0)
+    if number % 2:
+        raise ValueError("never for odd numbers")
     return number

@@ -23,5 +23,5 @@ FROM orders CROSS JOIN TABLE(letters(customer)) AS l (letter) GROUP BY 1, 2;
 SELECT most, c, n.number FROM (
   SELECT customer AS c, max(quantity) AS most FROM orders GROUP BY customer
 ) CROSS JOIN numbers(most) AS n (number) WHERE n.number > 2;
-SELECT a.id, p.column1 AS one, p.column2 AS two, l AS letter
+SELECT a.id, p.column1 AS one, p.column2 AS two, l.letters AS letter
 FROM orders a CROSS JOIN pairs(a.id, a.quantity) p CROSS JOIN letters(p.column2) l WHERE a.id IN (1, 2, 5);

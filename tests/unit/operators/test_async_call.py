@@ -122,7 +122,8 @@ def test_a_raise_shows_the_row_and_the_users_line(tmp_path: Path) -> None:
 def test_what_takes_too_long_is_an_error_that_a_restart_may_mend(tmp_path: Path) -> None:
     @hr.udf(timeout="20ms", retries=1)
     async def stuck(n: int) -> int:
-        await asyncio.sleep(3600 if n == 2 else 0)
+        if n == 2:
+            await asyncio.sleep(3600)
         return n
 
     with pytest.raises(ExternalError) as caught:
@@ -143,7 +144,8 @@ def test_a_failure_may_be_a_null_that_is_counted(tmp_path: Path) -> None:
     async def picky(n: int) -> int:
         if n % 2:
             raise ValueError(f"{n} is odd")
-        await asyncio.sleep(3600 if n == 4 else 0)
+        if n == 4:
+            await asyncio.sleep(3600)
         return n
 
     result = run(picky, "n", state=tmp_path)
