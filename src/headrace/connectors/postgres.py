@@ -275,6 +275,8 @@ class Database:
         return self.error(f"refuses: {text}", hint)
 
     def _no_connection(self, text: str) -> ExternalError:
+        if "wal sender" in text.lower() or "walsender" in text:
+            return self.error(f"does not let this user replicate: {text}", "run ALTER ROLE … REPLICATION")
         if "authentication" in text or "role" in text or "pg_hba" in text:
             return self.error(f"refuses the user: {text}", "check the user and the password")
         if text.startswith("database ") or "certificate" in text or "SSL" in text:
