@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from headrace.connectors.nats_options import ServerOptions
+from headrace.connectors.nats_options import ServerOptions, without_password
 from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
 
 FIRST_CONTACT_SECONDS = 10.0
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 60.0
 """How long servers that did answer are waited for: servers restart."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 10.0
 _PAUSE_SECONDS, _LONGEST_PAUSE, _CLOSE_SECONDS = 0.1, 2.0, 2.0
-NOT_FOUND, NOT_NOW = 404, 503
+NOT_FOUND, NOT_NOW, _TOO_MANY = 404, 503, 429
 
 T = TypeVar("T")
 _log = logging.getLogger("headrace")
@@ -47,7 +47,7 @@ class NatsServers:
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
-        self.shown = ", ".join(map(_without_password, options.servers))
+        self.shown = ", ".join(map(without_password, options.servers))
 
     def check_settings(self) -> None:
         """Raise a ConfigurationError for addresses, seeds and files that are none."""
@@ -60,7 +60,7 @@ class NatsServers:
                 valid = False
             if not valid:
                 raise ConfigurationError(
-                    f"`{_without_password(address)}` is not the address of a NATS server",
+                    f"`{without_password(address)}` is not the address of a NATS server",
                     hint="write it as nats://host:port, or tls://host:port",
                 )
         if self._options.auth_nkey_seed is not None:
@@ -242,7 +242,7 @@ def _may_pass(error: Exception) -> bool:
     """Whether trying again may help."""
     errors = load_client().errors
     if isinstance(error, ApiError):
-        return error.code == NOT_NOW
+        return error.code in {NOT_NOW, _TOO_MANY}
     passing = (OSError, errors.NoServersError, errors.NoRespondersError, errors.ConnectionClosedError)
     lost = (errors.StaleConnectionError, errors.OutboundBufferLimitError, errors.ConnectionDrainingError)
     return isinstance(error, (*passing, *lost)) and not _refuses(error)
@@ -259,8 +259,3 @@ def _check_seed(seed: str) -> None:
         raise ConfigurationError(
             "`auth.nkey_seed` is not the seed of a key", hint="it begins with SU, as `nsc` and `nk` write it"
         ) from None
-
-
-def _without_password(address: str) -> str:
-    scheme, separator, rest = address.rpartition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

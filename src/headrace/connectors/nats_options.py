@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from headrace.connectors.messages import MessageOptions, check_metadata
 from headrace.options import Duration, Names, Secret, Size
@@ -18,6 +18,21 @@ METADATA: Mapping[str, pa.DataType] = {"subject": pa.string(), "sequence": pa.in
 _NOT_USED = "accepted, and not used: the checkpoint knows what was read."
 
 
+def without_password(address: str) -> str:
+    """The address of a server as it may be shown."""
+    scheme, separator, rest = address.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+Servers = Annotated[
+    Names,
+    PlainSerializer(
+        lambda given: list(map(without_password, given)), return_type=list[str], when_used="json"
+    ),
+]
+"""An option that takes addresses, and shows them without their passwords."""
+
+
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
@@ -25,8 +40,8 @@ def _lower(value: Any) -> Any:
 class ServerOptions(DeclaredOptions):
     """The servers, and who asks."""
 
-    servers: Names = Field(
-        min_length=1, description="Some servers, such as `nats://host:4222,nats://other:4222`."
+    servers: Servers = Field(
+        min_length=1, repr=False, description="Some servers, such as `nats://host:4222,nats://other:4222`."
     )
     auth_type: Annotated[Literal["none", "credentials", "jwt", "nkey"], BeforeValidator(_lower)] = Field(
         "none",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 
 from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
 from headrace.options import Names, Secret
@@ -15,14 +15,33 @@ CONNECT_SECONDS, ANSWER_SECONDS = 10, 30
 """After this long without a connection, or an answer, it is tried again."""
 
 
+def without_password(address: str) -> str:
+    """The address of a server as it may be shown."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+Address = Annotated[str, PlainSerializer(without_password, return_type=str, when_used="json")]
+"""An option that takes an address, and shows it without its password."""
+Addresses = Annotated[
+    Names,
+    PlainSerializer(
+        lambda given: list(map(without_password, given)), return_type=list[str], when_used="json"
+    ),
+]
+
+
 class ServerOptions(DeclaredOptions):
     """The server or the cluster, and who asks."""
 
-    address: str | None = Field(
-        None, description="The server, such as redis://localhost:6379/0, or rediss://… for TLS."
+    address: Address | None = Field(
+        None, repr=False, description="The server, such as redis://localhost:6379/0, or rediss://… for TLS."
     )
-    cluster_addresses: Names | None = Field(
-        None, alias="cluster.addresses", description="Some servers of a cluster, instead of `address`."
+    cluster_addresses: Addresses | None = Field(
+        None,
+        repr=False,
+        alias="cluster.addresses",
+        description="Some servers of a cluster, instead of `address`.",
     )
     username: str | None = Field(None, description="The user, if the server asks for one.")
     password: Secret | None = Field(None, repr=False, description="The password, if the server asks for one.")
@@ -58,7 +77,7 @@ class RedisServer:
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
-        self.shown = ", ".join(map(_without_password, options.addresses))
+        self.shown = ", ".join(map(without_password, options.addresses))
 
     def check_settings(self) -> None:
         """Raise a ConfigurationError for addresses that are none."""
@@ -68,7 +87,7 @@ class RedisServer:
                 parse(address)
             except ValueError as error:
                 raise ConfigurationError(
-                    f"`{_without_password(address)}` is not the address of a Redis server: {error}",
+                    f"`{without_password(address)}` is not the address of a Redis server: {error}",
                     hint="write it as redis://host:port",
                 ) from None
 
@@ -144,8 +163,3 @@ def load_client() -> Any:
     except ImportError:
         raise MissingExtraError("the connector `redis`", extra="redis", package="redis") from None
     return redis
-
-
-def _without_password(address: str) -> str:
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -282,12 +282,23 @@ class RedisSink(Connector, ArrowOperator):
                         where=self.server.shown,
                     )
 
+    def _queue_strings(self, pipe: Any, writes: Sequence[Write]) -> None:
+        if self.options.address and self.options.ttl is None:  # one command, which a cluster does not take
+            deleted = [key for key, _, _, gone in writes if gone]
+            written = {key: value for key, _, value, gone in writes if not gone}
+            if deleted:
+                pipe.delete(*deleted)
+            if written:
+                pipe.mset(written)
+            return
+        for key, _, value, gone in writes:
+            pipe.delete(key) if gone else pipe.set(key, value, ex=self.options.ttl)
+
     def _queue(self, pipe: Any, writes: Sequence[Write]) -> None:
         """The commands for some writes."""
         options = self.options
         if options.target == "string":
-            for key, _, value, deleted in writes:
-                pipe.delete(key) if deleted else pipe.set(key, value, ex=options.ttl)
+            self._queue_strings(pipe, writes)
             return
         for key, deleted, group in _by_key(writes):
             if options.target == "hash":

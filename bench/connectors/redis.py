@@ -1,0 +1,68 @@
+"""Strings, lists and hashes of Redis, beside redis-py alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.connectors.redis import RedisLookup
+from headrace.connectors.redis_sink import RedisSink
+from headrace.operator import OperatorContext
+from tests.servers.redis import fetch_server, run_server
+from tests.support import EpochTables, SinkDriver, task
+
+ROWS = 50_000
+
+
+def measure() -> dict[str, float]:
+    """Write rows with the connector and look them up again; the same with the client alone."""
+    import redis
+
+    rows = pa.record_batch({"n": list(range(ROWS)), "text": [f"row {n}" for n in range(ROWS)]})
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(__file__).parents[2] / ".pytest_cache" / "d" / "redis-server"
+        cache.mkdir(parents=True, exist_ok=True)
+        with run_server(fetch_server(cache), Path(folder)) as port, redis.Redis(port=port) as client:
+            found = {}
+            for target, more in (
+                ("string", {"target.key_column": "n"}),
+                ("list", {"target.key_prefix": "rows"}),
+                ("hash", {"target.key_prefix": "table", "target.field_column": "n"}),
+            ):
+                found[f"sink, {target}"] = _sink(port, Path(folder) / target, rows, target, more)
+            begun = time.perf_counter()
+            with client.pipeline(transaction=False) as pipe:
+                for row in rows.to_pylist():
+                    pipe.set(f"alone:{row['n']}", json.dumps(row))
+                pipe.execute()
+            found["client, pipelined set and json.dumps"] = ROWS / (time.perf_counter() - begun)
+            found["lookup"] = _lookup(port)
+            begun = time.perf_counter()
+            values = [json.loads(one) for one in client.mget([str(n) for n in range(ROWS)]) if one]
+            found["client, mget and json.loads"] = len(values) / (time.perf_counter() - begun)
+            return found
+
+
+def _sink(port: int, folder: Path, rows: pa.RecordBatch, target: str, more: dict[str, Any]) -> float:
+    options = {"address": f"redis://127.0.0.1:{port}", "target": target, **more}
+    driver = SinkDriver(lambda: RedisSink(**options), folder)
+    begun = time.perf_counter()
+    driver.run(1, [rows])
+    return ROWS / (time.perf_counter() - begun)
+
+
+def _lookup(port: int) -> float:
+    columns = {"n": "int64", "text": "string"}
+    key = {"schema": columns, "primary_key": ["n"], "metadata": {"n": "key"}}
+    table = RedisLookup(address=f"redis://127.0.0.1:{port}", **key)
+    ctx = OperatorContext(
+        task(), EpochTables(RedisSink(address="redis://h", target="list", key_prefix="x"), {})
+    )
+    begun = time.perf_counter()
+    assert table.lookup(pa.array(range(ROWS)), ctx).num_rows == ROWS
+    return ROWS / (time.perf_counter() - begun)
