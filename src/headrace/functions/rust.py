@@ -84,7 +84,13 @@ def read_signatures(source: str) -> list[Signature]:
     text = _MASKED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
     found = [one for one in _FUNCTION.finditer(text) if _depth(text, one.start("name")) == 0]
     marked = [one for one in found if one["mark"]]
-    return [_signature(text, one) for one in marked or found if one["mark"] or one["generic"] is None]
+    return [_signature(text, one) for one in marked or found if one["mark"] or not _is_generic(one)]
+
+
+def _is_generic(found: re.Match[str]) -> bool:
+    """Whether it stands for many functions: lifetimes alone do not make it so."""
+    given = (found["generic"] or "<>").strip()[1:-1]
+    return any(not part.strip().startswith("'") for part in given.split(",") if part.strip())
 
 
 def _depth(text: str, end: int) -> int:
@@ -93,6 +99,10 @@ def _depth(text: str, end: int) -> int:
 
 def _signature(text: str, found: re.Match[str]) -> Signature:
     line = text.count("\n", 0, found.start("name")) + 1
+    if _is_generic(found):
+        raise RustError(
+            f"`{found['name']}` has types to be chosen", line, hint="SQL needs a function of one type"
+        )
     if found["is_async"]:
         raise RustError(
             f"`{found['name']}` is async",

@@ -530,7 +530,8 @@ class Lowering:
     # ------------------------------------------------------------------------- functions of the user
 
     def _table_call(self, relation: TableCall) -> Flow:
-        flow, names = self.flow(relation.left), self._columns(relation)
+        # A row becomes several, so it does not go on to be told as late: that would be several times.
+        flow, names = replace(self.flow(relation.left), late_of=None), self._columns(relation)
         hidden = self._hidden(relation, flow)
         given = {f"{TIMESTAMP}:arg{index}": value for index, value in enumerate(relation.arguments)}
         rows = self._with_arguments(relation, flow, hidden, given)
