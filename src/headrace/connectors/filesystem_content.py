@@ -13,7 +13,10 @@ import pyarrow.parquet as pq
 from headrace.connectors.lines import count_lines, read_blocks, scan_lines
 from headrace.connectors.places import Place
 from headrace.errors import ConfigurationError, ExternalError
-from headrace.formats.base import Decoded
+from headrace.formats.avro_file import find_blocks, read_header
+from headrace.formats.avro_schema import arrow_schema, parse_schema
+from headrace.formats.base import Decoded, LineError
+from headrace.formats.csv import CsvOptions, infer_columns
 from headrace.formats.json import infer_schema
 from headrace.formats.options import FileFormatOptions, implied_columns
 from headrace.formats.parquet import read_rows
@@ -57,6 +60,10 @@ class Content(ABC):
     def measure(self, file: File) -> File | None:
         """The file with what has to be known before it is read; None if there is nothing in it."""
         return file if file["size"] else None
+
+    def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
+        """The columns to look for in a file whose path has these values: there they may be missing."""
+        return pa.schema([field.with_nullable(True) if field.name in values else field for field in schema])
 
     @abstractmethod
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
@@ -132,7 +139,15 @@ class LineContent(Content):
     def __init__(self, place: Place, options: FileFormatOptions, compression: Compression) -> None:
         super().__init__(place)
         self._options = options
+        self._form: str = options.format
         self._compression = compression
+        self._head_lines = options.format_for(None).head_lines
+
+    def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
+        """Lines of CSV without names have their columns by order: those of the path are not among them."""
+        if self._form == "csv" and not self._head_lines:
+            return pa.schema([field for field in schema if field.name not in values])
+        return super().columns(schema, values)
 
     def infer(self, file: File | None) -> pa.Schema:
         """The columns of undeclared lines, from the first of them if the format alone does not tell."""
@@ -147,7 +162,10 @@ class LineContent(Content):
         with self._open(file, 0) as stream:
             end = scan_lines(stream, 0, None, lines=_SAMPLE_LINES).end
         with self._open(file, 0) as stream:
-            return infer_schema(stream.read(end), where=self.where(file))
+            sample = stream.read(end)
+        if isinstance(self._options, CsvOptions) and self._form == "csv":
+            return infer_columns(sample, self._options, where=self.where(file))
+        return infer_schema(sample, where=self.where(file))
 
     def codec(self, file: File) -> str | None:
         """How a file is compressed; None if it is not."""
@@ -158,9 +176,11 @@ class LineContent(Content):
 
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
         """Where the next `rows` lines end."""
+        head = 0 if at else self._head_lines
         with self._open(file, at) as stream:
-            found = scan_lines(stream, at, file["size"] if self.codec(file) is None else None, lines=rows)
-        return Reached(found.end, line + found.lines, found.lines, found.at_end)
+            end = file["size"] if self.codec(file) is None else None
+            found = scan_lines(stream, at, end, lines=rows + head)
+        return Reached(found.end, line + found.lines, max(0, found.lines - head), found.at_end)
 
     def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:
         """Ranges of whole lines; a compressed file is read from its beginning, by one task."""
@@ -186,6 +206,11 @@ class LineContent(Content):
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
         """The rows of a range of lines."""
         where, lines = self.where(part), self._options.format_for(schema)
+        if part["from"] and lines.head_lines:
+            with self._open(part, 0) as stream:
+                end = scan_lines(stream, 0, None, lines=lines.head_lines).end
+            with self._open(part, 0) as stream:
+                lines.read_head(stream.read(end).rstrip(b"\r\n"), where)
         with self._open(part, part["from"]) as stream:
             for line, block in read_blocks(stream, part["from"], part["to"], line=part["line"], where=where):
                 yield lines.decode(block, first_line=line, where=where)
@@ -209,3 +234,51 @@ class LineContent(Content):
                     f"`{self.where(file)}` cannot be read as {codec}: {error}",
                     hint="say how the files are compressed with `source.compression`",
                 ) from None
+
+
+class AvroContent(Content):
+    """Avro files, each with its schema; a file is read whole, in one epoch and by one task."""
+
+    counts = True
+
+    def __init__(self, place: Place, options: FileFormatOptions) -> None:
+        super().__init__(place)
+        self._options = options
+
+    def _read(self, file: File) -> bytes:
+        with self.open(file) as opened:
+            return bytes(opened.read())
+
+    def measure(self, file: File) -> File | None:
+        """The file with the number of its records."""
+        if not file["size"]:
+            return None
+        data = self._read(file)
+        try:
+            rows = sum(block.rows for block in find_blocks(read_header(data), data))
+        except LineError as error:
+            if self._options.bad_data == "fail":
+                raise ConfigurationError(f"`{self.where(file)}`: {error}", hint=error.hint) from None
+            rows = 1  # what can be read of it is, and what cannot be is told
+        return {**file, "rows": rows} if rows else None
+
+    def infer(self, file: File | None) -> pa.Schema:
+        """The columns of the schema in a file."""
+        if file is None:
+            raise ConfigurationError(
+                f"there are no files in `{self.place}` to find out the columns from",
+                hint="declare them with the option `schema`",
+            )
+        return arrow_schema(parse_schema(read_header(self._read(file)).schema))
+
+    def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
+        """The end of the file."""
+        return Reached(file["rows"], line, file["rows"], at_end=True)
+
+    def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:
+        """The file."""
+        yield {**part, "weight": part["rows"]}
+
+    def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
+        """All rows of the file."""
+        yield self._options.format_for(schema).decode(self._read(part), where=self.where(part))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from headrace.connectors.base import (
     with_event_time,
 )
 from headrace.connectors.filesystem_content import BATCH_ROWS, Content
-from headrace.connectors.filesystem_layout import fill, relax
+from headrace.connectors.filesystem_layout import fill
 from headrace.connectors.filesystem_listing import File, Listing
 from headrace.connectors.places import StorageOptions
 from headrace.formats.type_text import parse_type
@@ -43,6 +44,7 @@ class FilesOptions(StorageOptions):
 
     watch_interval: Duration | None = Field(
         None,
+        gt=timedelta(0),
         alias="source.watch_interval",
         description="Look for new files this often, for ever; without it what is there is read once.",
     )
@@ -233,6 +235,7 @@ class FilesSource(Connector, SourceOperator):
     ) -> Iterator[pa.Table]:
         values, where = self.values(part), self.content.where(part)
         keep = getattr(self.options, "bad_data", None) == DEAD_LETTER
-        for decoded in self.content.read(part, None if schema is None else relax(schema, values)):
+        inside = None if schema is None else self.content.columns(schema, values)
+        for decoded in self.content.read(part, inside):
             report_bad(ctx, collector, decoded.bad, keep=keep)
             yield fill(decoded.rows, values, schema, where=where)

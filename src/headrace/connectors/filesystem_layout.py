@@ -133,11 +133,6 @@ def path_values(path: str) -> dict[str, str | None]:
     return found
 
 
-def relax(schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
-    """The columns as they are looked for in a file: those that its path has may be missing there."""
-    return pa.schema([field.with_nullable(True) if field.name in values else field for field in schema])
-
-
 def fill(
     rows: pa.Table, values: Mapping[str, str | None], schema: pa.Schema | None, *, where: str
 ) -> pa.Table:
@@ -166,7 +161,7 @@ def fill(
             raise ConfigurationError(
                 f"column `{name}` is null in the path, and is declared NOT NULL", where=where
             )
-    return rows
+    return rows if schema is None or rows.schema.names == schema.names else rows.select(schema.names)
 
 
 def _value(text: str | None, field: pa.Field, *, where: str) -> pa.Scalar:

@@ -90,7 +90,8 @@ class ObjectFiles:
         return True
 
     def children(self, path: str) -> list[str]:
-        found = self._obstore.list_with_delimiter(self._store, f"{self._path(path)}/")
+        below = self._path(path)
+        found = self._obstore.list_with_delimiter(self._store, f"{below}/" if below else None)
         paths = [*found["common_prefixes"], *(item["path"] for item in found["objects"])]
         return [one.rstrip("/").rpartition("/")[2] for one in paths]
 

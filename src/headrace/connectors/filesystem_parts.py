@@ -15,11 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.connectors.base import from_ipc, one_schema
+from headrace.errors import CorruptStateError
 from headrace.operator import OperatorContext
 from headrace.state.config import TableConfig, global_table_config
 
 OPEN = "open"
 TABLE: TableConfig = global_table_config(OPEN, "rows that are not in a file yet, and where they are kept")
+KEPT_BYTES = 256 * 1024 * 1024
+"""How much of the parts in a store elsewhere is kept in memory while files are made of them."""
 _PART, _RATIO, _GONE = "part", "ratio", "gone"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -78,17 +81,34 @@ class Part:
 
 
 class PartReader:
-    """Reads parts; a file that several parts are in is fetched once."""
+    """Reads parts. Of a local file only the range is read; others are fetched whole, and kept for a while."""
 
     def __init__(self, storage: Any) -> None:
         self._storage = storage
-        self._path, self._data = "", memoryview(b"")
+        self._fetched: dict[str, bytes] = {}
 
     def read(self, path: str, begin: int, size: int) -> list[pa.RecordBatch]:
         """The rows of a range."""
-        if path != self._path:
-            self._path, self._data = path, memoryview(self._storage.read(path))
-        return from_ipc(self._data[begin : begin + size])  # type: ignore[arg-type]
+        try:
+            return from_ipc(self._bytes(path, begin, size))
+        except FileNotFoundError:
+            raise CorruptStateError(
+                f"rows that wait to be written are missing: `{path}`",
+                where=self._storage.url,
+                hint="put the file back, or resume from an older checkpoint",
+            ) from None
+
+    def _bytes(self, path: str, begin: int, size: int) -> bytes:
+        local = self._storage.local_path(path)
+        if local is not None:
+            with open(local, "rb") as file:  # noqa: PTH123 - a path of the storage is a text
+                file.seek(begin)
+                return file.read(size)
+        if path not in self._fetched:
+            while self._fetched and sum(map(len, self._fetched.values())) > KEPT_BYTES:
+                del self._fetched[next(iter(self._fetched))]
+            self._fetched[path] = self._storage.read(path)
+        return self._fetched[path][begin : begin + size]
 
 
 class OpenFiles:

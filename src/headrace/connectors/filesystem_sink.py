@@ -24,7 +24,7 @@ from headrace.options import Options as DeclaredOptions
 
 STAGED = ".staged"
 _ENDINGS = {"debezium_json": "json", "raw_string": "txt", "raw_bytes": "bin"}
-_PACKED = {"parquet": 0.3}
+_PACKED = {"parquet": 0.3, "avro": 0.7}
 
 
 class FileSystemSink(RollingSink):
@@ -72,7 +72,8 @@ class FileSystemSink(RollingSink):
         super().__init__(options, **values)
         self._place = Place(self.options.path, self.options.storage, part_size=self.options.target_part_size)
         self._format = self.options.format_for(self.options.columns)
-        self.packed = _PACKED.get(self.options.format, 1.0)
+        self._form: str = self.options.format
+        self.packed = _PACKED.get(self._form, 1.0)
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
@@ -113,18 +114,34 @@ class FileSystemSink(RollingSink):
             for data in self._format.files(rows, file_bytes=size):
                 yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
             return
-        lines = self._format.encode(rows)
-        if self.options.json_compression != "gzip":
-            for data in _cut(lines, size):
-                yield Encoded(data, data.count(b"\n"), len(data) >= size)
-            return
-        packed = gzip.compress(lines, mtime=0)
+        if self._form == "avro":
+            yield from self._encode_whole(rows, size)
+        elif self.options.json_compression == "gzip":
+            yield from self._encode_packed(rows, size)
+        else:
+            head = self._format.head(rows.schema)
+            for data in _cut(self._format.encode(rows), size):
+                yield Encoded(head + data, data.count(b"\n"), len(data) >= size)
+
+    def _encode_whole(self, rows: pa.Table, size: int) -> Iterator[Encoded]:
+        """Files that cannot be cut: each of as many rows as should fit."""
+        whole = self._format.encode(rows)
+        count = rows.num_rows if len(whole) <= size else max(1, rows.num_rows * size // len(whole))
+        for begin in range(0, rows.num_rows, count):
+            part = rows.slice(begin, count)
+            data = whole if count == rows.num_rows else self._format.encode(part)
+            yield Encoded(data, part.num_rows, len(whole) >= size and part.num_rows == count)
+
+    def _encode_packed(self, rows: pa.Table, size: int) -> Iterator[Encoded]:
+        """Compressed lines: how many make a file is known when all of them are compressed."""
+        head, lines = self._format.head(rows.schema), self._format.encode(rows)
+        packed = gzip.compress(head + lines, mtime=0)
         if len(packed) <= size:
             yield Encoded(packed, rows.num_rows, len(packed) == size)
             return
         share = size * len(lines) // len(packed)
         for data in _cut(lines, share):
-            yield Encoded(gzip.compress(data, mtime=0), data.count(b"\n"), len(data) >= share)
+            yield Encoded(gzip.compress(head + data, mtime=0), data.count(b"\n"), len(data) >= share)
 
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
         """Write a file to the hidden directory; the commit gives it the name that it gets here."""
@@ -132,7 +149,7 @@ class FileSystemSink(RollingSink):
         source = f"{_staging(ctx)}/{info.epoch}/{uuid.uuid4().hex}"
         self._place.write(source, data)
         ending = _ENDINGS.get(options.format, options.format)
-        if options.json_compression == "gzip" and options.format != "parquet":
+        if options.json_compression == "gzip" and options.format not in {"parquet", "avro"}:
             ending += ".gz"
         name = options.name_file(info.epoch, info.subtask, number, ending=ending)
         return [source, f"{directory}/{name}" if directory else name]

@@ -10,7 +10,13 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import Delivery, check_column
-from headrace.connectors.filesystem_content import Compression, Content, LineContent, ParquetContent
+from headrace.connectors.filesystem_content import (
+    AvroContent,
+    Compression,
+    Content,
+    LineContent,
+    ParquetContent,
+)
 from headrace.connectors.filesystem_files import FilesOptions, FilesSource
 from headrace.connectors.filesystem_layout import path_values
 from headrace.connectors.filesystem_listing import File
@@ -59,9 +65,10 @@ class FileSystemSource(FilesSource):
                     re.compile(self.regex_pattern)
                 except re.error as error:
                     raise ValueError(f"option `source.regex_pattern` is not a pattern: {error}") from None
-            if self.format == "parquet" and self.compression not in {"auto", "none"}:
+            if self.format in {"parquet", "avro"} and self.compression not in {"auto", "none"}:
                 raise ValueError(
-                    "Parquet files say themselves how they are compressed: leave `source.compression`"
+                    f"{self.format.capitalize()} files say themselves how they are compressed: "
+                    "leave `source.compression`"
                 )
             return self
 
@@ -74,11 +81,14 @@ class FileSystemSource(FilesSource):
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self._place = Place(self.options.path, self.options.storage)
-        self.content: Content = (
-            ParquetContent(self._place)
-            if self.options.format == "parquet"
-            else LineContent(self._place, self.options, self.options.compression)
-        )
+        self.content: Content
+        form: str = self.options.format
+        if form == "parquet":
+            self.content = ParquetContent(self._place)
+        elif form == "avro":
+            self.content = AvroContent(self._place, self.options)
+        else:
+            self.content = LineContent(self._place, self.options, self.options.compression)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -121,8 +131,8 @@ class FileSystemSource(FilesSource):
         return [dict(file) for file in self._place.each(self.content.measure, listed) if file], {}
 
     def infer(self, files: Sequence[File]) -> dict[str, str] | None:
-        """The columns of lines, from the first file and its path."""
-        if not isinstance(self.content, LineContent):
+        """The columns of lines or records, from the first file and its path."""
+        if not isinstance(self.content, LineContent | AvroContent):
             return None
         found = self.content.infer(files[0] if files else None)
         of_path = dict.fromkeys(self.values(files[0]), "string") if files else {}

@@ -12,8 +12,10 @@ import pytest
 
 import headrace as hr
 from headrace.connectors import filesystem_parts, filesystem_rolling
+from headrace.connectors.base import to_ipc
 from headrace.connectors.filesystem_sink import FileSystemSink
 from headrace.connectors.places import Place
+from headrace.errors import CorruptStateError
 from headrace.operator import OperatorContext
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process
 from headrace.watermarks import Watermark
@@ -331,3 +333,39 @@ def test_an_epoch_that_ends_no_file_has_nothing_to_commit(tmp_path: Path) -> Non
     sink = timed(tmp_path)
     assert sink.prepare(1, [batch(1)], [batch(2)]) == {}
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_that_wait_and_are_missing_are_told(tmp_path: Path) -> None:
+    sink = timed(tmp_path)
+    sink.run(1, [batch(1)])
+    (part,) = (path for path in (tmp_path / "state" / "staged").rglob("*") if path.is_file())
+    part.unlink()
+    sink.time = 10**6
+    with pytest.raises(CorruptStateError, match="rows that wait to be written are missing"):
+        sink.run(2, [])
+
+
+def test_parts_elsewhere_are_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = to_ipc([batch(1, 2)])
+    asked: list[str] = []
+
+    class Elsewhere:
+        url = "s3://bucket"
+
+        def local_path(self, _path: str) -> None:
+            return None
+
+        def read(self, path: str) -> bytes:
+            asked.append(path)
+            return b"..." + data + data
+
+    reader = filesystem_parts.PartReader(Elsewhere())
+    for begin in (3, 3 + len(data)):
+        for path in ("a", "b"):
+            (found,) = reader.read(path, begin, len(data))
+            assert found.column("n").to_pylist() == [1, 2]
+    assert asked == ["a", "b"]
+    monkeypatch.setattr(filesystem_parts, "KEPT_BYTES", len(data))
+    reader.read("c", 3, len(data))
+    reader.read("a", 3, len(data))
+    assert asked == ["a", "b", "c", "a"]
