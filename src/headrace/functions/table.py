@@ -71,13 +71,13 @@ class TableFunction(Defined):
             yield self._batch(made, positions, columns)
 
     def _rows(self, row: Sequence[Any]) -> Iterator[Any]:
-        place = f"the row {described(self.parameters, row)}"
         try:
             given = self.function(*row)
             if given is None:
                 return
             yield from given
         except Exception as error:
+            place = f"the row {described(self.parameters, row)}"
             raise raised(self.name, error, place, self.sources) from error
 
     def _batch(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import itertools
-import queue
+import threading
 import time as clock
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,7 +60,9 @@ class _Calls:
         self._retries = function.options.retries
         self._loop = shared_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: queue.SimpleQueue[_Row] = queue.SimpleQueue()
+        self._ended: collections.deque[_Row] = collections.deque()
+        self._news = threading.Event()
+        self._told = False
         self.outstanding = 0
         self.retried = 0
 
@@ -76,16 +79,23 @@ class _Calls:
 
     def ended(self, timeout: float | None) -> _Row | None:
         """A row whose calls have ended, waited for; None if none has within `timeout` seconds."""
-        try:
-            row = self._ended.get(timeout=timeout)
-        except queue.Empty:
-            return None
+        if not self._ended:
+            self._news.clear()
+            if not self._ended and not self._news.wait(timeout):
+                return None
+        if not self._ended:
+            return self.ended(timeout)
         self.outstanding -= 1
-        return row
+        return self._ended.popleft()
 
     def has_ended(self) -> bool:
         """Whether a row need not be waited for."""
-        return not self._ended.empty()
+        return bool(self._ended)
+
+    def _tell(self) -> None:
+        """Wake up who waits, once for all rows that end at a time."""
+        self._told = False
+        self._news.set()
 
     def cancel(self) -> list[_Row]:
         """Give up the calls that have not ended, whose rows are not done; returns the rows that are."""
@@ -106,11 +116,17 @@ class _Calls:
 
     async def _answer_row(self, row: _Row) -> None:
         try:
-            calls = [self._answer(row, index) for index in range(len(row.arguments))]
-            row.results = await asyncio.gather(*calls)
+            if len(row.arguments) == 1:
+                row.results = [await self._answer(row, 0)]
+            else:
+                calls = [self._answer(row, index) for index in range(len(row.arguments))]
+                row.results = await asyncio.gather(*calls)
             row.done = True
         finally:
-            self._ended.put(row)
+            self._ended.append(row)
+            if not self._told:
+                self._told = True
+                self._loop.call_soon(self._tell)
 
     async def _answer(self, row: _Row, index: int) -> Any:
         """The answer to one call, which is made again while it may be."""
@@ -222,15 +238,15 @@ class AsyncCall(ArrowOperator):
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         rows = self._rows_of(batch, list(itertools.islice(self._stamps, batch.num_rows)))
-        most = self.function.options.max_in_flight
-        while rows:
+        most, begun = self.function.options.max_in_flight, 0
+        while begun < len(rows):
             room = most - len(self._waiting)
-            self._admit(rows[:room])
-            rows = rows[room:]
-            while rows and len(self._waiting) >= most:
+            self._admit(rows[begun : begun + room])
+            begun += room
+            while begun < len(rows) and len(self._waiting) >= most:
                 self._take(ctx)
-        while self._calls.has_ended():
-            self._take(ctx)
+                self._take_ended(ctx)
+        self._take_ended(ctx)
         self._leave(collector)
 
     @property
@@ -280,6 +296,11 @@ class AsyncCall(ArrowOperator):
         if row is not None:
             self._took(row, ctx)
         return row is not None
+
+    def _take_ended(self, ctx: OperatorContext) -> None:
+        """Take the rows that need not be waited for."""
+        while self._calls.has_ended():
+            self._take(ctx)
 
     def _took(self, row: _Row, ctx: OperatorContext) -> None:
         ctx.metrics.add("calls", sum(one is not None for one in row.arguments))
