@@ -273,8 +273,9 @@ def test_an_updating_result_needs_the_key_of_the_table(postgres: Database, tmp_p
         CREATE TABLE t (times BIGINT) {with_options({"connector": "postgres", **options(postgres, "t")})};
         INSERT INTO t SELECT count(*) FROM numbers;
     """
-    with pytest.raises(SqlError, match="cannot take an updating result"):
+    with pytest.raises(SqlError, match="cannot take an updating result") as caught:
         Pipeline.from_sql(sql)
+    assert "declare the PRIMARY KEY of the table" in str(caught.value)
     with pytest.raises(PlanError, match="has no key"):
         driver(postgres, tmp_path, "t").prepare(1, [changes(("+", 1, "a"))])
 

@@ -63,6 +63,8 @@ class Connector:
     options: Any
     accepts_updates: bool = False
     """Of a sink: whether it takes rows that take back earlier ones (the column `_retract`)."""
+    updates_with: ClassVar[str] = "write format = 'debezium_json'"
+    """Of a sink: what a user can write in SQL for it to take such rows."""
     deliveries: ClassVar[Sequence[Delivery]] = ()
     """What it promises; several if that depends on options."""
 

@@ -147,6 +147,7 @@ class TableSink(Connector, ArrowOperator):
     """
 
     options: Any
+    updates_with: ClassVar[str] = "declare the PRIMARY KEY of the table"
     deliveries: ClassVar[Sequence[Delivery]] = (
         Delivery(
             "exactly once",

@@ -438,19 +438,21 @@ class _Program:
     ) -> None:
         try:
             options = connector_options(table, "sink", columns)
-            if getattr(registry.build("sink", table.connector, options), "accepts_updates", False):
+            sink = registry.build("sink", table.connector, options)
+            if getattr(sink, "accepts_updates", False):
                 return
         except SqlError:
             raise
         except HeadraceError:
             return  # its options are wrong, which is found where they are checked
+        way = getattr(sink, "updates_with", "write format = 'debezium_json'")
         for relation, (_, one) in zip(relations, inserts, strict=True):
             if relation.updating:
                 raise sql_error(
                     f"`{table.name}` cannot take an updating result: "
                     "rows already written would have to change",
                     one.span,
-                    "write format = 'debezium_json', or aggregate in windows: GROUP BY tumble(…)",
+                    f"{way}, or aggregate in windows: GROUP BY tumble(…)",
                 )
 
     def _inserted(self, source: Source, insert: Insert, columns: pa.Schema) -> Relation:
