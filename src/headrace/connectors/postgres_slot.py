@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.connectors.postgres import Database, identifier, load_client, quoted
+
+_log = logging.getLogger("headrace")
 
 _LONGEST_NAME = 63
 _MOST_MESSAGES = 10**9
@@ -119,19 +122,16 @@ class Slot:
 
         The name holds while the block lasts. If the block raises, the slot is dropped.
         """
-        client = load_client()
+        create = f'CREATE_REPLICATION_SLOT "{self.name}" LOGICAL pgoutput EXPORT_SNAPSHOT'
         with self.database.connect(replication="database") as replication:
-            create = f'CREATE_REPLICATION_SLOT "{self.name}" LOGICAL pgoutput EXPORT_SNAPSHOT'
-            result = replication.pgconn.exec_(create.encode())
-            if result.status != client.pq.ExecStatus.TUPLES_OK:
-                raise client.errors.error_from_result(result)
-            lsn, rows = (bytes(result.get_value(0, place) or b"").decode() for place in (1, 2))
+            _log.info("creating replication slot `%s`, which waits for open transactions to end", self.name)
+            _, lsn, rows, _ = replication.execute(create).fetchone()
             try:
                 yield parse_lsn(lsn), rows
             except BaseException:
                 # A slot that nobody moves would make the server keep its log for ever.
-                with contextlib.suppress(client.Error):
-                    replication.pgconn.exec_(f'DROP_REPLICATION_SLOT "{self.name}"'.encode())
+                with contextlib.suppress(load_client().Error):
+                    replication.execute(f'DROP_REPLICATION_SLOT "{self.name}"')
                 raise
 
     # ----------------------------------------------------------------------------------------- reading
