@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
+from headrace.cli.connectors import read_sample
 from headrace.connectors import nats as shared
 from headrace.connectors import nats_source, received
 from headrace.connectors.nats_source import NatsSource
@@ -132,6 +133,8 @@ def test_only_wanted_subjects_are_read_and_gaps_end_no_range(nats_server: NatsSe
     wanted = {"consumer.filter_subjects": f"{stream}.odd", "consumer.description": "only odd"}
     sql = table(nats_server, stream=stream, **wanted) + "SELECT n FROM numbers"
     assert found(run(query(sql), tmp_path, epoch_rows=3)) == list(range(1, 20, 2))
+    several = source(nats_server, stream, consumer__filter_subjects=f"{stream}.odd,{stream}.even")
+    assert [row["n"] for row in read(several)[0]] == list(range(20))
     nobody = source(nats_server, stream, consumer__filter_subjects=f"{stream}.nobody")
     assert read(nobody)[0] == []
 
@@ -194,6 +197,15 @@ def test_a_stream_that_is_not_there_is_named(nats_server: NatsServer) -> None:
         source(nats_server, "nowhere").initial_offset(time=NOW)
     assert "option `stream`" in str(caught.value)
     assert source(nats_server, nats_server.create()).reach().endswith("with 0 messages")
+
+
+def test_a_sample_can_be_looked_at(nats_server: NatsServer) -> None:
+    stream = nats_server.create()
+    nats_server.send(stream, numbers(0, 3))
+    batches, bad = read_sample(source(nats_server, stream).for_a_look(), 2, 10)
+    assert ([batch.column("n").to_pylist() for batch in batches], bad) == ([[0, 1]], [])
+    nothing = NatsSource(**nats_server.options(subject="quiet", schema={"n": "int64"}))
+    assert read_sample(nothing.for_a_look(), 2, 0.3) == ([], [])
 
 
 def test_no_consumer_is_left_behind(nats_server: NatsServer) -> None:

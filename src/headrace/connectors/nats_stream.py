@@ -116,7 +116,7 @@ class Reading:
             "mem_storage": True,
             "num_replicas": 1,
             "inactive_threshold": (60 * 10**9),
-            **({"filter_subjects": list(self.subjects)} if self.subjects else {}),
+            **self._filter(),
             **(self.settings or {}),
         }
         asked = {"stream_name": self.stream, "config": config}
@@ -126,6 +126,11 @@ class Reading:
         finally:
             with contextlib.suppress(Exception):  # it ends by itself if it is not used
                 await connection.publish(f"$JS.API.CONSUMER.DELETE.{self.stream}.{made['name']}")
+
+    def _filter(self) -> Mapping[str, Any]:
+        if len(self.subjects) == 1:
+            return {"filter_subject": self.subjects[0]}  # servers before 2.10 know no other
+        return {"filter_subjects": list(self.subjects)} if self.subjects else {}
 
     async def _pull(self, connection: Any, consumer: str, most: int) -> tuple[list[StreamMessage], bool]:
         got: list[Any] = []
