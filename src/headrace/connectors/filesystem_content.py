@@ -14,11 +14,8 @@ from headrace.connectors.lines import count_lines, read_blocks, scan_lines
 from headrace.connectors.places import Place
 from headrace.errors import ConfigurationError, ExternalError
 from headrace.formats.avro_file import find_blocks, read_header
-from headrace.formats.avro_schema import arrow_schema, parse_schema
 from headrace.formats.base import Decoded, LineError
-from headrace.formats.csv import CsvOptions, infer_columns
-from headrace.formats.json import infer_schema
-from headrace.formats.options import FileFormatOptions, implied_columns
+from headrace.formats.options import FileFormatOptions
 from headrace.formats.parquet import read_rows
 
 BATCH_ROWS = 65_536
@@ -64,6 +61,10 @@ class Content(ABC):
     def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
         """The columns to look for in a file whose path has these values: there they may be missing."""
         return pa.schema([field.with_nullable(True) if field.name in values else field for field in schema])
+
+    def sample(self, file: File) -> bytes | None:
+        """What of a file tells the columns of undeclared rows; None if that is found out as they are read."""
+        return None
 
     @abstractmethod
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
@@ -139,33 +140,21 @@ class LineContent(Content):
     def __init__(self, place: Place, options: FileFormatOptions, compression: Compression) -> None:
         super().__init__(place)
         self._options = options
-        self._form: str = options.format
         self._compression = compression
         self._head_lines = options.format_for(None).head_lines
 
     def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
         """Lines of CSV without names have their columns by order: those of the path are not among them."""
-        if self._form == "csv" and not self._head_lines:
+        if self._options.format == "csv" and not self._head_lines:
             return pa.schema([field for field in schema if field.name not in values])
         return super().columns(schema, values)
 
-    def infer(self, file: File | None) -> pa.Schema:
-        """The columns of undeclared lines, from the first of them if the format alone does not tell."""
-        columns = implied_columns(self._options)
-        if columns is not None:
-            return columns
-        if file is None:
-            raise ConfigurationError(
-                f"there are no files in `{self.place}` to find out the columns from",
-                hint="declare them with the option `schema`",
-            )
+    def sample(self, file: File) -> bytes:
+        """The first lines of a file."""
         with self._open(file, 0) as stream:
             end = scan_lines(stream, 0, None, lines=_SAMPLE_LINES).end
         with self._open(file, 0) as stream:
-            sample = stream.read(end)
-        if isinstance(self._options, CsvOptions) and self._form == "csv":
-            return infer_columns(sample, self._options, where=self.where(file))
-        return infer_schema(sample, where=self.where(file))
+            return bytes(stream.read(end))
 
     def codec(self, file: File) -> str | None:
         """How a file is compressed; None if it is not."""
@@ -262,14 +251,9 @@ class AvroContent(Content):
             rows = 1  # what can be read of it is, and what cannot be is told
         return {**file, "rows": rows} if rows else None
 
-    def infer(self, file: File | None) -> pa.Schema:
-        """The columns of the schema in a file."""
-        if file is None:
-            raise ConfigurationError(
-                f"there are no files in `{self.place}` to find out the columns from",
-                hint="declare them with the option `schema`",
-            )
-        return arrow_schema(parse_schema(read_header(self._read(file)).schema))
+    def sample(self, file: File) -> bytes:
+        """The file, which begins with its schema."""
+        return self._read(file)
 
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
         """The end of the file."""

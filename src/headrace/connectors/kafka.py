@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from headrace.connectors.base import Connector
 from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
 from headrace.formats.options import FormatOptions
+from headrace.formats.schema_registry import RegistryOptions, SchemaRegistry
 from headrace.options import Options as DeclaredOptions
 from headrace.options import Secret, read_settings
 
@@ -52,7 +53,7 @@ ClientSettings = Annotated[
 """An option that takes settings as a mapping or as `name=value,name=value`; values may be secrets."""
 
 
-class TopicOptions(FormatOptions):
+class TopicOptions(FormatOptions, RegistryOptions):
     """A topic of a cluster, and how its messages are written."""
 
     bootstrap_servers: str = Field(
@@ -64,44 +65,19 @@ class TopicOptions(FormatOptions):
         repr=False,
         description="More settings of the client, librdkafka, as `name=value,name=value`.",
     )
-    value_subject: str | None = Field(
-        None, alias="value.subject", description="The subject in a schema registry; accepted, and not used."
-    )
-    schema_registry_endpoint: str | None = Field(
-        None,
-        alias="schema_registry.endpoint",
-        description="The address of a schema registry; accepted, and not used.",
-    )
-    schema_registry_api_key: Secret | None = Field(
-        None,
-        repr=False,
-        alias="schema_registry.api_key",
-        description="The user of a schema registry; accepted, and not used.",
-    )
-    schema_registry_api_secret: Secret | None = Field(
-        None,
-        repr=False,
-        alias="schema_registry.api_secret",
-        description="The password of a schema registry; accepted, and not used.",
-    )
-    json_confluent_schema_registry: bool = Field(
-        default=False,
-        alias="json.confluent_schema_registry",
-        description="Whether messages name a schema of a registry, which cannot be read yet.",
-    )
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> Self:
-        if self.json_confluent_schema_registry:
-            raise ValueError(
-                "schema registries are not supported: leave out `json.confluent_schema_registry`"
-            )
         for name in self.client_configs:
             if name in OWN_SETTINGS:
                 raise ValueError(
                     f"`client_configs` may not set `{name}`: see the option `{OWN_SETTINGS[name]}`"
                 )
         return self
+
+    def registry(self) -> SchemaRegistry | None:
+        """The registry with the schemas of the topic's messages."""
+        return self.registry_for(self.topic)
 
     def login(self) -> Settings:
         """The settings that tell the cluster who asks."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import Field
 
 from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
 from headrace.errors import BadLineError, ConfigurationError, InternalError, near
 from headrace.formats.base import RETRACT, Decoded, Format, plain_field, split_lines
-from headrace.formats.json import JsonFormat
+from headrace.formats.debezium import count_rows
 from headrace.formats.options import FormatOptions, implied_columns
 from headrace.operator import DEAD_LETTER, TIMESTAMP, Collector, SourceContext
 from headrace.options import Duration
@@ -147,6 +145,8 @@ class MessageReader:
 
     def _rows_of_lines(self, lines: Sequence[bytes], decoded: Decoded) -> NDArray[np.int64] | None:
         """How many rows each line became; None if it was one each."""
+        if decoded.counts is not None:
+            return decoded.counts
         if self._raw and not decoded.bad:
             return None
         if self._content and not self._changes and decoded.rows.num_rows == len(lines):
@@ -154,22 +154,9 @@ class MessageReader:
         filled = np.fromiter((self._raw or bool(line.strip()) for line in lines), np.int64, len(lines))
         filled[[error.line for error in decoded.bad]] = 0
         if self._changes and filled.any():
-            # An update takes a row back and adds one.
             good = [lines[index] for index in np.flatnonzero(filled).tolist()]
-            filled[filled == 1] += self._is_update(good)
+            filled[filled == 1] = count_rows(good)
         return filled
-
-    @functools.cached_property
-    def _operations(self) -> Format:
-        op = pa.field("op", pa.string())
-        return JsonFormat(pa.schema([op, pa.field("payload", pa.struct([op]))]))
-
-    def _is_update(self, changes: Sequence[bytes]) -> NDArray[np.bool_]:
-        rows = self._operations.decode(changes).rows
-        payload = rows.column("payload").combine_chunks()
-        ops = pc.coalesce(payload.field("op"), rows.column("op").combine_chunks())
-        updates: NDArray[np.bool_] = pc.equal(ops, "u").to_numpy(zero_copy_only=False)
-        return updates
 
     def _assemble(self, content: pa.Table, messages: Messages, places: NDArray[np.int64]) -> pa.Table:
         count = len(messages.values)

@@ -26,8 +26,7 @@ from headrace.connectors.base import (
 from headrace.connectors.lines import count_lines, read_blocks, scan_lines
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
 from headrace.formats.base import RETRACT, Format, split_lines
-from headrace.formats.json import infer_schema
-from headrace.formats.options import Columns, FormatOptions, check_readable, implied_columns
+from headrace.formats.options import Columns, LineFormatOptions, check_readable, infer_from
 from headrace.formats.type_text import format_type, parse_type
 from headrace.operator import (
     DEAD_LETTER,
@@ -70,7 +69,7 @@ class SingleFileSource(Connector, SourceOperator):
         ),
     )
 
-    class Options(FormatOptions):
+    class Options(LineFormatOptions):
         """The options of the single_file source."""
 
         path: str = Field(min_length=1, description="The file to read.")
@@ -125,15 +124,13 @@ class SingleFileSource(Connector, SourceOperator):
         return {LANE: {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}}
 
     def _infer(self, size: int) -> dict[str, str]:
-        columns = implied_columns(self.options)
-        if columns is None:
-            with self._path.open("rb") as file:
-                end = scan_lines(file, 0, size, lines=_SAMPLE_LINES).end
-                file.seek(0)
-                columns = infer_schema(file.read(end), where=str(self._path))
-            column = self.options.timestamp_column
-            if column is not None and len(columns):
-                check_column(column, columns.names, what="single_file, option `timestamp_column`")
+        with self._path.open("rb") as file:
+            end = scan_lines(file, 0, size, lines=_SAMPLE_LINES).end
+            file.seek(0)
+            columns = infer_from(self.options, file.read(end), where=str(self._path))
+        column = self.options.timestamp_column
+        if column is not None and len(columns):
+            check_column(column, columns.names, what="single_file, option `timestamp_column`")
         return {field.name: format_type(field.type) for field in columns}
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
@@ -178,6 +175,8 @@ class SingleFileSource(Connector, SourceOperator):
             schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
         lines = self.options.format_for(schema)
         with _open(self._path, detail["end"]) as file:
+            if detail["byte"] and lines.head_lines:
+                lines.read_head(file.readline().rstrip(b"\r\n"), str(self._path))
             file.seek(detail["byte"])
             first, last, number = detail["byte"], detail["end"], detail["line"]
             for line, block in read_blocks(file, first, last, line=number, where=str(self._path)):
@@ -196,7 +195,8 @@ class SingleFileSource(Connector, SourceOperator):
         except HeadraceError:
             for number, text in split_lines(block, line):
                 try:
-                    with_event_time(lines.decode([text]).rows, time=time, column=source, unit=unit)
+                    found = lines.decode(text, first_line=number, where=str(self._path)).rows
+                    with_event_time(found, time=time, column=source, unit=unit)
                 except HeadraceError as error:
                     content = text.decode("utf-8", "replace").strip()
                     raise BadLineError(
@@ -232,7 +232,7 @@ class SingleFileSink(Connector, ArrowOperator):
         ),
     )
 
-    class Options(FormatOptions):
+    class Options(LineFormatOptions):
         """The options of the single_file sink."""
 
         path: str = Field(min_length=1, description="The file to write, on the machine of the driver.")
@@ -293,6 +293,8 @@ class SingleFileSink(Connector, ArrowOperator):
         lines = b"".join(self._format.encode(batch) for batch in batches)
         table = ctx.global_table("f")
         start: int = table.get("length", 0)
+        if batches and not start:
+            lines = self._format.head(batches[0].schema) + lines
         table.insert("length", start + len(lines))
         ctx.insert_committing_data("f", stage(ctx, "lines.json", lines, start_length=start))
 

@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,15 @@ from headrace.errors import ConfigurationError
 from headrace.formats.avro_file import (
     AvroCompression,
     read_all_blocks,
+    read_header,
     write_file,
     write_header,
 )
 from headrace.formats.avro_reader import Reader, as_record, block_reader, record_reader
-from headrace.formats.avro_schema import Node, arrow_schema, avro_name, parse_schema, schema_of, to_json
+from headrace.formats.avro_schema import Node, arrow_schema, parse_schema, schema_of, to_json
 from headrace.formats.avro_writer import check_writable, encode_records
-from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field
-from headrace.formats.json import PLAIN, encode_objects, encode_values
+from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field, plain_name
+from headrace.formats.json_writer import PLAIN, encode_objects, encode_values
 from headrace.formats.raw import COLUMN, check_value_column
 from headrace.formats.records import ReadRecords, read_groups
 from headrace.formats.schema_files import SchemaText
@@ -65,6 +66,14 @@ class AvroOptions(Options):
     )
 
 
+class AvroFileOptions(Options):
+    """How files of Avro are written."""
+
+    avro_compression: AvroCompression = Field(
+        "uncompressed", alias="avro.compression", description="How Avro files are compressed."
+    )
+
+
 class AvroFormat(Format):
     """Records of a schema: alone, behind the number of their schema in a registry, or in files."""
 
@@ -86,8 +95,6 @@ class AvroFormat(Format):
             return
         if unstructured:
             check_value_column(schema, pa.string(), what="`avro.into_unstructured_json`")
-        elif node is None:
-            schema_of(list(schema))
 
     # ------------------------------------------------------------------------------------------- reading
 
@@ -231,7 +238,7 @@ class AvroFormat(Format):
 
 
 def _member_name(column: str, node: Node) -> str:
-    return column if any(name == column for name, _ in node.fields) else avro_name(column)
+    return column if any(name == column for name, _ in node.fields) else plain_name(column)
 
 
 def _as_json(read: Reader, *, whole: bool) -> Reader:
@@ -249,3 +256,41 @@ def _as_json(read: Reader, *, whole: bool) -> Reader:
         return replace(found, rows=pa.table({COLUMN: texts.cast(pa.string())}))
 
     return read_json
+
+
+def avro_format(options: Any, schema: pa.Schema | None) -> Format:
+    """The format that the options of a table ask for; they are FormatOptions."""
+    registry = options.registry() if options.avro_confluent_schema_registry else None
+    layout: Layout = "raw" if options.avro_raw_datums else "file"
+    return AvroFormat(
+        schema,
+        layout=layout if registry is None else "registry",
+        node=None if options.avro_schema is None else parse_schema(options.avro_schema),
+        registry=registry,
+        unstructured=options.avro_into_unstructured_json,
+        compression=getattr(options, "avro_compression", "uncompressed"),
+        drop_bad=options.bad_data != "fail",
+    )
+
+
+def implied_columns(options: AvroOptions, registry: SchemaRegistry | None) -> pa.Schema | None:
+    """The columns of the schema that is given or registered; None if files have to tell."""
+    if options.avro_schema is not None:
+        return arrow_schema(as_record(parse_schema(options.avro_schema)))
+    if options.avro_confluent_schema_registry and registry is not None:
+        schema = registry.wanted("AVRO")
+        return arrow_schema(as_record(parse_schema(schema.text, list(schema.references.values()))))
+    if options.avro_raw_datums:
+        raise ConfigurationError(
+            "records of Avro without a schema do not tell their columns",
+            hint="declare them with the option `schema`, or give their schema with `avro.schema`",
+        )
+    return None
+
+
+def infer_columns(data: bytes, *, where: str) -> pa.Schema:
+    """The columns of a file, from the schema at its beginning."""
+    try:
+        return arrow_schema(as_record(parse_schema(read_header(data).schema)))
+    except LineError as error:
+        raise ConfigurationError(error.reason, where=where, hint=error.hint) from None

@@ -25,7 +25,7 @@ from headrace.formats.avro_file import file_header
 from headrace.formats.avro_records import read_record_of
 from headrace.formats.avro_schema import Node, arrow_schema, to_json
 from headrace.formats.base import LineError
-from headrace.formats.records import ReadRecords
+from headrace.formats.records import ReadRecords, shape_records
 from headrace.formats.shapes import check_shape, shape_rows
 from headrace.formats.wire import content, join, sized, zigzag
 
@@ -61,11 +61,7 @@ class AvroReader:
         """The rows of the messages, an array of bytes, in their order."""
         bad: dict[int, LineError] = {}
         tables = list(self._read(messages, 0, bad)) or [self._given.empty_table()]
-        left = [place for place in range(len(messages)) if place not in bad] if bad else None
-        shaped = shape_rows(pa.concat_tables(tables), self._wanted)
-        for place, error in shaped.bad.items():
-            bad[place if left is None else left[place]] = error
-        return ReadRecords(shaped.rows, bad)
+        return shape_records(pa.concat_tables(tables), bad, self._wanted, messages=len(messages))
 
     def _read(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> Iterator[pa.Table]:
         """The columns of the messages that can be read; the others, numbered from `first` on, go to `bad`."""

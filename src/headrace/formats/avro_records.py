@@ -17,7 +17,7 @@ from pyarrow import MonthDayNano
 from headrace.formats.avro_schema import LOGICAL, Node
 from headrace.formats.base import LineError
 from headrace.formats.interval_text import format_interval
-from headrace.formats.json import encode_json_values
+from headrace.formats.json_writer import encode_json_values
 from headrace.formats.wire import read_varint
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import ConfigurationError
-from headrace.formats.base import JSON_COLUMN, is_binary, is_json, is_list, is_text
+from headrace.formats.base import JSON_COLUMN, is_binary, is_json, is_list, is_text, plain_name
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -226,17 +226,11 @@ def arrow_schema(node: Node) -> pa.Schema:
     return pa.schema([arrow_field(name, member) for name, member in members])
 
 
-def avro_name(name: str) -> str:
-    """A name that Avro takes: letters, digits and `_`."""
-    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return plain if _NAME.fullmatch(plain) else f"_{plain}"
-
-
 def schema_of(columns: Sequence[pa.Field], name: str = "Row") -> Node:
     """The record whose members are these columns; a column that may be null is a union with null."""
     members: dict[str, Node] = {}
     for column in columns:
-        member = avro_name(column.name)
+        member = plain_name(column.name)
         if member in members:
             raise ConfigurationError(
                 f"columns would be called `{member}` in Avro more than once",

@@ -31,7 +31,7 @@ def check_writable(node: Node, columns: pa.Schema) -> None:
     """Raise a ConfigurationError unless rows with these columns can be written as records of the type."""
     if node.kind != "record":
         raise ConfigurationError("rows are written as records: the Avro schema is of another type")
-    check_shape(columns, arrow_schema(node))
+    check_shape(columns, arrow_schema(node), writing=True)
     _check(node, ())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -180,6 +181,16 @@ def bad_line(
         hint=hint,
         record=bytes(line),
     )
+
+
+def plain_name(name: str) -> str:
+    """A name that schemas of Avro and Protobuf take: letters, digits and `_`.
+
+    >>> plain_name("unit price (€)")
+    'unit_price____'
+    """
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{plain}" if plain[:1].isdigit() or not plain else plain
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -30,7 +30,7 @@ from headrace.formats.base import (
     split_lines,
 )
 from headrace.formats.interval_text import parse_interval
-from headrace.formats.json import PLAIN, encode_values, join_lines
+from headrace.formats.json_writer import PLAIN, encode_values, join_lines
 from headrace.formats.shapes import shape_rows
 from headrace.options import Options
 

@@ -15,8 +15,13 @@ from numpy.typing import NDArray
 from headrace.errors import ConfigurationError, near
 from headrace.formats.base import RETRACT, Decoded, Format, LineError, Rows, plain_field
 from headrace.formats.connect_schema import connect_schema
-from headrace.formats.json import JsonStyle, encode_objects, encode_values, join_lines
+from headrace.formats.json import JsonFormat
 from headrace.formats.json_reader import ROW, JsonReader
+from headrace.formats.json_schema import RegisteredJson, json_schema
+from headrace.formats.json_writer import JsonStyle, encode_objects, encode_values, join_lines
+
+_OP = pa.field("op", pa.string())
+_OPERATIONS = JsonFormat(pa.schema([_OP, pa.field("payload", pa.struct([_OP]))]))
 
 DEBEZIUM = JsonStyle(timestamps="unix_millis", decimals="bytes")
 
@@ -58,7 +63,7 @@ class DebeziumFormat(Format):
     @functools.cached_property
     def _reader(self) -> JsonReader:
         assert self.schema is not None, "reading needs a schema"
-        change = _change_fields(self.schema)
+        change = change_fields(self.schema)
         return JsonReader(
             pa.schema([*change, pa.field("payload", pa.struct(change))]),
             decimal_bytes=self._style.decimals == "bytes",
@@ -99,7 +104,7 @@ class DebeziumFormat(Format):
         )
         if not self._with_schema:
             return join_lines("", changes, "")
-        schema = connect_schema(_change_fields(fields), self._style.decimals)
+        schema = connect_schema(change_fields(fields), self._style.decimals)
         text = json.dumps(schema, ensure_ascii=False)
         return join_lines(f'{{"schema":{text},"payload":', changes, "}")
 
@@ -107,7 +112,40 @@ class DebeziumFormat(Format):
         return encode_values(batch.column(name), fields[batch.schema.get_field_index(name)], self._style)
 
 
-def _change_fields(fields: Any) -> list[pa.Field]:
+def debezium_format(options: Any, schema: pa.Schema | None) -> Format:
+    """The format that the options of a table ask for; they are FormatOptions."""
+    style, drop = options.style(DEBEZIUM), options.bad_data != "fail"
+    made = DebeziumFormat(
+        schema,
+        primary_key=options.primary_key,
+        style=style,
+        with_schema=options.json_include_schema,
+        drop_bad=drop,
+    )
+    registry = options.registry() if options.json_confluent_schema_registry else None
+    if registry is None:
+        return made
+    describe = functools.partial(_describe, style=style)
+    return RegisteredJson(made, registry, describe=describe, counts=count_rows, drop_bad=drop)
+
+
+def _describe(fields: Sequence[pa.Field], style: JsonStyle) -> dict[str, Any]:
+    return json_schema(change_fields(fields), style, title="Change")
+
+
+def count_rows(changes: Sequence[bytes]) -> NDArray[np.int64]:
+    """How many rows each change is: an update takes one back and adds one."""
+    rows = _OPERATIONS.decode(changes).rows
+    if not rows.num_rows:
+        return np.zeros(0, np.int64)
+    payload = rows.column("payload").combine_chunks()
+    ops = pc.coalesce(payload.field("op"), rows.column("op").combine_chunks())
+    updates: NDArray[np.bool_] = pc.equal(ops, "u").to_numpy(zero_copy_only=False)
+    return 1 + updates.astype(np.int64)
+
+
+def change_fields(fields: Any) -> list[pa.Field]:
+    """The members of a change of rows with these columns."""
     row = pa.struct(list(fields))
     return [
         pa.field("before", row, metadata=ROW),

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from headrace.errors import ConfigurationError, HeadraceError
-from headrace.formats.base import Decoded, Format, Rows, split_lines
-from headrace.formats.debezium import DEBEZIUM, DebeziumFormat
-from headrace.formats.json import (
-    PLAIN,
-    DecimalEncoding,
-    JsonFormat,
-    JsonStyle,
-    TimestampFormat,
-    UnstructuredJsonFormat,
-)
-from headrace.formats.parquet import ParquetCompression, ParquetFormat
-from headrace.formats.raw import RawFormat, check_value_column
+from headrace.formats import avro, protobuf
+from headrace.formats.avro import AvroFileOptions, AvroOptions
+from headrace.formats.base import Format
+from headrace.formats.csv import CsvFormat, CsvOptions, infer_columns
+from headrace.formats.debezium import debezium_format
+from headrace.formats.framing import Framed
+from headrace.formats.json import JsonOptions, infer_schema, json_format
+from headrace.formats.parquet import ParquetFormat, ParquetOptions
+from headrace.formats.protobuf import ProtobufOptions
+from headrace.formats.raw import RawFormat
+from headrace.formats.schema_registry import SchemaRegistry
 from headrace.formats.type_text import format_type, parse_type
-from headrace.options import Names, Options, Size
+from headrace.options import Names
 
-FormatName = Literal["json", "debezium_json", "raw_string", "raw_bytes"]
-FileFormatName = Literal["json", "debezium_json", "raw_string", "raw_bytes", "parquet"]
+FormatName = Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"]
+LineFormatName = Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"]
+FileFormatName = Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"]
+
+_FORMATS_WITH: Mapping[str, set[str]] = {"avro": {"avro"}, "protobuf": {"protobuf"}, "csv": {"csv"}}
+"""The formats that options are for, by what stands before the point of their names."""
+_EVERY = {"json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes", "parquet"}
+_NOT_LINES = {"avro", "protobuf", "parquet"}
 
 
 def _read_schema(value: Any) -> Any:
@@ -52,7 +57,7 @@ Columns = Annotated[
 """An option that takes column → type, such as `{"a": "int64"}`, or an Arrow schema."""
 
 
-class FormatOptions(Options):
+class FormatOptions(JsonOptions, CsvOptions, AvroOptions, ProtobufOptions):
     """How rows are written as bytes, by the names that SQL, YAML and Python share."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -60,34 +65,9 @@ class FormatOptions(Options):
     format: FormatName = Field(
         "json",
         description=(
-            "`json`: an object for each row; `debezium_json`: changes of rows; `raw_string` and `raw_bytes`: "
-            "the column `value` as it is."
+            "`json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records "
+            "of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is."
         ),
-    )
-    json_timestamp_format: TimestampFormat | None = Field(
-        None,
-        alias="json.timestamp_format",
-        description=(
-            "How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json does by default. "
-            "Numbers that are read count in the unit of the column, nanoseconds by default."
-        ),
-    )
-    json_decimal_encoding: DecimalEncoding | None = Field(
-        None,
-        alias="json.decimal_encoding",
-        description=(
-            "Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has them by default."
-        ),
-    )
-    json_include_schema: bool = Field(
-        default=False,
-        alias="json.include_schema",
-        description='Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes them.',
-    )
-    json_unstructured: bool = Field(
-        default=False,
-        alias="json.unstructured",
-        description="Whether each message is one JSON value of any shape, as a text in the column `value`.",
     )
     bad_data: Literal["fail", "drop", "dead_letter"] = Field(
         "fail",
@@ -118,8 +98,16 @@ class FormatOptions(Options):
     def _agree(self) -> Self:
         if self.framing_max_length is not None and self.framing is None:
             raise ValueError("`framing.newline.max_length` needs `framing` = 'newline'")
-        if self.json_unstructured and self.format != "json":
-            raise ValueError(f"`json.unstructured` does not go with the format {self.format}")
+        if self.framing is not None and (self.format in _NOT_LINES or self.names_schemas):
+            raise ValueError(
+                "`framing` = 'newline' is for messages of lines: not for avro, protobuf or registries"
+            )
+        self._check_others()
+        if self.names_schemas and self.registry() is None:
+            raise ValueError(
+                f"`{self._prefix}.confluent_schema_registry` needs `schema_registry.endpoint`, "
+                "which the connectors `kafka` and `confluent` have"
+            )
         if self.columns is not None:
             try:
                 self.format_for(self.columns)
@@ -127,84 +115,96 @@ class FormatOptions(Options):
                 raise ValueError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
         return self
 
-    def format_for(self, schema: pa.Schema | None) -> Format:
-        """The format for rows with these columns; None writes whatever columns there are."""
-        drop = self.bad_data != "fail"
-        made: Format
-        if self.format in {"raw_string", "raw_bytes"}:
-            kind = pa.string() if self.format == "raw_string" else pa.binary()
-            made = RawFormat(schema, kind=kind, drop_bad=drop)
-        elif self.json_unstructured:
-            if schema is not None:
-                check_value_column(schema, pa.string(), what="`json.unstructured`")
-            made = UnstructuredJsonFormat(schema, with_schema=self.json_include_schema, drop_bad=drop)
-        elif self.format == "debezium_json":
-            made = DebeziumFormat(
-                schema,
-                primary_key=self.primary_key,
-                style=self._style(DEBEZIUM),
-                with_schema=self.json_include_schema,
-                drop_bad=drop,
-            )
-        else:
-            made = JsonFormat(
-                schema, style=self._style(PLAIN), with_schema=self.json_include_schema, drop_bad=drop
-            )
-        return made if self.framing is None else _Framed(made, self.framing_max_length)
+    def _check_others(self) -> None:
+        """Refuse options of other formats than the one chosen."""
+        for name in sorted(self.model_fields_set):
+            field = type(self).model_fields[name]
+            option = field.alias or name
+            formats = _FORMATS_WITH.get(option.partition(".")[0])
+            if formats is None or self.format in formats or self.format not in _EVERY:
+                continue
+            if getattr(self, name) != field.get_default(call_default_factory=True):
+                raise ValueError(f"`{option}` does not go with the format {self.format}")
+        if self.json_unstructured and self.format != "json":
+            raise ValueError(f"`json.unstructured` does not go with the format {self.format}")
 
-    def _style(self, default: JsonStyle) -> JsonStyle:
-        return JsonStyle(
-            self.json_timestamp_format or default.timestamps, self.json_decimal_encoding or default.decimals
+    @property
+    def _prefix(self) -> str:
+        return "json" if self.format == "debezium_json" else self.format
+
+    @property
+    def names_schemas(self) -> bool:
+        """Whether messages name their schema in a registry."""
+        return bool(getattr(self, f"{self._prefix}_confluent_schema_registry", False))
+
+    @property
+    def unstructured(self) -> bool:
+        """Whether messages are read as JSON into the column `value`, whatever their shape."""
+        return bool(
+            self.json_unstructured or self.avro_into_unstructured_json or self.protobuf_into_unstructured_json
         )
 
+    def registry(self) -> SchemaRegistry | None:
+        """The schema registry of the messages; connectors that have one say which."""
+        return None
 
-class FileFormatOptions(FormatOptions):
+    def format_for(self, schema: pa.Schema | None) -> Format:
+        """The format for rows with these columns; None writes whatever columns there are."""
+        made = _MAKERS.get(self.format, _MAKERS["json"])(self, schema)
+        return made if self.framing is None else Framed(made, self.framing_max_length)
+
+
+class LineFormatOptions(FormatOptions):
+    """The options of formats that files of lines can have."""
+
+    format: LineFormatName = Field(
+        "json",
+        description=(
+            "`json`: an object for each row; `debezium_json`: changes of rows; `csv`: values with commas; "
+            "`raw_string`, `raw_bytes`: the column `value` as it is."
+        ),
+    )
+
+
+class FileFormatOptions(FormatOptions, AvroFileOptions, ParquetOptions):
     """The options of formats that whole files can have."""
 
     format: FileFormatName = Field(  # type: ignore[assignment]
         "json",
-        description="`json`, `debezium_json`, `raw_string` or `raw_bytes` in lines, or `parquet`.",
+        description="In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.",
     )
     json_compression: Literal["uncompressed", "gzip"] = Field(
         "uncompressed", alias="json.compression", description="How files of lines are compressed by a sink."
     )
-    parquet_compression: ParquetCompression = Field(
-        "zstd", alias="parquet.compression", description="How Parquet files are compressed."
-    )
-    parquet_row_group_size: Size | None = Field(
-        None,
-        ge=1,
-        alias="parquet.row_group_size",
-        description="About how many bytes of rows a row group of a Parquet file holds, uncompressed.",
-    )
 
-    def format_for(self, schema: pa.Schema | None) -> Format:
-        """The format for rows with these columns; None writes whatever columns there are."""
-        if self.format == "parquet":
-            return ParquetFormat(
-                schema, compression=self.parquet_compression, row_group_bytes=self.parquet_row_group_size
-            )
-        return super().format_for(schema)
+    @model_validator(mode="after")
+    def _are_files(self) -> Self:
+        if self.avro_raw_datums or self.avro_confluent_schema_registry:
+            raise ValueError("files of Avro have their schema: leave `avro.raw_datums` and registries out")
+        return self
 
 
-class _Framed(Format):
-    """A format whose messages hold a row in each line; lines may be cut to a length."""
+_Maker = Callable[[Any, "pa.Schema | None"], Format]
 
-    def __init__(self, inner: Format, max_length: int | None) -> None:
-        super().__init__(inner.schema)
-        self.updating = inner.updating
-        self._inner = inner
-        self._max_length = max_length
 
-    def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "input") -> Decoded:
-        """The rows of every line of every message."""
-        messages = [data] if isinstance(data, bytes) else data
-        lines = [line[: self._max_length] for message in messages for _, line in split_lines(message)]
-        return self._inner.decode(lines, first_line=first_line, where=where)
+def _raw(kind: pa.DataType) -> _Maker:
+    return lambda options, schema: RawFormat(schema, kind=kind, drop_bad=options.bad_data != "fail")
 
-    def encode(self, rows: Rows) -> bytes:
-        """The rows as lines."""
-        return self._inner.encode(rows)
+
+_MAKERS: Mapping[str, _Maker] = {
+    "json": json_format,
+    "debezium_json": debezium_format,
+    "avro": avro.avro_format,
+    "protobuf": protobuf.protobuf_format,
+    "csv": lambda options, schema: CsvFormat(schema, options=options, drop_bad=options.bad_data != "fail"),
+    "raw_string": _raw(pa.string()),
+    "raw_bytes": _raw(pa.binary()),
+    "parquet": lambda options, schema: ParquetFormat(
+        schema,
+        compression=options.parquet_compression,
+        row_group_bytes=options.parquet_row_group_size,
+    ),
+}
 
 
 def check_readable(options: FormatOptions) -> None:
@@ -220,11 +220,27 @@ def check_readable(options: FormatOptions) -> None:
 
 def implied_columns(options: FormatOptions) -> pa.Schema | None:
     """The columns that undeclared rows have by their format alone; None if the rows have to tell."""
-    if options.format in {"raw_string", "raw_bytes"} or options.json_unstructured:
+    if options.format in {"raw_string", "raw_bytes"} or options.unstructured:
         return pa.schema({"value": pa.binary() if options.format == "raw_bytes" else pa.string()})
     if options.format == "debezium_json" or options.json_include_schema:
         raise ConfigurationError(
             "the columns can only be found out from plain JSON lines",
             hint="declare them with the option `schema`",
         )
+    if options.format == "avro":
+        return avro.implied_columns(options, options.registry())
+    if options.format == "protobuf":
+        return protobuf.implied_columns(options, options.registry())
     return None
+
+
+def infer_from(options: FormatOptions, sample: bytes, *, where: str) -> pa.Schema:
+    """The columns of undeclared rows, from their format alone or else from the beginning of a file."""
+    columns = implied_columns(options)
+    if columns is not None:
+        return columns
+    if options.format == "csv":
+        return infer_columns(sample, options, where=where)
+    if options.format == "avro":
+        return avro.infer_columns(sample, where=where)
+    return infer_schema(sample, where=where)

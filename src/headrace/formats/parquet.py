@@ -7,14 +7,30 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field
 
 from headrace.errors import ConfigurationError
 from headrace.formats.base import Decoded, Format, Rows, plain_field
+from headrace.options import Options, Size
 
 ParquetCompression = Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"]
 
 _BATCH_ROWS = 65_536
 _ROW_GROUP_BYTES = 128 * 1024 * 1024
+
+
+class ParquetOptions(Options):
+    """How files of Parquet are written."""
+
+    parquet_compression: ParquetCompression = Field(
+        "zstd", alias="parquet.compression", description="How Parquet files are compressed."
+    )
+    parquet_row_group_size: Size | None = Field(
+        None,
+        ge=1,
+        alias="parquet.row_group_size",
+        description="About how many bytes of rows a row group of a Parquet file holds, uncompressed.",
+    )
 
 
 class ParquetFormat(Format):

@@ -248,7 +248,7 @@ class _Parser:
         value = self._take()
         self._take(">")
         field = self._rest(message.field.add(label=_LABELS["repeated"]))
-        entry = message.nested_type.add(name=_camel(field.name) + "Entry")
+        entry = message.nested_type.add(name=camel(field.name) + "Entry")
         entry.options.map_entry = True
         for number, (name, kind) in enumerate((("key", key), ("value", value)), 1):
             member = entry.field.add(name=name, number=number, label=_LABELS["optional"])
@@ -289,5 +289,6 @@ class _Parser:
                     self._take(";")
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """A name as types are called: `place_of_birth` is `PlaceOfBirth`."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))

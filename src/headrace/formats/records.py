@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.formats.base import Decoded, LineError
+from headrace.formats.shapes import shape_rows
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,17 @@ class ReadRecords:
             raise bad[0]
         plain = self.counts is None and not bad
         return Decoded(self.rows, bad, None if plain else self.counts_of(len(messages)))
+
+
+def shape_records(
+    table: pa.Table, bad: Mapping[int, LineError], wanted: pa.Schema, *, messages: int
+) -> ReadRecords:
+    """The columns wanted of good messages; `table` has their rows, `bad` the others of so many messages."""
+    shaped = shape_rows(table, wanted)
+    if not shaped.bad:
+        return ReadRecords(shaped.rows, bad)
+    left = [place for place in range(messages) if place not in bad]
+    return ReadRecords(shaped.rows, {**bad, **{left[place]: error for place, error in shaped.bad.items()}})
 
 
 def read_groups(

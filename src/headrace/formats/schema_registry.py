@@ -119,6 +119,17 @@ class SchemaRegistry:
         found = self._ask("GET", f"/subjects/{_quoted(self.subject)}/versions/latest")
         return None if found is None else self._described(found)
 
+    def wanted(self, kind: SchemaType) -> RegisteredSchema:
+        """The newest schema of the subject, to find out the columns of its messages."""
+        schema = self.latest()
+        if schema is None or schema.kind != kind:
+            what = "no schema" if schema is None else f"a schema of {schema.kind}"
+            raise ConfigurationError(
+                f"the schema registry at {self.endpoint} has {what} for `{self.subject}`",
+                hint="declare the columns with the option `schema`, or set `value.subject`",
+            )
+        return schema
+
     def register(self, kind: SchemaType, text: str) -> int:
         """The number of a schema, which is registered for the subject if it is not yet."""
         known = ("text", self.endpoint, self.subject, kind, text)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import ConfigurationError, near
 from headrace.formats.base import LineError, Path, is_binary, is_json, is_list, is_text, plain_field
-from headrace.formats.json import PLAIN, encode_values
+from headrace.formats.json_writer import PLAIN, encode_values
 
 Test = Callable[[pa.DataType], bool]
 _NUMBERS: Sequence[Test] = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
@@ -20,11 +20,11 @@ _FITS: Sequence[tuple[Test, Sequence[Test]]] = (
     (is_binary, (is_text, is_binary)),
     (pa.types.is_integer, (*_NUMBERS, *_TIMES)),
     (pa.types.is_floating, _NUMBERS),
-    (pa.types.is_decimal, _NUMBERS),
+    (pa.types.is_decimal, (is_text, *_NUMBERS)),
     (pa.types.is_boolean, (pa.types.is_boolean,)),
     (pa.types.is_timestamp, (pa.types.is_timestamp, pa.types.is_date)),
-    (pa.types.is_date, (pa.types.is_timestamp, pa.types.is_date)),
-    (pa.types.is_time, (pa.types.is_time,)),
+    (pa.types.is_date, (is_text, pa.types.is_timestamp, pa.types.is_date)),
+    (pa.types.is_time, (is_text, pa.types.is_time)),
     (pa.types.is_duration, (pa.types.is_duration, pa.types.is_integer)),
     (pa.types.is_interval, (pa.types.is_interval,)),
 )
@@ -44,9 +44,28 @@ class Shaped:
     bad: dict[int, LineError] = field(default_factory=dict)
 
 
-def check_shape(given: pa.Schema, wanted: pa.Schema) -> None:
-    """Raise a ConfigurationError unless columns of these types can be read as the ones wanted."""
-    _check_members(list(given), list(wanted), ())
+def check_shape(given: pa.Schema, wanted: pa.Schema, *, writing: bool = False) -> None:
+    """Raise a ConfigurationError unless columns of these types can be made into the ones wanted.
+
+    The types wanted are those of a table, or, for `writing`, those of the schema of the messages.
+    """
+    try:
+        _check_members(list(given), list(wanted), ())
+    except _MismatchError as error:
+        name, have, want = error.args
+        if writing:
+            raise ConfigurationError(
+                f"column `{name}` is {have}, and {want} in the schema of the messages",
+                hint="cast it to that type",
+            ) from None
+        raise ConfigurationError(
+            f"column `{name}` is {have} in the schema of the messages, and is declared as {want}",
+            hint="declare it with the type it has there, or as JSON",
+        ) from None
+
+
+class _MismatchError(Exception):
+    """A column, its type, and the type that it should have."""
 
 
 def shape_rows(given: pa.Table, wanted: pa.Schema) -> Shaped:
@@ -91,10 +110,7 @@ def _check(given: pa.Field, wanted: pa.Field, path: Path) -> None:
     elif pa.types.is_map(have) and is_list(want) and pa.types.is_struct(want.value_type):
         _check_members([have.key_field, have.item_field], list(want.value_type), path)
     elif not any(is_have(have) and any(fits(want) for fits in fitting) for is_have, fitting in _FITS):
-        raise ConfigurationError(
-            f"column `{'.'.join(path)}` is {have} in the schema of the messages, and is declared as {want}",
-            hint="declare it with the type it has there, or as JSON",
-        )
+        raise _MismatchError(".".join(path), have, want)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -183,7 +199,7 @@ def _cast(column: pa.Array, want: pa.DataType, path: Path) -> pa.Array:
             return (
                 clock.cast(pa.timestamp("ns")).cast(pa.int64()).cast(pa.time64("ns")).cast(want, safe=False)
             )
-        if pa.types.is_time(have):
+        if pa.types.is_time(have) and pa.types.is_time(want):
             return column.cast(want, safe=False)
         if is_text(have) and pa.types.is_timestamp(want):
             return read_instants(column, want)

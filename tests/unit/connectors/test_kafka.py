@@ -50,8 +50,10 @@ def test_every_option_is_described(role: Any, name: str) -> None:
         ({"auth.username": "me"}, "`auth.username` needs `auth.type` = 'sasl'"),
         ({"client_configs": "fetch.min.bytes"}, "`fetch.min.bytes` has no value"),
         ({"client_configs": "group.id=mine"}, "see the option `source.group_id`"),
-        ({"json.confluent_schema_registry": True}, "schema registries are not supported"),
-        ({"format": "avro"}, "`format`"),
+        ({"json.confluent_schema_registry": True}, "needs `schema_registry.endpoint`"),
+        ({"schema_registry.endpoint": "registry:8081"}, "is an http or https address"),
+        ({"schema_registry.api_secret": "s3cret"}, "belong together"),
+        ({"format": "xml"}, "`format`"),
         ({"metadata": {"n": "ofset_id"}}, "did you mean `offset_id`"),
         ({"metadata": {"n": "partition"}}, "the metadata `partition` has the type int32, not int64"),
         ({"source.ofset": "latest"}, "did you mean `source.offset`"),
@@ -87,7 +89,7 @@ def test_columns_have_to_be_declared_unless_the_format_implies_them() -> None:
     KafkaSource(**CLUSTER, format="raw_string").validate()
 
 
-def test_what_a_schema_registry_would_need_is_accepted() -> None:
+def test_what_a_schema_registry_needs_is_accepted() -> None:
     options = {
         "value.subject": "t-value",
         "schema_registry.endpoint": "https://registry",
@@ -116,7 +118,8 @@ def test_a_login_becomes_the_settings_of_the_client() -> None:
 
 
 def test_secrets_are_never_displayed() -> None:
-    hidden = {**LOGIN, "client_configs": "ssl.key.password=hunter2", "schema_registry.api_secret": "hunter2"}
+    hidden = {**LOGIN, "client_configs": "ssl.key.password=hunter2"}
+    hidden |= {"schema_registry.api_key": "hunter2", "schema_registry.api_secret": "hunter2"}
     made = [
         KafkaSource(**CLUSTER, **COLUMNS, **hidden),
         KafkaSink(**CLUSTER, **hidden),

@@ -11,7 +11,8 @@ import pytest
 
 from headrace.errors import BadLineError, ConfigurationError, PlanError
 from headrace.formats.base import JSON_COLUMN
-from headrace.formats.json import JsonFormat, JsonStyle
+from headrace.formats.json import JsonFormat
+from headrace.formats.json_writer import JsonStyle
 from headrace.formats.options import FormatOptions
 from headrace.options import parse_options
 
