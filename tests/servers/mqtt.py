@@ -151,6 +151,9 @@ class Mosquitto:
             client.on_message = lambda _, __, message: on_message(message)
         client.connect("127.0.0.1", self.port)
         client.loop_start()
+        deadline = time.monotonic() + 30
+        while not client.is_connected() and time.monotonic() < deadline:
+            time.sleep(0.002)
         return client
 
     def send(self, topic: str, values: Sequence[bytes | str], *, qos: int = 1, retain: bool = False) -> None:

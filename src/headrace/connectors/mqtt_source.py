@@ -122,6 +122,8 @@ class MqttSource(ReceivedSource):
                 broker.turn(0.05)
                 self._confirm(broker, inbox)
             self._confirm(broker, inbox)
+            if self.options.level:
+                broker.roundtrip()  # closed with something unread, a connection may drop what was sent last
 
     @staticmethod
     def _confirm(broker: Broker, inbox: Inbox) -> None:
