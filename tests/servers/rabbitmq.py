@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -92,6 +91,7 @@ class RabbitServer:
             "RABBITMQ_NODENAME": f"headrace{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(_free_port()),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
+            "RUNNING_UNDER_SYSTEMD": "true",  # the script then becomes the server
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",
         }
 
@@ -109,7 +109,6 @@ class RabbitServer:
                     stderr=out,
                     env=self._environment,
                     cwd=self._folder,
-                    start_new_session=True,
                 )
             self._running.append(started)
         deadline = time.monotonic() + 90
@@ -131,8 +130,7 @@ class RabbitServer:
     def kill(self) -> None:
         """End the server at once."""
         for process in self._running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # the server is below a script
+            process.kill()
             process.wait()
         self._running = []
 
