@@ -69,7 +69,9 @@ def test_rows_that_do_not_fit_fail_the_test(tmp_path: Path) -> None:
 
 
 def test_rows_that_would_be_dropped_are_told(tmp_path: Path) -> None:
-    result = run("test", "t", write_sql(tmp_path, '{"n": 41}\n{"n": "many"}\n', ", dead_letter_table = 'bad'"))
+    result = run(
+        "test", "t", write_sql(tmp_path, '{"n": 41}\n{"n": "many"}\n', ", dead_letter_table = 'bad'")
+    )
     assert result.exit_code == 0
     assert "line 2 cannot be read" in result.stdout
 
