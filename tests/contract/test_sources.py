@@ -66,6 +66,15 @@ def _parquet_files(folder: Path) -> dict[str, Any]:
     return {"path": str(folder / "in"), "format": "parquet", "schema": {"a": "int64", "b": "string"}}
 
 
+def _csv_files(folder: Path) -> dict[str, Any]:
+    for number, (first, last) in enumerate(pairwise((0, 10, 200, ROWS))):
+        path = folder / "in" / f"day={number}" / "x.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("b,a\n" + "".join(f'"ü, {i}",{i}\n' for i in range(first, last)), encoding="utf-8")
+    schema = {"a": "int64", "b": "string", "day": "int32"}
+    return {"path": str(folder / "in"), "format": "csv", "schema": schema}
+
+
 def _delta_table(folder: Path) -> dict[str, Any]:
     for first, last in pairwise((0, 10, 200, ROWS)):
         table = pa.table(
@@ -83,6 +92,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
         lambda folder: _json_files(folder, compress=True),
         {"format": "xml"},
     ),
+    "filesystem of CSV files": ("filesystem", _csv_files, {"csv.delimiter": "long"}),
     "filesystem of Parquet files": ("filesystem", _parquet_files, {"path": ""}),
     "impulse": ("impulse", lambda _: {"message_count": ROWS}, {"event_rate": "often"}),
     "impulse with a rate": (

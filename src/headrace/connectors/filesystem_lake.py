@@ -15,9 +15,8 @@ from headrace.connectors.filesystem_rolling import RollingOptions
 from headrace.errors import ConfigurationError, PlanError, near
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
-from headrace.formats.parquet import ParquetCompression, ParquetFormat
+from headrace.formats.parquet import ParquetFormat, ParquetOptions
 from headrace.formats.type_text import format_type, parse_type
-from headrace.options import Size
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -116,21 +115,12 @@ def digest(data: Mapping[str, Mapping[int, bytes]]) -> str:
     return found.hexdigest()[:32]
 
 
-class LakeOptions(RollingOptions):
+class LakeOptions(RollingOptions, ParquetOptions):
     """What sinks for tables of files share."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     format: Literal["parquet"] = Field("parquet", description="The format of the files.")
-    parquet_compression: ParquetCompression = Field(
-        "zstd", alias="parquet.compression", description="How the files are compressed."
-    )
-    parquet_row_group_size: Size | None = Field(
-        None,
-        ge=1,
-        alias="parquet.row_group_size",
-        description="About how many bytes of rows a row group of a file holds, uncompressed.",
-    )
     columns: Columns | None = Field(
         None,
         alias="schema",

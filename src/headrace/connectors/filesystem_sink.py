@@ -72,8 +72,7 @@ class FileSystemSink(RollingSink):
         super().__init__(options, **values)
         self._place = Place(self.options.path, self.options.storage, part_size=self.options.target_part_size)
         self._format = self.options.format_for(self.options.columns)
-        self._form: str = self.options.format
-        self.packed = _PACKED.get(self._form, 1.0)
+        self.packed = _PACKED.get(self.options.format, 1.0)
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
@@ -114,7 +113,7 @@ class FileSystemSink(RollingSink):
             for data in self._format.files(rows, file_bytes=size):
                 yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
             return
-        if self._form == "avro":
+        if self.options.format == "avro":
             yield from self._encode_whole(rows, size)
         elif self.options.json_compression == "gzip":
             yield from self._encode_packed(rows, size)

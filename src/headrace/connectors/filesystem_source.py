@@ -22,7 +22,8 @@ from headrace.connectors.filesystem_layout import path_values
 from headrace.connectors.filesystem_listing import File
 from headrace.connectors.filesystem_objects import Found
 from headrace.connectors.places import Place
-from headrace.formats.options import FileFormatOptions, check_readable
+from headrace.errors import ConfigurationError
+from headrace.formats.options import FileFormatOptions, check_readable, implied_columns, infer_from
 from headrace.formats.type_text import format_type
 from headrace.options import Options as DeclaredOptions
 
@@ -82,10 +83,9 @@ class FileSystemSource(FilesSource):
         super().__init__(options, **values)
         self._place = Place(self.options.path, self.options.storage)
         self.content: Content
-        form: str = self.options.format
-        if form == "parquet":
+        if self.options.format == "parquet":
             self.content = ParquetContent(self._place)
-        elif form == "avro":
+        elif self.options.format == "avro":
             self.content = AvroContent(self._place, self.options)
         else:
             self.content = LineContent(self._place, self.options, self.options.compression)
@@ -132,9 +132,16 @@ class FileSystemSource(FilesSource):
 
     def infer(self, files: Sequence[File]) -> dict[str, str] | None:
         """The columns of lines or records, from the first file and its path."""
-        if not isinstance(self.content, LineContent | AvroContent):
+        if isinstance(self.content, ParquetContent):
             return None
-        found = self.content.infer(files[0] if files else None)
+        sample = self.content.sample(files[0]) if files else None
+        if sample is not None:
+            found = infer_from(self.options, sample, where=self.content.where(files[0]))
+        elif (found := implied_columns(self.options)) is None:
+            raise ConfigurationError(
+                f"there are no files in `{self._place}` to find out the columns from",
+                hint="declare them with the option `schema`",
+            )
         of_path = dict.fromkeys(self.values(files[0]), "string") if files else {}
         return {**of_path, **{field.name: format_type(field.type) for field in found}}
 

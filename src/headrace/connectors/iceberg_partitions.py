@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 
 from headrace.errors import ConfigurationError, near
 
-_ONE = re.compile(r"\s*(?:(\w+)\s*\(\s*([\w.]+)\s*(?:,\s*(\d+)\s*)?\)|([\w.]+))\s*")
+_ONE = re.compile(r"\s*(?:(\w+)\s*\(\s*\"?([\w.]+)\"?\s*(?:,\s*(\d+)\s*)?\)|\"?([\w.]+)\"?)\s*")
 _TIMES = ("year", "month", "day", "hour")
 _SIZED = ("bucket", "truncate")
 KINDS = ("identity", "void", *_TIMES, *_SIZED)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -265,6 +266,70 @@ def test_a_bad_line_goes_to_the_dead_letters_with_its_file(tmp_path: Path) -> No
     assert [(row["record"], row["position"]) for row in letters] == [(b"nope", "line 2")]
     assert letters[0]["source"].endswith("in/x/1.json")
     assert len(collector.rows) == 3
+
+
+CSV = 'a,b\r\n1,x\r\n2,"y,z"\r\n3,\r\n'
+
+
+def test_csv_files_are_read_by_their_first_line_wherever_they_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem_content, "WORTH_SPLITTING", 4)
+    path = write(
+        tmp_path, {"k=1/1.csv": CSV, "k=2/2.csv": "b,a\nq,4\n", "3.csv": "a,k\n5,9\n", "k=7/empty.csv": "a\n"}
+    )
+    source = FileSystemSource(path=path, format="csv", schema={"k": "int64", "b": "string", "a": "int64"})
+    expected = [(9, None, 5), (1, "x", 1), (1, "y,z", 2), (1, None, 3), (2, "q", 4)]
+    for sizes in ([1], [2, 1], [10**9]):
+        offsets = plan(source, sizes, start=100.0, now=101.0)
+        rows = [row for two in pairwise(offsets) for row in read_range(source, *two, parallelism=3)]
+        assert [(row["k"], row["b"], row["a"]) for row in rows] == expected
+        assert all(len(read_range(source, *two)) <= max(sizes) for two in pairwise(offsets))
+    (tmp_path / "in" / "3.csv").unlink()
+    found = everything(FileSystemSource(path=path, format="csv"))
+    assert found[0] == {"k": "1", "a": 1, "b": "x", "_timestamp": 100 * 10**9}
+
+
+def test_csv_without_a_first_line_has_its_columns_by_order(tmp_path: Path) -> None:
+    path = write(tmp_path, {"k=1/1.csv": "1;x\n2;y\n"})
+    options: dict[str, Any] = {"csv.header": False, "csv.delimiter": ";"}
+    schema = {"k": "int64", "a": "int64", "b": "string"}
+    rows = everything(FileSystemSource(path=path, format="csv", schema=schema, **options))
+    assert [(row["k"], row["a"], row["b"]) for row in rows] == [(1, 1, "x"), (1, 2, "y")]
+    assert list(rows[0])[:3] == ["k", "a", "b"]
+
+
+def test_a_bad_line_of_csv_is_told_with_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path, {"1.csv": "a\n1\nx\n3\n"})
+    with pytest.raises(BadLineError, match="line 3 ") as caught:
+        everything(FileSystemSource(path=path, format="csv", schema={"a": "int64"}))
+    assert "1.csv" in str(caught.value)
+    source = FileSystemSource(path=path, format="csv", schema={"a": "int64"}, bad_data="drop")
+    assert [row["a"] for row in everything(source)] == [1, 3]
+
+
+def test_avro_files_are_read_whole_in_their_own_schema(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}
+    for number in range(3):
+        with (tmp_path / "in" / f"{number}.avro").open("wb") as file:
+            records = [{"a": number * 10 + i} for i in range(10 if number != 1 else 0)]
+            fastavro.writer(file, schema, records, codec="deflate" if number else "null", sync_interval=8)
+    path = str(tmp_path / "in")
+    source = FileSystemSource(path=path, format="avro")
+    offsets = plan(source, [3], start=100.0, now=101.0)
+    assert [source.count(*two) for two in pairwise(offsets)] == [10, 10]
+    found = [row["a"] for two in pairwise(offsets) for row in read_range(source, *two, parallelism=2)]
+    assert found == [*range(10), *range(20, 30)]
+    declared = FileSystemSource(path=path, format="avro", schema={"a": "double", "b": "string"})
+    assert everything(declared)[0] == {"a": 0.0, "b": None, "_timestamp": 100 * 10**9}
+    data = (tmp_path / "in" / "0.avro").read_bytes()
+    (tmp_path / "in" / "0.avro").write_bytes(data[:-5])
+    with pytest.raises(ConfigurationError, match=r"0\.avro.*cut off"):
+        source.initial_offset(time=1.0)
+    lenient = FileSystemSource(path=path, format="avro", bad_data="drop", schema={"a": "int64"})
+    rows = everything(lenient)
+    assert 10 < len(rows) < 20
 
 
 # ------------------------------------------------------------------------------------- watched directories

@@ -216,6 +216,7 @@ def test_partitions_are_written_in_one_way() -> None:
     assert parse_field("k") == ("k", "identity")
     assert parse_field(" Day( at ) ") == ("at", "day")
     assert parse_field("bucket(id,16)") == ("id", "bucket[16]")
+    assert parse_field('TRUNCATE("k", 8)') == ("k", "truncate[8]")
     with pytest.raises(ConfigurationError, match="is no partition"):
         parse_field("day(at, 3)")
 
