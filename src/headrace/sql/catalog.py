@@ -202,7 +202,7 @@ def connector_options(
     }
     if role == "source":
         _check_dead_letters(table, declared, values)
-    if table.definition.partitioned_by:
+    if table.definition.partitioned_by and role == "sink":
         values.setdefault("partitioning.fields", _partition_fields(table, declared))
     metadata = {c.name: c.metadata for c in table.definition.columns if c.metadata is not None}
     given: dict[str, Any] = {
@@ -240,15 +240,10 @@ def _check_dead_letters(table: Table, declared: set[str], values: dict[str, Any]
 
 
 def _partition_fields(table: Table, declared: set[str]) -> list[str]:
+    if "partitioning.fields" not in declared:
+        fail(f"connector `{table.connector}` cannot be PARTITIONED BY columns", table.span())
     columns = table.definition.partitioned_by
-    plain = all(isinstance(one, exp.Column) and len(one.parts) == 1 for one in columns)
-    if "partitioning.fields" not in declared or not plain:
-        fail(
-            f"connector `{table.connector}` cannot be PARTITIONED BY this",
-            table.span(),
-            "the filesystem connector takes columns: PARTITIONED BY (a, b)",
-        )
-    return [one.name for one in columns]
+    return [one.name if isinstance(one, exp.Column) else one.sql() for one in columns]
 
 
 def idle_timeout(table: Table) -> timedelta:
