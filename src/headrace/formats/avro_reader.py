@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import SessionConfig, SessionContext, col
 
 from headrace.formats.avro_file import file_header
 from headrace.formats.avro_records import read_record_of
@@ -55,6 +54,7 @@ class AvroReader:
         self._given = pa.schema([*kept, pa.field("", pa.null())])
         self._fast = not any(part.kind == "ref" for part in _parts(node))
         self._slow = pa.schema([one for one in kept if _by_record(dict(node.fields)[one.name])])
+        self._decimals = any(part.logical == "decimal" for part in _parts(node))
         self._read_one = read_record_of(node)
 
     def read(self, messages: pa.Array) -> ReadRecords:
@@ -82,8 +82,8 @@ class AvroReader:
         yield self._one_by_one(messages, first, bad)
 
     def _together(self, messages: pa.Array) -> pa.Table:
-        columns = [name for name in self._given.names[:-1] if name not in self._slow.names]
-        table = _read_marked(self._marked, messages, columns)
+        names = [name for name in self._given.names[:-1] if name not in self._slow.names]
+        table = _read_marked(self._marked, messages, names)
         table = table.append_column("", pa.nulls(len(messages)))
         if len(self._slow):
             try:
@@ -93,7 +93,16 @@ class AvroReader:
                 raise _RefusedError from None
             for name in slow.schema.names:
                 table = table.append_column(name, slow.column(name))
-        return table.select(self._given.names).cast(self._given)
+        columns = [table.column(one.name) for one in self._given]
+        kinds = [one.type for one in self._given]
+        made = [one if one.type == kind else one.cast(kind) for one, kind in zip(columns, kinds, strict=True)]
+        whole = pa.table(made, schema=self._given)
+        if self._decimals:
+            try:
+                whole.validate(full=True)  # numbers with more digits than the schema says pass the reader
+            except pa.ArrowInvalid:
+                raise _RefusedError from None
+        return whole
 
     @functools.cached_property
     def _marked(self) -> bytes:
@@ -200,6 +209,8 @@ def _is_empty(node: Node) -> bool:
 
 def _read_marked(schema: bytes, messages: pa.Array, columns: Sequence[str]) -> pa.Table:
     """Some columns of messages that are all as the schema says; else a _RefusedError."""
+    from datafusion import SessionConfig, SessionContext, col
+
     count = len(messages)
     first = int.from_bytes(secrets.token_bytes(_MARK_BYTES - 1), "little")
     marks = np.arange(first, first + count, dtype="<i8")

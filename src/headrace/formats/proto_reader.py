@@ -24,7 +24,7 @@ from headrace.formats.proto_wire import (
     read_varints,
     walk,
 )
-from headrace.formats.wire import Bytes, Numbers, Places, gather, offsets_of, unzigzags
+from headrace.formats.wire import Bytes, Numbers, Places, gather, offsets_of, parts_of, unzigzags
 
 _LAST_SECOND = 2**63 // 10**9 - 1
 _WIRE = {
@@ -57,8 +57,7 @@ def read_messages(
     as_json: Callable[[str, bytes], str],
 ) -> tuple[pa.Table, dict[int, LineError]]:
     """Some fields of all messages that can be read, and why the others cannot, by their place."""
-    offsets = np.frombuffer(messages.buffers()[1], np.int64)[messages.offset :][: len(messages) + 1]
-    data = np.frombuffer(messages.buffers()[2] or b"", np.uint8)
+    data, offsets = parts_of(messages)
     buffer = np.append(data, np.zeros(PADDING, np.uint8))
     bad: dict[int, LineError] = {}
     level = Level(buffer, offsets[:-1], offsets[1:], np.arange(len(messages)), bad, as_json)

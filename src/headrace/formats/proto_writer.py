@@ -17,9 +17,9 @@ from headrace.formats.proto_wire import FIXED32, FIXED64, VARINT
 from headrace.formats.shapes import check_shape, shape_rows
 from headrace.formats.wire import (
     BYTES,
-    NOTHING,
     join,
     join_lists,
+    nothing,
     sized,
     varint,
     varints,
@@ -110,7 +110,7 @@ def _repeated(one: ProtoField, column: pa.Array, path: Path) -> pa.Array:
         )
     if one.packed:
         packed = join(_tag(one, SLICE), with_lengths(join_lists(column, _values(one, items, path))))
-        return pc.if_else(pc.greater(pc.fill_null(pc.list_value_length(column), 0), 0), packed, NOTHING)
+        return pc.if_else(pc.greater(pc.fill_null(pc.list_value_length(column), 0), 0), packed, nothing())
     return join_lists(column, join(_tag(one), _values(one, items, path)))
 
 

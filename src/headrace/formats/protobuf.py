@@ -11,7 +11,6 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import AfterValidator, Field, model_validator
 
 from headrace.errors import ConfigurationError, HeadraceError
@@ -38,7 +37,16 @@ from headrace.formats.schema_registry import (
     split_headers,
 )
 from headrace.formats.shapes import check_shape
-from headrace.formats.wire import BYTES, content, join, read_varint, with_lengths, zigzag
+from headrace.formats.wire import (
+    BYTES,
+    content,
+    join,
+    parts_of,
+    read_varint,
+    with_lengths,
+    without_first,
+    zigzag,
+)
 from headrace.options import Options
 
 Reader: TypeAlias = Callable[[pa.Array], ReadRecords]
@@ -159,12 +167,11 @@ class ProtobufFormat(Format):
         if self._registry is None:
             return self._own_reader()(messages)
         numbers, bodies = split_headers(messages)
-        first = bodies.slice(0, 0) if not len(bodies) else pc.binary_slice(bodies, 0, 1)
-        if pc.all(pc.equal(first, b"\0")).as_py():
+        data, offsets = parts_of(bodies)
+        if (np.diff(offsets) > 0).all() and not data[offsets[:-1]].any():
             # Nearly always: the first type of its schema.
-            bodies = pc.binary_slice(bodies, 1)
             return read_groups(
-                bodies,
+                without_first(bodies, 1),
                 numbers,
                 lambda number, records: self._read_registered(number, (0,), records),
                 empty=self._empty(),

@@ -15,13 +15,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from headrace.errors import ConfigurationError, ExternalError
 from headrace.formats.base import LineError
-from headrace.formats.wire import bytes_array, gather
+from headrace.formats.wire import parts_of, without_first
 from headrace.options import Options, Secret
 
 PATIENCE_SECONDS = 20.0
@@ -247,18 +246,13 @@ def header(number: int) -> bytes:
 
 def split_headers(messages: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     """The numbers of the messages' schemas, -1 where there is none, and the messages without them."""
-    offsets = np.frombuffer(messages.buffers()[1], np.int64)[messages.offset :][: len(messages) + 1]
-    data = np.frombuffer(messages.buffers()[2] or b"", np.uint8)
-    starts = offsets[:-1]
+    data, offsets = parts_of(messages)
     long = np.diff(offsets) >= HEADER_BYTES
     numbers = np.full(len(messages), -1, np.int64)
-    heads = data[starts[long, None] + np.arange(HEADER_BYTES)].astype(np.int64)
+    heads = data[offsets[:-1][long, None] + np.arange(HEADER_BYTES)].astype(np.int64)
     values = heads[:, 1] << 24 | heads[:, 2] << 16 | heads[:, 3] << 8 | heads[:, 4]
     numbers[long] = np.where(heads[:, 0] == 0, values, -1)
-    if long.all():
-        return numbers, pc.binary_slice(messages, HEADER_BYTES)
-    lengths = np.maximum(np.diff(offsets) - HEADER_BYTES, 0)
-    return numbers, bytes_array(*gather(data, starts + HEADER_BYTES, lengths))
+    return numbers, without_first(messages, HEADER_BYTES)
 
 
 NO_HEADER = LineError(

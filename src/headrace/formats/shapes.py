@@ -138,13 +138,15 @@ def _fit(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> pa.Arr
         texts = encode_values(column, have, PLAIN).cast(pa.string())
         return pc.if_else(column.is_valid(), texts, None) if column.null_count else texts
     plain = plain_field(want).type
+    if column.type == want.type == plain:
+        return column
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), plain)
     if pa.types.is_struct(plain):
         return _fit_struct(column, list(have.type), list(want.type), path)
     if is_list(plain) or pa.types.is_map(plain):
         return _fit_list(column, have.type, want.type, path).cast(plain)
-    return column if column.type == plain else _cast(column, plain, path)
+    return _cast(column, plain, path)
 
 
 def _fit_struct(column: pa.Array, have: list[pa.Field], want: list[pa.Field], path: Path) -> pa.Array:

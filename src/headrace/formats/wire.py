@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from headrace.formats.base import LineError
 
 BYTES = pa.large_binary()
-NOTHING = pa.scalar(b"", BYTES)
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Places: TypeAlias = NDArray[np.int64]
@@ -81,6 +81,12 @@ def varints(numbers: Numbers) -> pa.Array:
     return bytes_array(groups[written], offsets_of(lengths))
 
 
+@functools.cache
+def nothing() -> pa.Scalar:
+    """No bytes. Made when it is needed: Arrow loads pandas to make its first scalar."""
+    return pa.scalar(b"", BYTES)
+
+
 def offsets_of(lengths: NDArray[Any]) -> Places:
     """Where each of some values of these lengths begins, and where the last one ends."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
@@ -104,14 +110,14 @@ def sized(data: Any, size: int) -> pa.Array:
 def join(*parts: Any) -> pa.Array:
     """The parts of each row one behind the other; a part may be bytes, the same for all rows."""
     made = [pa.scalar(part, BYTES) if isinstance(part, bytes) else part for part in parts]
-    return pc.binary_join_element_wise(*made, NOTHING)
+    return pc.binary_join_element_wise(*made, nothing())
 
 
 def join_lists(lists: pa.Array, items: pa.Array) -> pa.Array:
     """The items of each list one behind the other; `items` are the lists' values, flat. Null has none."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(offsets_of(lengths))
-    return pc.binary_join(pa.LargeListArray.from_arrays(offsets, items), NOTHING)
+    return pc.binary_join(pa.LargeListArray.from_arrays(offsets, items), nothing())
 
 
 def with_lengths(values: pa.Array, *, signed: bool = False) -> pa.Array:
@@ -120,12 +126,29 @@ def with_lengths(values: pa.Array, *, signed: bool = False) -> pa.Array:
     return join(varints(lengths.astype(np.uint64) << np.uint64(signed)), values)
 
 
+def parts_of(values: pa.Array) -> tuple[Bytes, Places]:
+    """The bytes of all values of an array of `BYTES`, and where each begins and the last one ends."""
+    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset :][: len(values) + 1]
+    data = values.buffers()[2]
+    return np.frombuffer(b"" if data is None else data, np.uint8), offsets
+
+
+def without_first(values: pa.Array, count: int) -> pa.Array:
+    """The values without their first `count` bytes; shorter ones are empty."""
+    data, offsets = parts_of(values)
+    starts = offsets[:-1]
+    cut = np.minimum(np.diff(offsets), count)
+    kept = np.zeros(len(data), bool)
+    kept[offsets[0] if len(offsets) else 0 : offsets[-1] if len(offsets) else 0] = True
+    for place in range(count):
+        kept[(starts + place)[cut > place]] = False
+    return bytes_array(data[kept], offsets_of(np.diff(offsets) - cut))
+
+
 def content(values: pa.Array) -> memoryview:
     """The bytes of all values of an array of `BYTES`, one behind the other."""
-    offsets = np.frombuffer(values.buffers()[1], np.int64)
-    data = values.buffers()[2]
-    first, last = offsets[values.offset], offsets[values.offset + len(values)]
-    return memoryview(b"" if data is None else data)[first:last]
+    data, offsets = parts_of(values)
+    return data[offsets[0] : offsets[-1]].data
 
 
 def gather(buffer: Bytes, starts: Places, lengths: Places) -> tuple[Bytes, Places]:

@@ -1,0 +1,163 @@
+"""A real schema registry for tests: Apicurio with its Confluent-compatible API, fetched with Maven."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+VERSION = "2.6.13.Final"
+ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
+API = "/apis/ccompat/v7"
+
+
+def fetch_registry() -> Path:
+    """The registry's jar, beside its libraries; skips the test, saying why, if it cannot be had."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
+    folder = cache / f"apicurio-{VERSION}"
+    jar = folder / f"apicurio-registry-app-{VERSION}-runner.jar"
+    if jar.exists():
+        return jar
+    maven = shutil.which("mvn")
+    if maven is None:
+        pytest.skip(f"the registry is fetched with Maven, which is not installed; or unpack it into {folder}")
+    part = cache / f"part-registry-{os.getpid()}"
+    part.mkdir(parents=True, exist_ok=True)
+    command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={part}"]
+    try:
+        done = subprocess.run(command, cwd=part, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            pytest.skip(f"the registry could not be fetched: {(done.stdout + done.stderr).strip()[:300]}")
+        (archive,) = part.glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(part / "unpacked", filter="data")
+        with contextlib.suppress(OSError):  # another run was faster
+            (part / "unpacked").rename(folder)
+    except subprocess.TimeoutExpired:
+        pytest.skip("the registry could not be fetched in five minutes")
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return jar
+
+
+@contextlib.contextmanager
+def run_registry(folder: Path) -> Iterator[str]:
+    """Run a registry that keeps everything in memory; gives its address."""
+    java = shutil.which("java")
+    if java is None:
+        pytest.skip("the registry needs Java")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
+    command = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *settings, "-jar", str(fetch_registry())]
+    address, log = f"http://127.0.0.1:{port}{API}", folder / "registry.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/subjects", timeout=5):
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail(f"the registry did not start:\n{log.read_text(errors='replace')[-2000:]}")
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class Guard(ThreadingHTTPServer):
+    """Stands before a registry: asks for a name and a password, and can be told to fail for a while."""
+
+    daemon_threads = True
+
+    def __init__(self, registry: str, *, user: str = "me", password: str = "hunter2") -> None:
+        super().__init__(("127.0.0.1", 0), _Guarded)
+        self.registry = registry
+        self.login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        self.failures = 0
+        """How many requests more are answered with `503 Service Unavailable`."""
+        self.asked: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Guarded(BaseHTTPRequestHandler):
+    server: Guard
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length) if length else None
+        self.server.asked.append(f"{self.command} {self.path}")
+        if self.headers.get("Authorization") != self.server.login:
+            self._answer(401, b'{"error_code": 40101, "message": "Unauthorized"}')
+            return
+        if self.server.failures:
+            self.server.failures -= 1
+            self._answer(503, b"busy")
+            return
+        kind = {"Content-Type": self.headers["Content-Type"]} if body else {}
+        request = urllib.request.Request(self.server.registry + self.path, body, kind, method=self.command)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                self._answer(answer.status, answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                self._answer(error.code, error.read())
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_PUT(self) -> None:
+        self.do_GET()
+
+
+@contextlib.contextmanager
+def run_guard(registry: str) -> Iterator[Guard]:
+    """Run a guard before a registry until the block ends."""
+    with Guard(registry) as guard:
+        thread = threading.Thread(target=guard.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield guard
+        finally:
+            guard.shutdown()
+            thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one registry for all tests of a run."""
+    with run_registry(tmp_path_factory.mktemp("registry")) as address:
+        yield address
