@@ -190,6 +190,11 @@ class Database:
         found: list[tuple[Any, ...]] = self.connection.execute(query, parameters).fetchall()
         return found
 
+    def slots(self) -> list[str]:
+        """The replication slots of the database."""
+        query = "SELECT slot_name FROM pg_replication_slots WHERE database = %s ORDER BY 1"
+        return [name for (name,) in self.rows(query, [self.name])]
+
     def restart(self, *, crash: bool = False) -> None:
         """Stop the server, or let it die, and start it again."""
         self.close()
