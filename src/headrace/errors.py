@@ -12,6 +12,7 @@
     │   └── MissingExtraError    an optional library that is not installed
     ├── ExternalError        something outside failed; a retry may help
     │   ├── WorkerError          Spark lost a task, a worker or an executor
+    │   ├── RefusedError         the other side says no; no retry helps
     │   └── BadLineError         a line of input that is not what it should be; no retry helps
     ├── StateError           the state on disk and this pipeline do not fit
     │   ├── IncompatibleStateError
@@ -186,6 +187,13 @@ class WorkerError(ExternalError):
     """Spark lost a task, a Python worker or an executor more often than it retries."""
 
     code = "worker"
+
+
+class RefusedError(ExternalError):
+    """The other side has answered, and trying again does not help: a wrong password, a missing right."""
+
+    code = "refused"
+    retry = False
 
 
 class BadLineError(ExternalError):

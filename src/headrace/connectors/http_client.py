@@ -18,8 +18,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from headrace.connectors.received import Inbox, RefusedError
-from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
+from headrace.connectors.received import Inbox
+from headrace.errors import ConfigurationError, ExternalError, MissingExtraError, RefusedError
 from headrace.options import Options as DeclaredOptions
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0

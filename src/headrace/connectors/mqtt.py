@@ -13,8 +13,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BeforeValidator, Field, model_validator
 
 from headrace.connectors.http_client import Address, TlsOptions, no_answer, shown_address
-from headrace.connectors.received import RefusedError
-from headrace.errors import ExternalError, MissingExtraError
+from headrace.errors import ExternalError, MissingExtraError, RefusedError
 from headrace.options import Secret, Size
 
 CONNECT_SECONDS, ANSWER_SECONDS, KEEP_ALIVE_SECONDS = 10, 30, 60

@@ -15,8 +15,7 @@ from headrace.connectors.base import Delivery
 from headrace.connectors.http_client import patiently
 from headrace.connectors.message_sink import VALUE, MessageSink
 from headrace.connectors.mqtt import Broker, BrokerOptions, connected, load_client
-from headrace.connectors.received import RefusedError
-from headrace.errors import ExternalError
+from headrace.errors import ExternalError, RefusedError
 from headrace.formats.options import FormatOptions
 from headrace.operator import OperatorContext
 

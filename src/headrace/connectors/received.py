@@ -35,12 +35,6 @@ _WAIT_SECONDS = 0.05
 _LONGEST_PAUSE = 10.0
 
 
-class RefusedError(ExternalError):
-    """The other side has answered, and trying again does not help: a wrong password, a missing right."""
-
-    retry = False
-
-
 class ReceivedLog:
     """Parts of what was received, numbered from 1, in the storage that the state of the job is on.
 

@@ -23,7 +23,8 @@ from headrace.connectors.http_client import (
     socket_of,
 )
 from headrace.connectors.messages import MessageOptions, check_metadata
-from headrace.connectors.received import Inbox, ReceivedSource, RefusedError
+from headrace.connectors.received import Inbox, ReceivedSource
+from headrace.errors import RefusedError
 from headrace.options import Names, Size
 
 RECONNECT_SECONDS = 1.0

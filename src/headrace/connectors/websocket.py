@@ -23,8 +23,8 @@ from headrace.connectors.http_client import (
 )
 from headrace.connectors.message_sink import VALUE, MessageSink
 from headrace.connectors.messages import MessageOptions, check_metadata
-from headrace.connectors.received import Inbox, ReceivedSource, RefusedError
-from headrace.errors import ExternalError, MissingExtraError
+from headrace.connectors.received import Inbox, ReceivedSource
+from headrace.errors import ExternalError, MissingExtraError, RefusedError
 from headrace.formats.options import FormatOptions
 from headrace.operator import OperatorContext
 from headrace.options import Secret, Size

@@ -37,11 +37,8 @@ TABLE_OPTIONS: Final = (
 )
 """Options that belong to every table and not to its connector."""
 
-ELSEWHERE: Final = frozenset(
-    {"confluent", "delta", "fluvio", "iceberg", "kafka", "kinesis", "mqtt", "nats", "polling_http"}
-    | {"rabbitmq", "redis", "sse", "webhook", "websocket"}
-)
-"""Connectors of Arroyo: a file that defines a table with one and does not use it can still be run."""
+ELSEWHERE: Final = frozenset({"fluvio", "kinesis"})
+"""Connectors that only Arroyo has: a file that defines a table with one and does not use it can still be run."""
 
 IDLE: Final = timedelta(minutes=5)
 """After this long without rows a source no longer holds the watermark back; idle_micros says otherwise."""

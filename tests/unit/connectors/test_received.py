@@ -16,8 +16,8 @@ import pytest
 
 from headrace.connectors import received
 from headrace.connectors.messages import MessageOptions
-from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource, RefusedError
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource
+from headrace.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
 from headrace.operator import Finish, Limit, Offset, SourceContext
 from headrace.state.storage import open_storage
 from tests.support import ListCollector, task

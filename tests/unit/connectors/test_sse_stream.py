@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from headrace.connectors.received import RefusedError
 from headrace.connectors.sse import Event, EventStream
+from headrace.errors import RefusedError
 
 CASES: dict[str, tuple[bytes, list[Event]]] = {
     "data alone": (b"data: a\n\n", [Event("message", b"a", "")]),

@@ -292,9 +292,9 @@ def test_mistakes_are_user_errors_with_all_of_them_at_once() -> None:
 
 
 def test_a_table_of_another_engine_that_nothing_uses_does_no_harm() -> None:
-    text = "CREATE TABLE m (a INT) WITH (connector = 'mqtt', url = 'x', topic = 'y');"
+    text = "CREATE TABLE m (a INT) WITH (connector = 'kinesis', url = 'x', topic = 'y');"
     pipeline(IMPULSE + text + "SELECT * FROM impulse;")
-    with pytest.raises(headrace.SqlError, match="no connector `mqtt`"):
+    with pytest.raises(headrace.SqlError, match="no connector `kinesis`"):
         pipeline(text + "SELECT * FROM m;")
 
 
