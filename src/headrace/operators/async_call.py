@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import collections
 import itertools
-import threading
 import time as clock
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,9 +14,10 @@ import pyarrow as pa
 from headrace.durations import format_duration
 from headrace.errors import ExternalError, HeadraceError, PlanError, near
 from headrace.fragments import plain_schema, plain_type
-from headrace.functions.asynchronous import AsyncFunction, shared_loop
+from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.raised import described, raised, to_arrow, user_lines
 from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.operators.pending_calls import PendingCalls, PendingRow
 from headrace.operators.table_function import argument_columns
 from headrace.state.config import TableConfig, timestamp_table_config
 from headrace.watermarks import Watermark
@@ -29,123 +27,6 @@ _EVENT = f"{TIMESTAMP}:event"
 _ATTEMPTS = f"{TIMESTAMP}:attempts"
 _DONE = f"{TIMESTAMP}:done"
 _INSTANT = pa.timestamp("ns")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-"""How long a call that failed waits before it is made again, in seconds; doubled each time."""
-
-
-@dataclass(eq=False)
-class _Row:
-    """A row that waits for answers."""
-
-    batch: pa.RecordBatch
-    index: int
-    stamp: int
-    """When it came: rows leave in the order of their stamps, if they are to keep it."""
-    arguments: list[tuple[Any, ...] | None]
-    """Of each call; None if it is not made, because an argument is NULL."""
-    attempts: int = 0
-    """How often a call for it has failed."""
-    done: bool = False
-    results: list[Any] = field(default_factory=list)
-    failure: tuple[int, Exception, bool] | None = None
-    """Which of its calls failed for good, with what, and whether it took too long."""
-
-
-class _Calls:
-    """The calls of one epoch, made in the event loop of this process."""
-
-    def __init__(self, function: AsyncFunction) -> None:
-        self._function = function.function
-        self._timeout = function.options.timeout.total_seconds()
-        self._retries = function.options.retries
-        self._loop = shared_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: collections.deque[_Row] = collections.deque()
-        self._news = threading.Event()
-        self._told = False
-        self.outstanding = 0
-        self.retried = 0
-
-    def start(self, rows: Sequence[_Row]) -> None:
-        """Begin to make the calls of some rows."""
-        self.outstanding += len(rows)
-        self._loop.call_soon_threadsafe(self._start, rows)
-
-    def _start(self, rows: Sequence[_Row]) -> None:
-        for row in rows:
-            task = self._loop.create_task(self._answer_row(row))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    def ended(self, timeout: float | None) -> _Row | None:
-        """A row whose calls have ended, waited for; None if none has within `timeout` seconds."""
-        if not self._ended:
-            self._news.clear()
-            if not self._ended and not self._news.wait(timeout):
-                return None
-        if not self._ended:
-            return self.ended(timeout)
-        self.outstanding -= 1
-        return self._ended.popleft()
-
-    def has_ended(self) -> bool:
-        """Whether a row need not be waited for."""
-        return bool(self._ended)
-
-    def _tell(self) -> None:
-        """Wake up who waits, once for all rows that end at a time."""
-        self._told = False
-        self._news.set()
-
-    def cancel(self) -> list[_Row]:
-        """Give up the calls that have not ended, whose rows are not done; returns the rows that are."""
-
-        async def give_up() -> None:
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(give_up(), self._loop).result()
-        rows = []
-        while self.has_ended():
-            row = self.ended(None)
-            if row is not None and row.done:
-                rows.append(row)
-        return rows
-
-    async def _answer_row(self, row: _Row) -> None:
-        try:
-            if len(row.arguments) == 1:
-                row.results = [await self._answer(row, 0)]
-            else:
-                calls = [self._answer(row, index) for index in range(len(row.arguments))]
-                row.results = await asyncio.gather(*calls)
-            row.done = True
-        finally:
-            self._ended.append(row)
-            if not self._told:
-                self._told = True
-                self._loop.call_soon(self._tell)
-
-    async def _answer(self, row: _Row, index: int) -> Any:
-        """The answer to one call, which is made again while it may be."""
-        arguments = row.arguments[index]
-        if arguments is None:
-            return None
-        for attempt in itertools.count(row.attempts + 1):
-            limit = asyncio.timeout(self._timeout)
-            try:
-                async with limit:
-                    return await self._function(*arguments)
-            except Exception as error:  # noqa: BLE001 - told by whoever takes the row
-                row.attempts = max(row.attempts, attempt)
-                if attempt > self._retries:
-                    row.failure = row.failure or (index, error, limit.expired())
-                    return None
-            self.retried += 1
-            await asyncio.sleep(min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
-        return None
 
 
 class AsyncCall(ArrowOperator):
@@ -180,10 +61,10 @@ class AsyncCall(ArrowOperator):
         options = function.options
         self.tick_interval = max(options.timeout, timedelta(seconds=1)) if options.retries else None
         self._returns = plain_type(function.returns)
-        self._waiting: dict[_Row, None] = {}
+        self._waiting: dict[PendingRow, None] = {}
         """Rows that have not left, in the order they came."""
-        self._ready: list[_Row] = []
-        self._running: _Calls | None = None
+        self._ready: list[PendingRow] = []
+        self._running: PendingCalls | None = None
         self._settled = False
         self._stamps = itertools.count()
 
@@ -215,7 +96,7 @@ class AsyncCall(ArrowOperator):
     # ------------------------------------------------------------------------------------- rows come
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._running = _Calls(self.function)
+        self._running = PendingCalls(self.function)
         self._stamps = itertools.count(int(ctx.time * 1e9))
         table = ctx.time_table(PENDING)
         for batch in table.all().combine_chunks().to_batches():
@@ -223,7 +104,7 @@ class AsyncCall(ArrowOperator):
         if self._waiting:
             table.delete_time_range(None, None)
 
-    def _restored(self, saved: pa.RecordBatch) -> list[_Row]:
+    def _restored(self, saved: pa.RecordBatch) -> list[PendingRow]:
         names = [_EVENT if name == TIMESTAMP else name for name in self.schema.names]
         batch = saved.select(names).rename_columns(self.schema.names)
         stamps = saved.column(TIMESTAMP).cast(pa.int64()).to_pylist()
@@ -250,11 +131,11 @@ class AsyncCall(ArrowOperator):
         self._leave(collector)
 
     @property
-    def _calls(self) -> _Calls:
+    def _calls(self) -> PendingCalls:
         assert self._running is not None, "calls are made between on_start and handle_checkpoint"
         return self._running
 
-    def _rows_of(self, batch: pa.RecordBatch, stamps: Sequence[int]) -> list[_Row]:
+    def _rows_of(self, batch: pa.RecordBatch, stamps: Sequence[int]) -> list[PendingRow]:
         function = self.function
         arguments: list[list[tuple[Any, ...] | None]] = []
         for names in self.calls.values():
@@ -264,11 +145,11 @@ class AsyncCall(ArrowOperator):
             values = zip(*function.values(columns), strict=True)
             arguments.append([row if wanted else None for row, wanted in zip(values, called, strict=False)])
         return [
-            _Row(batch, index, stamp, list(given))
+            PendingRow(batch, index, stamp, list(given))
             for index, (stamp, given) in enumerate(zip(stamps, zip(*arguments, strict=True), strict=True))
         ]
 
-    def _admit(self, rows: Iterable[_Row]) -> None:
+    def _admit(self, rows: Iterable[PendingRow]) -> None:
         """Let rows wait, and make their calls."""
         started = []
         for row in rows:
@@ -281,7 +162,7 @@ class AsyncCall(ArrowOperator):
                 started.append(row)
         self._calls.start(started)
 
-    def _finish(self, row: _Row) -> None:
+    def _finish(self, row: PendingRow) -> None:
         if not self.function.options.ordered:
             del self._waiting[row]
             self._ready.append(row)
@@ -302,7 +183,8 @@ class AsyncCall(ArrowOperator):
         while self._calls.has_ended():
             self._take(ctx)
 
-    def _took(self, row: _Row, ctx: OperatorContext) -> None:
+    def _took(self, row: PendingRow, ctx: OperatorContext) -> None:
+        row.done = True
         ctx.metrics.add("calls", sum(one is not None for one in row.arguments))
         if row.failure is not None:
             error = self._failed(row)
@@ -313,7 +195,7 @@ class AsyncCall(ArrowOperator):
             ctx.report_error(error.message)
         self._finish(row)
 
-    def _failed(self, row: _Row) -> HeadraceError:
+    def _failed(self, row: PendingRow) -> HeadraceError:
         assert row.failure is not None
         index, error, too_long = row.failure
         function = self.function
@@ -343,7 +225,7 @@ class AsyncCall(ArrowOperator):
             names = [*taken.schema.names, *self.calls]
             collector.collect(pa.RecordBatch.from_arrays([*taken.columns, *self._results(rows)], names))
 
-    def _results(self, rows: Sequence[_Row]) -> list[pa.Array]:
+    def _results(self, rows: Sequence[PendingRow]) -> list[pa.Array]:
         function = self.function
 
         def place(at: int, index: int) -> str:
@@ -393,7 +275,7 @@ class AsyncCall(ArrowOperator):
             ctx.metrics.add("pending_rows", len(self._waiting))
             self._save(list(self._waiting), ctx)
 
-    def _save(self, rows: Sequence[_Row], ctx: OperatorContext) -> None:
+    def _save(self, rows: Sequence[PendingRow], ctx: OperatorContext) -> None:
         """Keep the rows that stay."""
         table = ctx.time_table(PENDING)
         for some in _by_batch(rows, ordered=True):
@@ -422,7 +304,7 @@ class AsyncCall(ArrowOperator):
         }
 
 
-def _by_batch(rows: Sequence[_Row], *, ordered: bool) -> list[list[_Row]]:
+def _by_batch(rows: Sequence[PendingRow], *, ordered: bool) -> list[list[PendingRow]]:
     """Rows that came together, together; `ordered` rows stay in their order."""
     if not ordered:
         rows = sorted(rows, key=lambda row: row.stamp)

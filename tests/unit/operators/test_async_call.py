@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.errors import ConfigurationError, ExpressionError, ExternalError, PlanError
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.jobs.progress import RunResult
-from headrace.operators import async_call
+from headrace.operators import pending_calls
 from headrace.operators.async_call import AsyncCall
 from headrace.testing.in_process import CrashError, run_in_process
 
@@ -25,8 +25,8 @@ SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_timestamp", pa.
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_call, "_FIRST_PAUSE", 0.005)
-    monkeypatch.setattr(async_call, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(pending_calls, "FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(pending_calls, "LONGEST_PAUSE", 0.02)
 
 
 def pipeline(function: Any, *columns: str, rows: Any = ROWS) -> hr.Pipeline:
