@@ -89,27 +89,30 @@ class Descriptors:
         return {"_files": self._files}
 
     @functools.cached_property
+    def _set(self) -> list[Any]:
+        try:
+            files = list(descriptors().FileDescriptorSet.FromString(self._files).file)
+        except load_protobuf("message").DecodeError as error:
+            raise _unusable(error) from None
+        if not files:
+            raise _unusable("it is empty")
+        return files
+
+    @functools.cached_property
     def _pool(self) -> Any:
         pool = load_protobuf("descriptor_pool").DescriptorPool()
+        waiting = {one.name: one for one in self._set}
         try:
-            files = descriptors().FileDescriptorSet.FromString(self._files).file
-            waiting = {one.name: one for one in files}
-            for one in files:
+            for one in self._set:
                 _add(pool, one, waiting)
-        except (load_protobuf("message").DecodeError, TypeError) as error:
-            raise ConfigurationError(
-                f"the descriptor of Protobuf cannot be used: {error}",
-                hint="make it with `protoc --include_imports --descriptor_set_out=FILE`",
-            ) from None
+        except TypeError as error:
+            raise _unusable(error) from None
         return pool
 
     @functools.cached_property
     def _own(self) -> list[Any]:
         """The files, those that others import first."""
-        names = [one.name for one in descriptors().FileDescriptorSet.FromString(self._files).file]
-        if not names:
-            raise ConfigurationError("the descriptor of Protobuf is empty")
-        return [self._pool.FindFileByName(name) for name in names]
+        return [self._pool.FindFileByName(one.name) for one in self._set]
 
     def message(self, name: str | None) -> ProtoMessage:
         """A message by its full name, or its own if that is plain; without a name, the only one."""
@@ -171,6 +174,13 @@ def place_of(descriptor: Any) -> list[int]:
         path.insert(0, [one.full_name for one in inside].index(descriptor.full_name))
         descriptor = outer
     return path
+
+
+def _unusable(reason: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"the descriptor of Protobuf cannot be used: {reason}",
+        hint="make it with `protoc --include_imports --descriptor_set_out=FILE`",
+    )
 
 
 def _add(pool: Any, file: Any, waiting: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ PADDING = 16
 _FEW = 8
 _LONGEST_VARINT = 10
 _SMALL = 4096
+_LAST_FIELD = 2**29 - 1
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,14 @@ def _step(
         else:
             odd[picked] = True
             continue
-        if number == 0:
-            level.blame(rows[picked], "a field has the number 0")
+        if not 0 < number <= _LAST_FIELD:
+            level.blame(rows[picked], f"a field has the number {number}")
         if number in wanted:
             mine = rows[picked]
             steps = np.full(len(mine), step)
             level.found.setdefault(number, []).append(Found(wire, mine, values, lengths, steps))
+        if len(kinds) == 1:
+            return after, odd  # what was found may be a view of the places: they stay as they are
         at[picked] = after
     return at, odd
 
@@ -199,8 +202,8 @@ def _read_field(data: Any, at: int, end: int) -> tuple[int, int, int, int, int]:
             raise LineError("a group is not ended")
     elif wire != END_GROUP:
         raise LineError(f"a field is written in a way that is not known, {wire}")
-    if number == 0:
-        raise LineError("a field has the number 0")
+    if not 0 < number <= _LAST_FIELD:
+        raise LineError(f"a field has the number {number}")
     if at > end:
         raise LineError("the message ends too early")
     return number, wire, value, length, at
