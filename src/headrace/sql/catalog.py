@@ -38,7 +38,7 @@ TABLE_OPTIONS: Final = (
 """Options that belong to every table and not to its connector."""
 
 ELSEWHERE: Final = frozenset({"fluvio", "kinesis"})
-"""Connectors that only Arroyo has: a file that defines a table with one and does not use it can still be run."""
+"""Connectors that only Arroyo has: a file that defines such a table and does not use it can still be run."""
 
 IDLE: Final = timedelta(minutes=5)
 """After this long without rows a source no longer holds the watermark back; idle_micros says otherwise."""
