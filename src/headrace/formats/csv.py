@@ -236,6 +236,8 @@ class CsvFormat(Format):
             kinds |= {one.name: one.type for one in self._readable() if _is_parsed(one.type)}
         if not data.strip():
             return pa.schema([(name, pa.string()) for name in wanted]).empty_table(), odd
+        if not data.endswith(b"\n"):
+            data += b"\n"  # without it, Arrow takes an empty value at the end for one in quotes
         table = pa.csv.read_csv(
             io.BytesIO(data),
             read_options=pa.csv.ReadOptions(
