@@ -161,8 +161,13 @@ class Descriptors:
             if not 0 <= index < len(inside):
                 raise ConfigurationError(f"the schema has no message at {list(path)}")
             found = inside[index]
-            inside = list(found.nested_types)
+            inside = _inside(found)
         return found
+
+
+def _inside(descriptor: Any) -> list[Any]:
+    """The messages that are defined inside one; the entries of maps are not written down, and do not count."""
+    return [one for one in descriptor.nested_types if not one.GetOptions().map_entry]
 
 
 def place_of(descriptor: Any) -> list[int]:
@@ -170,7 +175,7 @@ def place_of(descriptor: Any) -> list[int]:
     path: list[int] = []
     while descriptor is not None:
         outer = descriptor.containing_type
-        inside = list(outer.nested_types if outer else descriptor.file.message_types_by_name.values())
+        inside = _inside(outer) if outer else list(descriptor.file.message_types_by_name.values())
         path.insert(0, [one.full_name for one in inside].index(descriptor.full_name))
         descriptor = outer
     return path
