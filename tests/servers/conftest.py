@@ -7,6 +7,7 @@ from tests.servers.nats import nats_server
 from tests.servers.postgres import postgres, postgres_server
 from tests.servers.rabbitmq import rabbitmq
 from tests.servers.redis import redis_client, redis_port, redis_program
+from tests.servers.registry import schema_registry
 from tests.servers.s3 import s3_server, s3_url
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "redis_program",
     "s3_server",
     "s3_url",
+    "schema_registry",
 ]

@@ -166,7 +166,7 @@ class Descriptors:
 
 
 def _inside(descriptor: Any) -> list[Any]:
-    """The messages that are defined inside one; the entries of maps are not written down, and do not count."""
+    """The messages that are defined inside one; the entries of maps are not written there."""
     return [one for one in descriptor.nested_types if not one.GetOptions().map_entry]
 
 
