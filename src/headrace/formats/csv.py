@@ -35,6 +35,7 @@ from headrace.formats.shapes import shape_rows
 from headrace.options import Options
 
 _TEXT = pa.large_string()
+_NOT_IN_VALUES = {",", ";", "\t", "|"}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -313,18 +314,20 @@ class CsvFormat(Format):
             texts = self._quoted(column.cast(_TEXT))
         else:
             texts = encode_values(column, field, PLAIN)
-            if not pa.types.is_nested(column.type):
+            nested, exact = pa.types.is_nested(column.type), pa.types.is_integer(column.type)
+            if not nested and not exact:
                 texts = pc.utf8_trim(texts, characters='"')
-            texts = self._quoted(texts)
+            texts = self._quoted(texts, plain=not nested)
         null = pa.scalar(self._options.csv_null[0], _TEXT)
         return pc.if_else(column.is_valid(), texts, null) if column.null_count else texts
 
-    def _quoted(self, texts: pa.Array) -> pa.Array:
-        """The texts, in quotes where that is needed to read them as they are."""
+    def _quoted(self, texts: pa.Array, *, plain: bool = False) -> pa.Array:
+        """The texts, in quotes where that is needed to read them as they are; `plain` if they are values."""
         delimiter, quote = self._options.csv_delimiter, self._options.csv_quote
-        special = "".join(re.escape(one) for one in (delimiter, quote, "\n", "\r"))
-        odd = pc.match_substring_regex(texts, f"[{special}]|^\\s|\\s$")
-        odd = pc.fill_null(pc.or_(odd, pc.is_in(texts, pa.array(self._options.csv_null, _TEXT))), False)
+        odd = pc.is_in(texts, pa.array(self._options.csv_null, _TEXT))
+        if not (plain and delimiter in _NOT_IN_VALUES):
+            special = "".join(re.escape(one) for one in (delimiter, quote, "\n", "\r"))
+            odd = pc.or_(odd, pc.fill_null(pc.match_substring_regex(texts, f"[{special}]|^\\s|\\s$"), False))
         if not pc.any(odd).as_py():
             return texts
         if not quote:

@@ -88,8 +88,11 @@ class JsonReader:
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str) -> Decoded:
         """The rows of all lines that are not empty; bad lines raise a BadLineError, or are dropped."""
         if not isinstance(data, bytes):
-            # White space between the tokens is all that a newline inside a JSON value can be.
-            data = b"\n".join(message.replace(b"\n", b" ") for message in data)
+            joined = b"\n".join(data)
+            if joined.count(b"\n") >= len(data):
+                # White space between the tokens is all that a newline inside a JSON value can be.
+                joined = b"\n".join(message.replace(b"\n", b" ") for message in data)
+            data = joined
         if not data.strip():
             return Decoded(self.empty)
         rows, bad = [], []
@@ -399,14 +402,17 @@ def _json_text(path: Path) -> Callable[[Any], str]:
     return rewrite
 
 
-_BLANK = re.compile(rb"(?:^|\n)[ \t\r]*(?=\n)")
-
-
 def _count_lines(data: bytes) -> int:
     """How many lines are not blank."""
-    if _BLANK.search(data) is None:
-        return data.count(b"\n") + bool(data[data.rfind(b"\n") + 1 :].strip())
-    return sum(1 for line in data.split(b"\n") if line.strip())
+    buffer = np.frombuffer(data, np.uint8)
+    begins = np.append(0, np.flatnonzero(buffer == ord("\n")) + 1)
+    if begins[-1] == len(data):
+        begins = begins[:-1]
+    blank = 0
+    for begin in begins[buffer[begins] <= ord(" ")].tolist():  # one that begins with white space may be blank
+        end = data.find(b"\n", begin)
+        blank += not data[begin : end if end >= 0 else None].strip()
+    return len(begins) - blank
 
 
 def _step(path: Path, field: pa.Field) -> Path:

@@ -1,0 +1,195 @@
+"""Decoding and encoding, beside what pyarrow or the library of a format does with the same rows alone.
+
+python -m bench.formats prints rows per second. The library's figure is for the same task: from the bytes of
+messages, or of a file, to an Arrow table of the same columns, and back.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from headrace.formats.avro import AvroFormat
+from headrace.formats.avro_schema import schema_of, to_json
+from headrace.formats.base import Format
+from headrace.formats.csv import CsvFormat
+from headrace.formats.json import JsonFormat
+from headrace.formats.parquet import ParquetFormat
+from headrace.formats.proto_columns import files_for
+from headrace.formats.proto_text import load_protobuf
+from headrace.formats.protobuf import ProtobufFormat
+
+ROWS = 50_000
+ROUNDS = 5
+COLUMNS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("price", pa.float64()),
+        pa.field("at", pa.timestamp("us")),
+        pa.field("flag", pa.bool_()),
+        pa.field("quantity", pa.int32()),
+        pa.field("city", pa.string()),
+    ]
+)
+
+
+def rows(count: int) -> pa.Table:
+    numbers = range(count)
+    return pa.table(
+        {
+            "id": numbers,
+            "name": [f"customer {n % 997}" if n % 5 else None for n in numbers],
+            "price": [n / 3 for n in numbers],
+            "at": pa.array([1_700_000_000_000_000 + n * 1_000_003 for n in numbers], pa.timestamp("us")),
+            "flag": [n % 2 == 0 for n in numbers],
+            "quantity": pa.array([n % 100 for n in numbers], pa.int32()),
+            "city": ["Berlin" if n % 2 else "San Francisco" for n in numbers],
+        },
+        schema=COLUMNS,
+    )
+
+
+Pair = tuple[Callable[[], Any], Callable[[], Any]]
+
+
+def cases(table: pa.Table) -> Iterator[tuple[str, Pair, str, Pair]]:
+    """Each format: how it is called, what reads and writes it here, the other's name, and what does there."""
+
+    def ours(form: Format, *, messages: bool) -> Pair:
+        data = form.messages(table) if messages else form.head(COLUMNS) + form.encode(table)
+        write = form.messages if messages else form.encode
+        return (lambda: form.decode(data).rows), (lambda: write(table))
+
+    yield "json messages", ours(JsonFormat(COLUMNS), messages=True), "json", _json(table)
+    yield "json lines", ours(JsonFormat(COLUMNS), messages=False), "pyarrow", _json_lines(table)
+    yield "csv lines", ours(CsvFormat(COLUMNS), messages=False), "pyarrow", _csv(table)
+    yield "avro messages", ours(AvroFormat(COLUMNS, layout="raw"), messages=True), "fastavro", _avro(table)
+    yield "avro file", ours(AvroFormat(COLUMNS), messages=False), "fastavro", _avro_file(table)
+    yield "protobuf messages", ours(ProtobufFormat(COLUMNS), messages=True), "protobuf", _protobuf(table)
+    yield "parquet file", ours(ParquetFormat(COLUMNS), messages=False), "pyarrow", _parquet(table)
+
+
+def _json(table: pa.Table) -> Pair:
+    messages = JsonFormat(COLUMNS).messages(table)
+
+    def write() -> list[bytes]:
+        return [json.dumps(row, default=str).encode() for row in table.to_pylist()]
+
+    def read() -> pa.Table:
+        texts = pa.schema([one.with_type(pa.string()) if one.name == "at" else one for one in COLUMNS])
+        return pa.Table.from_pylist([json.loads(message) for message in messages], texts).cast(COLUMNS)
+
+    return read, write
+
+
+def _json_lines(table: pa.Table) -> Pair:
+    data = JsonFormat(COLUMNS).encode(table)
+    options = pa.json.ParseOptions(explicit_schema=COLUMNS)
+    one = pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    read = lambda: pa.json.read_json(io.BytesIO(data), one, options)  # noqa: E731
+    return read, lambda: "\n".join(json.dumps(row, default=str) for row in table.to_pylist())
+
+
+def _csv(table: pa.Table) -> Pair:
+    form = CsvFormat(COLUMNS)
+    data = form.head(COLUMNS) + form.encode(table)
+    kinds = pa.csv.ConvertOptions(column_types=COLUMNS, strings_can_be_null=True)
+    one = pa.csv.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    read = lambda: pa.csv.read_csv(io.BytesIO(data), one, None, kinds)  # noqa: E731
+    return read, lambda: pa.csv.write_csv(table, io.BytesIO())
+
+
+def _avro(table: pa.Table) -> Pair:
+    schema = fastavro.parse_schema(to_json(schema_of(list(COLUMNS))))
+    messages = AvroFormat(COLUMNS, layout="raw").messages(table)
+
+    def read() -> pa.Table:
+        values = [fastavro.schemaless_reader(io.BytesIO(message), schema, None) for message in messages]
+        return pa.Table.from_pylist(values, COLUMNS)  # type: ignore[arg-type,unused-ignore]
+
+    def write() -> list[bytes]:
+        made = []
+        for row in table.to_pylist():
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, schema, row)
+            made.append(out.getvalue())
+        return made
+
+    return read, write
+
+
+def _avro_file(table: pa.Table) -> Pair:
+    schema = fastavro.parse_schema(to_json(schema_of(list(COLUMNS))))
+    data = AvroFormat(COLUMNS).encode(table)
+    read = lambda: pa.Table.from_pylist(list(fastavro.reader(io.BytesIO(data))), COLUMNS)  # noqa: E731
+    return read, lambda: fastavro.writer(io.BytesIO(), schema, table.to_pylist())
+
+
+def _protobuf(table: pa.Table) -> Pair:
+    kind = load_protobuf("message_factory").GetMessageClass(files_for(list(COLUMNS)).descriptor(None))
+    messages = ProtobufFormat(COLUMNS).messages(table)
+    plain = [name for name in COLUMNS.names if name != "at"]
+
+    def read() -> pa.Table:
+        values = [kind.FromString(message) for message in messages]
+        columns: dict[str, Any] = {
+            name: [getattr(one, name) if name == "id" or one.HasField(name) else None for one in values]
+            for name in plain
+        }
+        columns["at"] = [one.at.ToMicroseconds() if one.HasField("at") else None for one in values]
+        return pa.table(columns, schema=COLUMNS)
+
+    def write() -> list[bytes]:
+        made = []
+        for row in table.set_column(3, "at", table.column("at").cast(pa.int64())).to_pylist():
+            one = kind(**{name: row[name] for name in plain if row[name] is not None})
+            one.at.FromMicroseconds(row["at"])
+            made.append(one.SerializeToString())
+        return made
+
+    return read, write
+
+
+def _parquet(table: pa.Table) -> Pair:
+    def write() -> bytes:
+        out = io.BytesIO()
+        pq.write_table(table, out, compression="zstd")
+        return out.getvalue()
+
+    data = write()
+    return (lambda: pq.read_table(pa.BufferReader(data), use_threads=False)), write
+
+
+def _speed(work: Callable[[], Any], count: int, rounds: int) -> float:
+    best = float("inf")
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - begin)
+    return count / best
+
+
+def measure(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
+    """Rows per second of each format, the best of some rounds, one core."""
+    table, result = rows(count), {}
+    for name, (read, write), other, (other_read, other_write) in cases(table):
+        assert read().num_rows == other_read().num_rows == count
+        for what, mine, theirs in (("decode", read, other_read), ("encode", write, other_write)):
+            result[f"{name} {what} rows/s"] = _speed(mine, count, rounds)
+            result[f"{name} {what} {other} rows/s"] = _speed(theirs, count, rounds)
+    return result
+
+
+if __name__ == "__main__":
+    for label, speed in measure().items():
+        print(f"{label:48} {speed:14,.0f}")
