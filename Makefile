@@ -39,13 +39,12 @@ $(STAMP): requirements.lock pyproject.toml | $(UV)
 demo: $(STAMP) ## Run a real pipeline on local Spark and watch it
 	@$(BIN)/headrace run $(DEMO) --epoch-rows 500 $(ARGS)
 
-# Tests that start Spark or another server mostly wait: three files at a time, one test of a file after the other.
-WAITING := tests/recovery tests/servers tests/spark
+# Tests that start Spark or another server wait much: four files at a time, those first that take longest.
+LONG := tests/spark/test_sql_on_spark.py tests/spark tests/recovery tests/servers tests/sql tests/dataflow
 
 test: $(STAMP) ## Run every test (ARGS="-k name" to choose)
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest --numprocesses 2 $(WAITING:%=--ignore=%)
-	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile $(WAITING)
+	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(LONG) tests
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif

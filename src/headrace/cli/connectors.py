@@ -33,9 +33,9 @@ class _Connectors(click.Group):
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
 @click.pass_context
 def connectors(ctx: click.Context, as_json: bool) -> None:
-    """List connectors and what they promise, show the options of one, or try one out.
+    """List connectors, show one, or try one out.
 
-    With NAME: its options with types, defaults and help. With `test TABLE FILE.sql`: whether the connector
+    Without a name: what each promises. With NAME: its options with types, defaults and help. With `test TABLE FILE.sql`: whether the connector
     of a table answers, and whether its columns fit what is there.
     """
     ctx.meta["headrace.json"] = as_json
@@ -112,9 +112,9 @@ def _show(name: str, *, as_json: bool) -> None:
 @click.option("--seconds", default=SAMPLE_SECONDS, show_default=True, help="How long to wait for them.")
 @verbose_option
 def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose: bool) -> None:  # noqa: ARG001
-    """Try the connector of TABLE: does it answer, and do the columns fit what is there.
+    """Try out the connector of a table.
 
-    Nothing is written, and what is read stays where it is.
+    Does it answer, and do the columns fit what is there? Nothing is written, and what is read stays.
     """
     from headrace.sql.one_table import connectors_of
 
