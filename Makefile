@@ -44,7 +44,7 @@ LONG := tests/spark/test_sql_on_spark.py tests/spark tests/recovery tests/server
 
 test: $(STAMP) ## Run every test (ARGS="-k name" to choose)
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(LONG) tests
+	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(LONG) src tests
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
