@@ -71,7 +71,7 @@ def cases(table: pa.Table) -> Iterator[tuple[str, Pair, str, Pair]]:
         return (lambda: form.decode(data).rows), (lambda: write(table))
 
     yield "json messages", ours(JsonFormat(COLUMNS), messages=True), "json", _json(table)
-    yield "json lines", ours(JsonFormat(COLUMNS), messages=False), "pyarrow", _json_lines(table)
+    yield "json lines", ours(JsonFormat(COLUMNS), messages=False), "pyarrow, json", _json_lines(table)
     yield "csv lines", ours(CsvFormat(COLUMNS), messages=False), "pyarrow", _csv(table)
     yield "avro messages", ours(AvroFormat(COLUMNS, layout="raw"), messages=True), "fastavro", _avro(table)
     yield "avro file", ours(AvroFormat(COLUMNS), messages=False), "fastavro", _avro_file(table)

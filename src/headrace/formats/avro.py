@@ -108,6 +108,8 @@ class AvroFormat(Format):
         if isinstance(data, bytes):
             messages: Sequence[bytes] = [data] if data else []
             found = self._read_files(messages, whole=False)
+            if self._layout == "raw":
+                self._reader_of(self._own(), "own")  # refuses columns that do not fit the schema
         else:
             messages = data
             found = self._read(messages)

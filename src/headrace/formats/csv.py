@@ -158,8 +158,9 @@ class CsvFormat(Format):
         if not closed:
             return None
         try:
+            data.decode()  # Arrow cannot tell of a row with a wrong number of values that is no text
             texts, odd = self._parse(data, names, typed=True)
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, UnicodeDecodeError):
             return None
         if odd or texts.num_rows != count:
             return None

@@ -259,6 +259,8 @@ class ProtobufFormat(Format):
                     owners.append(place)
             except LineError as error:
                 bad[place] = error
+        if self._registry is not None and self._files is None:
+            return ReadRecords(self._empty())  # which type they are is told by each message
         found = self._own_reader()(pa.array(records, BYTES))
         for row, problem in found.bad.items():
             bad.setdefault(owners[row], problem)
