@@ -36,7 +36,7 @@ def connectors(ctx: click.Context, as_json: bool) -> None:
     """List connectors, show one, or try one out.
 
     Without a name: what each promises. With NAME: its options with types, defaults and help. With
-    `test TABLE FILE.sql`: whether the connector of a table answers, and whether its columns fit what is there.
+    `test TABLE FILE.sql`: whether the connector of a table answers, and whether its columns fit.
     """
     ctx.meta["headrace.json"] = as_json
     if ctx.invoked_subcommand is not None:
