@@ -37,6 +37,7 @@ from headrace.runtime.stages import StagePlan, cut_stages
 from headrace.settings import Settings, load_settings
 from headrace.spans import Source
 from headrace.sql.compile import MakeSink, ReplaceSink, compile_sql, print_rows
+from headrace.user_functions import load_udfs
 
 ExplainFormat = Literal["text", "mermaid", "json"]
 
@@ -174,25 +175,27 @@ class Pipeline:
         cls,
         text: str | Sequence[Source],
         *,
-        udfs: Iterable[Function] = (),
+        udfs: Iterable[Function | str | Path] = (),
         name: str = "pipeline",
         preview: MakeSink = print_rows,
         sinks: ReplaceSink | None = None,
     ) -> Pipeline:
         """The pipeline that SQL describes; mistakes raise a SqlError with their places.
 
-        `udfs` are functions made with `@headrace.udf` and `@headrace.udaf`. `preview` chooses the sink for
-        the rows of a bare SELECT; they go to stdout unless told otherwise. `sinks` chooses one in the place
-        of each table that is written, for tests.
+        `udfs` are functions made with `@headrace.udf` and its like, or files and modules of them. `preview`
+        chooses the sink for the rows of a bare SELECT; they go to stdout unless told otherwise. `sinks`
+        chooses one in the place of each table that is written, for tests.
         """
         sources = [Source("<sql>", text)] if isinstance(text, str) else list(text)
         pipeline = cls(name)
-        pipeline._builder = compile_sql(sources, name=name, udfs=udfs, preview=preview, sinks=sinks)
+        pipeline._builder = compile_sql(
+            sources, name=name, udfs=_functions(udfs), preview=preview, sinks=sinks
+        )
         return pipeline
 
     @classmethod
     def from_dataflow(
-        cls, file: str | Path, *, name: str | None = None, udfs: Iterable[Function] = ()
+        cls, file: str | Path, *, name: str | None = None, udfs: Iterable[Function | str | Path] = ()
     ) -> Pipeline:
         """The pipeline that a YAML dataflow describes; mistakes raise a DataflowError with their places.
 
@@ -201,7 +204,7 @@ class Pipeline:
         dataflow = load_dataflow(Path(file), name=name)
         pipeline = cls(dataflow.name)
         pipeline.dataflow = dataflow
-        pipeline._functions = tuple(udfs)
+        pipeline._functions = _functions(udfs)
         pipeline._builder = lower_dataflow(dataflow, functions=pipeline._functions)
         return pipeline
 
@@ -367,6 +370,12 @@ def _calling(
     if isinstance(function, ScalarFunction | NativeFunction):
         return FunctionCall(function, columns, output=names[0])
     raise PlanError(f"`{function.name}` is an aggregate, and cannot be called for a row", hint="use SQL")
+
+
+def _functions(given: Iterable[Function | str | Path]) -> tuple[Function, ...]:
+    """Functions, those of files and modules among them."""
+    loaded = [load_udfs(one) if isinstance(one, str | Path) else [one] for one in given]
+    return tuple(function for several in loaded for function in several)
 
 
 def _spark_plan(stages: StagePlan, settings: Settings) -> str:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from headrace.errors import ConfigurationError, PlanError
-from headrace.formats.base import plain_field
+from headrace.formats.base import RETRACT, plain_field
 from headrace.operator import TIMESTAMP
 from headrace.options import Names
 from headrace.options import Options as DeclaredOptions
@@ -161,7 +161,10 @@ def fill(
             raise ConfigurationError(
                 f"column `{name}` is null in the path, and is declared NOT NULL", where=where
             )
-    return rows if schema is None or rows.schema.names == schema.names else rows.select(schema.names)
+    if schema is None:
+        return rows
+    wanted = [*schema.names, *(name for name in (RETRACT,) if name in rows.schema.names)]
+    return rows if rows.schema.names == wanted else rows.select(wanted)
 
 
 def _value(text: str | None, field: pa.Field, *, where: str) -> pa.Scalar:

@@ -167,14 +167,10 @@ class FileSystemSink(RollingSink):
         source, target = file
         if not self._place.exists(source):
             return  # an earlier commit of this epoch came this far
-        if (
-            self.options.strategy == "serial"
-            and self._place.exists(target)
-            and not self._same(source, target)
-        ):
+        if self._place.exists(target) and not self._same(source, target):
             raise ConfigurationError(
                 f"`{self._place}/{target}` is there already, written by another run",
-                hint="write to an empty directory, or let `filename.strategy` be uuid",
+                hint="move that file away and go on, or begin anew with `filename.strategy` = 'uuid'",
             )
         self._place.move(source, target)
 

@@ -67,7 +67,7 @@ def to_arrow(
         if dump is not None:
             for result in results:
                 dumped.append(dump(result))  # noqa: PERF401 - an error tells how far it came
-        return _null_inside(pa.array(dumped, kind))
+        return _null_inside(exact_array(dumped, kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, KeyError) as error:
         at, reason = len(dumped), error
         if at == len(results):
@@ -76,6 +76,15 @@ def to_arrow(
             f"udf `{name}` returned {short(results[at])} ({type(results[at]).__name__}), "
             f"which is not {kind}, for {place(at)}: {reason}"
         ) from error
+
+
+def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values as a column; Arrow would cut off what a float has behind the point."""
+    if pa.types.is_integer(kind) and float in set(map(type, values)):
+        for value in values:
+            if type(value) is float and not value.is_integer():
+                raise ValueError("it is not a whole number")
+    return pa.array(values, kind)
 
 
 def _null_inside(array: pa.Array) -> pa.Array:
@@ -90,7 +99,7 @@ def _null_inside(array: pa.Array) -> pa.Array:
 def _first_misfit(results: list[Any], kind: pa.DataType, error: Exception) -> tuple[int, Exception]:
     for at, result in enumerate(results):
         try:
-            pa.array([result], kind)
+            exact_array([result], kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
             return at, reason
     return 0, error

@@ -107,6 +107,9 @@ def define_table(definition: CreateTable, source: Source) -> Table:
     kind: TableKind = "lookup" if definition.temporary or _text(options, "type") == "lookup" else "connector"
     table = Table(definition.name, kind, definition, source, columns)
     _check(table)
+    if table.value("dead_letter_table") and (kind == "lookup" or table.value("type") == "sink"):
+        span = table.span("dead_letter_table")
+        fail("only a source has records that cannot be read", span, "leave out `dead_letter_table`")
     return table
 
 

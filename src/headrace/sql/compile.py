@@ -215,6 +215,12 @@ class _Program:
                 if defined is not None:
                     made[defined.name] = defined
                 failed |= defined is None
+        spans = {one.name: one.span for _, one in statements if isinstance(one, CreateFunction)}
+        for name, function in made.items():
+            if not function.arguments:
+                hint = "give it one, such as a column: it is called for each row"
+                self.problems.add(sql_error(f"function `{name}` takes no arguments", spans.get(name), hint))
+                failed = True
         if failed:
             self.problems.raise_all()  # what calls them is not wrong for that
         self.functions = tuple(made.values())
@@ -274,15 +280,25 @@ class _Program:
     def _define_asides(self) -> list[tuple[Table, list[Relation], pa.Schema]]:
         """Late rows and bad records: a table of their own, or one that is there to take them."""
         sinks = []
+        asides: dict[str, list[Bound]] = {}
         for table in list(self.tables.values()):
             for option, make in (("late_table", self._late), ("dead_letter_table", self._dead_letters)):
                 name = table.value(option)
                 bound = None if name is None else self._try(lambda t=table, m=make: m(t))  # type: ignore[misc]
                 if bound is None:
                     continue
-                target = self.tables.get(str(name).lower())
+                own = str(name).lower()
+                target = self.tables.get(own)
                 if target is None:
-                    self.names[str(name).lower()] = Named(lambda b=bound: b)  # type: ignore[misc]
+                    taken = own in self.names and own not in asides
+                    if taken or any(len(b.names) != len(bound.names) for b in asides.get(own, ())):
+                        span = table.span(option)
+                        self.problems.add(
+                            sql_error(f"`{name}` is defined twice", span, "choose another name")
+                        )
+                        continue
+                    asides.setdefault(own, []).append(bound)
+                    self.names[own] = Named(lambda bounds=asides[own]: _all_of(bounds))  # type: ignore[misc]
                 elif target.kind == "connector" and target.columns is None:
                     sinks.append((target, [bound.relation], bound.relation.columns))
                 elif made := self._try(lambda t=table, o=option, b=bound, g=target: self._into(t, o, b, g)):  # type: ignore[misc]
@@ -536,6 +552,14 @@ class _Program:
             lowering.preview(relation, sink, options)
         except ExpressionError as error:
             raise sql_error(error.message, None) from error
+
+
+def _all_of(bounds: Sequence[Bound]) -> Bound:
+    """The rows of several tables with the same columns as one."""
+    if len(bounds) == 1:
+        return bounds[0]
+    relations = [bound.relation for bound in bounds]
+    return Bound(Union(relations[0].columns, inputs=relations), bounds[0].names)
 
 
 def _reads_aside(relation: Relation) -> bool:

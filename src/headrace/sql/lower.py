@@ -218,7 +218,10 @@ class Lowering:
 
     def _scan(self, relation: Scan) -> Flow:
         table = relation.table
-        whole = table.value("late_table") is not None or table.value("dead_letter_table") is not None
+        # Values of CSV without a header have only their places.
+        whole = table.value("format") == "csv" or any(
+            table.value(option) is not None for option in ("late_table", "dead_letter_table")
+        )
         wanted = set(relation.columns.names if whole else self._columns(relation))
         for value in (relation.event_time, relation.watermark):
             wanted |= set() if value is None else value.columns

@@ -203,6 +203,77 @@ def test_bad_records_go_into_a_sink_by_the_names_of_its_columns(tmp_path: Path) 
     assert (tmp_path / "good.json").read_text().splitlines() == ['{"n":1}', '{"n":2}']
 
 
+def test_bad_records_of_several_tables_share_a_table(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(f'{{"n": 1}}\nbad {name}\n')
+    tables = "".join(
+        f"CREATE TABLE {name} (n INT) WITH (connector = 'single_file', path = '{tmp_path / name}.json', "
+        "type = 'source', dead_letter_table = 'bad');"
+        for name in ("a", "b")
+    )
+    result = run(
+        tables + "SELECT n FROM a; SELECT n FROM b; SELECT content FROM bad;",
+        tmp_path / "state",
+        epoch_rows=1,
+    )
+    assert sorted(row["content"] for row in standing(result, "select_3")) == ["bad a", "bad b"]
+
+
+def test_a_table_for_bad_records_takes_no_name_that_is_taken() -> None:
+    sql = """
+        CREATE TABLE t (n INT) WITH (
+          connector = 'single_file', path = 'x', type = 'source', dead_letter_table = 'bad');
+        CREATE VIEW bad AS SELECT n FROM t;
+        SELECT n FROM bad;
+        """
+    with pytest.raises(SqlError, match="`bad` is defined twice"):
+        pipeline(sql)
+
+
+def test_one_column_of_csv_without_a_header_is_found_by_its_place(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1,a\n2,b\n")
+    sql = f"""
+        CREATE TABLE t (id BIGINT, name TEXT) WITH (connector = 'single_file', type = 'source',
+          path = '{tmp_path / "rows.csv"}', format = 'csv', csv.header = false);
+        SELECT name FROM t;
+        """
+    assert [row["name"] for row in standing(run(sql, tmp_path / "state"))] == ["a", "b"]
+
+
+def test_a_function_without_arguments_is_refused_where_it_is_defined() -> None:
+    sql = "CREATE FUNCTION f() RETURNS BIGINT LANGUAGE python AS $$ return 7 $$;" + IMPULSE
+    with pytest.raises(SqlError, match="takes no arguments"):
+        pipeline(sql + "SELECT f() FROM impulse;")
+
+
+def test_a_fraction_is_no_whole_number(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('{"n": 1}\n')
+    sql = f"""
+        CREATE FUNCTION f(x BIGINT) RETURNS BIGINT LANGUAGE python AS $$ return x / 2 $$;
+        CREATE TABLE t (n BIGINT) WITH (
+          connector = 'single_file', path = '{tmp_path / "rows.json"}', type = 'source');
+        SELECT f(n) AS half FROM t;
+        """
+    with pytest.raises(headrace.HeadraceError, match="it is not a whole number"):
+        run(sql, tmp_path / "state")
+
+
+def test_changes_are_read_from_directories(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    changes = [
+        {"before": None, "after": {"id": 1, "v": 2}, "op": "c"},
+        {"before": {"id": 1, "v": 2}, "after": {"id": 1, "v": 3}, "op": "u"},
+    ]
+    (folder / "a.json").write_text("".join(json.dumps(change) + "\n" for change in changes))
+    sql = f"""
+        CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT) WITH (
+          connector = 'filesystem', path = '{folder}', format = 'debezium_json', type = 'source');
+        SELECT id, v FROM t;
+        """
+    assert standing(run(sql, tmp_path / "state")) == [{"id": 1, "v": 3}]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
