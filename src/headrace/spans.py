@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,14 +47,14 @@ class Span:
         return f"{self.source.name}:{line}:{column}"
 
     def excerpt(self) -> str:
-        """The line, and carets below the place.
+        """The line, and carets below the place; passwords that are written there are not shown.
 
         >>> print(Span(Source("a.sql", "select x"), 7, 8).excerpt())
           1 | select x
             |        ^
         """
         number, column = self.source.position(self.start)
-        line = self.source.line(number)
+        line = hide_written(self.source.line(number))
         width = max(1, min(self.end - self.start, len(line) - column + 1))
         before = line[: column - 1]
         if len(line) > _WIDE:
@@ -66,3 +67,18 @@ class Span:
         indent = "".join("\t" if char == "\t" else " " for char in before)
         margin = str(number)
         return f"  {margin} | {line}\n  {' ' * len(margin)} | {indent}{'^' * width}"
+
+
+_WRITTEN = re.compile(
+    r"((?:password|secret|token|credentials|nkey_seed|jwt|api_key)[\w.]*['\"]?\s*[=:]\s*)(['\"])(?!\{\{)(.*?)(\2|$)",
+    re.IGNORECASE,
+)
+
+
+def hide_written(line: str) -> str:
+    """A line of a program without the values of options that are secrets by their names.
+
+    >>> hide_written("WITH (password = 'hunter2', topic = 't')")
+    "WITH (password = '*******', topic = 't')"
+    """
+    return _WRITTEN.sub(lambda found: f"{found[1]}{found[2]}{'*' * len(found[3])}{found[4]}", line)
