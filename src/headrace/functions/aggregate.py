@@ -70,7 +70,7 @@ class _Collector(datafusion.Accumulator):
         place = f"the group {described(function.parameters, values)}"
         try:
             result = function.function(*values)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise keep_raised(function.name, error, place, function.sources) from error
         return _scalar(function, result, place)
 
@@ -179,7 +179,7 @@ class _Running:
     def _call(self, method: Callable[..., Any], values: Sequence[Any], place: str) -> Any:
         try:
             return method(*values)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             function = self.function
             raise keep_raised(function.name, error, place, function.sources) from error
 
@@ -193,7 +193,7 @@ class _Running:
         try:
             for row in zip(*function.values(columns), strict=True):
                 call(*row)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = f"the row {described(function.parameters, row)}"
             raise keep_raised(function.name, error, place, function.sources) from error
 

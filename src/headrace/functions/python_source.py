@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import keyword
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -175,6 +176,9 @@ def _parsed(source: str, name: str, parameters: Sequence[str] | None) -> tuple[a
     if parameters is None:
         hint = f"write CREATE FUNCTION {name}(a BIGINT, …), or a whole `def`"
         raise SourceError("the arguments have no names and types", hint=hint)
+    for parameter in parameters:
+        if not parameter.isidentifier() or keyword.iskeyword(parameter):
+            raise SourceError(f"`{parameter}` cannot name an argument in Python", hint="choose another name")
     is_async = any(isinstance(one, ast.Await | ast.AsyncFor | ast.AsyncWith) for one in ast.walk(tree))
     made = ast.parse(f"{'async ' if is_async else ''}def {name}({', '.join(parameters)}): ...")
     function = made.body[0]

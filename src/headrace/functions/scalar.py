@@ -50,7 +50,7 @@ class ScalarFunction(Defined):
         try:
             for row in rows:
                 results.append(self.function(*row))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = f"the row {described(self.parameters, row)}"
             raise raised(self.name, error, place, self.sources) from error
         array = to_arrow(
@@ -66,7 +66,7 @@ class ScalarFunction(Defined):
         rows = len(columns[0])
         try:
             result = self.function(*columns)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise raised(self.name, error, f"a batch of {rows} rows", self.sources) from error
         if isinstance(result, pa.ChunkedArray):
             result = result.combine_chunks()

@@ -76,7 +76,7 @@ class TableFunction(Defined):
             if given is None:
                 return
             yield from given
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = f"the row {described(self.parameters, row)}"
             raise raised(self.name, error, place, self.sources) from error
 
