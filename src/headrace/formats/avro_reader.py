@@ -13,7 +13,6 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -220,7 +219,7 @@ def _read_marked(schema: bytes, messages: pa.Array, columns: Sequence[str]) -> p
     # left after its last record. It gives the first batch before it finds out.
     parts = (file_header(schema, sync), zigzag(_MANY), zigzag(len(block)), block, sync)
     config = SessionConfig().with_target_partitions(1).with_batch_size(count)
-    with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory()) as file:
+    with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory(len(block))) as file:
         file.writelines(parts)
         file.flush()
         try:
@@ -236,8 +235,12 @@ def _read_marked(schema: bytes, messages: pa.Array, columns: Sequence[str]) -> p
     return pa.Table.from_batches([batch])
 
 
-@functools.cache
-def _memory() -> str | None:
-    """A folder in memory, if there is one."""
-    folder = Path("/dev/shm")  # noqa: S108 - files there are made for their owner alone
-    return str(folder) if folder.is_dir() and os.access(folder, os.W_OK) else None
+def _memory(size: int) -> str | None:
+    """A folder in memory with room for so many bytes, if there is one."""
+    folder = "/dev/shm"  # noqa: S108 - files there are made for their owner alone
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return None
+    roomy = space.f_bavail * space.f_frsize > 4 * size
+    return folder if roomy and os.access(folder, os.W_OK) else None

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.errors import ConfigurationError
 from headrace.formats.avro import AvroFormat
+from headrace.formats.avro_reader import AvroReader
 from headrace.formats.avro_schema import schema_of, to_json
 from headrace.formats.base import JSON_COLUMN
 from tests.unit.formats.avro_cases import COLUMNS, ROWS, datums, naive, raw, record, table
@@ -207,3 +208,10 @@ def test_columns_are_found_by_name_and_others_are_null() -> None:
     (row,) = made.decode(datums(schema, value)).rows.to_pylist()
     assert row == {"odd name": {"x": 3, "y": None}, "new": None, "p": {"x": 1, "y": None}}
     assert raw(schema, {"new": pa.string()}).decode(datums(schema, value, value)).rows.num_rows == 2
+
+
+def test_records_are_read_together_and_not_one_by_one() -> None:
+    # If another release of DataFusion reads files in another way, this shows it: it would only be slow.
+    reader = AvroReader(schema_of(list(COLUMNS)), COLUMNS)
+    messages = AvroFormat(COLUMNS, layout="raw").messages(pa.concat_tables([table()] * 1000))
+    assert reader._together(pa.array(messages, pa.large_binary())).num_rows == 3000

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.connectors.kafka_sink import KafkaSink, MessageWriter
 from headrace.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.formats import schema_registry
 from headrace.formats.avro import AvroFormat
@@ -282,6 +283,27 @@ def test_changes_of_rows_behind_the_number_of_their_schema(registry: SchemaRegis
     assert decoded.counts is not None
     assert decoded.counts.tolist() == [1, 2]
     assert read.messages(decoded.rows)[0].startswith(header(1))
+
+
+def test_the_keys_of_changes_are_found_behind_the_number_of_their_schema(registry: SchemaRegistry) -> None:
+    sink = KafkaSink(
+        bootstrap_servers="localhost:1",
+        topic="orders",
+        format="debezium_json",
+        schema={"a": "int64", "b": "string"},
+        primary_key=["a"],
+        **{
+            "json.confluent_schema_registry": True,
+            "schema_registry.endpoint": registry.endpoint,
+            "sink.key_field": "a",
+        },
+    )
+    changes = pa.table({"a": [1, 2], "b": ["x", "y"], "_retract": [False, False]})
+    messages = MessageWriter(sink.options).write(changes)
+    assert messages.column("key").to_pylist() == [b"1", b"2"]
+    assert (
+        messages.column("value")[0].as_py() == header(1) + b'{"before":null,"after":{"a":1,"b":"x"},"op":"c"}'
+    )
 
 
 # ------------------------------------------------------------------------------------------- what goes wrong
