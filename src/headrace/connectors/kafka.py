@@ -53,7 +53,7 @@ ClientSettings = Annotated[
 """An option that takes settings as a mapping or as `name=value,name=value`; values may be secrets."""
 
 
-class TopicOptions(FormatOptions, RegistryOptions):
+class TopicOptions(RegistryOptions, FormatOptions):
     """A topic of a cluster, and how its messages are written."""
 
     bootstrap_servers: str = Field(

@@ -21,7 +21,7 @@ from headrace.formats.protobuf import ProtobufOptions
 from headrace.formats.raw import RawFormat
 from headrace.formats.schema_registry import SchemaRegistry
 from headrace.formats.type_text import format_type, parse_type
-from headrace.options import Names
+from headrace.options import Names, Options
 
 FormatName = Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"]
 LineFormatName = Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"]
@@ -57,8 +57,8 @@ Columns = Annotated[
 """An option that takes column → type, such as `{"a": "int64"}`, or an Arrow schema."""
 
 
-class FormatOptions(JsonOptions, CsvOptions, AvroOptions, ProtobufOptions):
-    """How rows are written as bytes, by the names that SQL, YAML and Python share."""
+class CommonOptions(Options):
+    """What is said whatever the format is."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -93,6 +93,10 @@ class FormatOptions(JsonOptions, CsvOptions, AvroOptions, ProtobufOptions):
     primary_key: Names = Field(
         default=[], description="The columns that tell which row a change of debezium_json is about."
     )
+
+
+class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, CommonOptions):
+    """How rows are written as bytes, by the names that SQL, YAML and Python share."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
