@@ -181,6 +181,7 @@ class KafkaBroker:
             }
         )
         partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        self._settle(topic, partitions)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         found, ended = [], 0
         while ended < len(partitions):
@@ -193,6 +194,23 @@ class KafkaBroker:
                     ended += 1
         consumer.close()
         return sorted(found, key=lambda one: (one.partition(), one.offset()))
+
+    def _settle(self, topic: str, partitions: Sequence[int]) -> None:
+        """Wait a little: a transaction ends for its producer before its mark is in the partitions."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        specs: Any = OffsetSpec
+
+        def ends(level: IsolationLevel) -> list[int]:
+            wanted = {TopicPartition(topic, partition): specs.latest() for partition in partitions}
+            found = self.admin.list_offsets(wanted, isolation_level=level)
+            return [future.result(10).offset for future in found.values()]
+
+        for _ in range(60):
+            if ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED):
+                return
+            time.sleep(0.05)
 
     def options(self, topic: str, **more: Any) -> Mapping[str, Any]:
         """The options that a connector needs to reach a topic."""

@@ -196,6 +196,16 @@ def test_a_bounded_source_of_an_empty_topic_finishes_at_once(kafka: KafkaBroker,
 # ----------------------------------------------------------------------------------- transactions, gaps
 
 
+def wait_for_markers(kafka: KafkaBroker, topic: str, end: int) -> None:
+    """A transaction ends for its producer before the mark of its end is in the partition."""
+    cluster = source(kafka, topic).cluster
+    for _ in range(600):
+        if cluster.offsets(topic, [0], at="latest", committed=True)[0] >= end:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"the transactions do not end at offset {end}")
+
+
 def test_read_committed_leaves_out_what_was_aborted_and_waits_for_what_is_open(kafka: KafkaBroker) -> None:
     from confluent_kafka import Producer
 
@@ -208,6 +218,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_waits_for_what_is_open(k
             producer.produce(topic, one)
         producer.flush(10)
         finish(10)
+    wait_for_markers(kafka, topic, 8)
     producer.begin_transaction()
     producer.produce(topic, numbers(20, 21)[0])
     producer.flush(10)
@@ -217,6 +228,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_waits_for_what_is_open(k
     assert [row["n"] for row in read(source(kafka, topic))[0]] == [0, 1, 2, 10, 11, 12, 20]
     assert strict.latest_offset(end, ALL, parallelism=1) == end
     producer.commit_transaction(10)
+    wait_for_markers(kafka, topic, 10)
     assert [row["n"] for row in read(strict, end)[0]] == [20]
 
 
@@ -231,6 +243,7 @@ def test_every_cut_through_the_gaps_of_transactions_gives_the_same_rows(kafka: K
         for one in numbers(first, first + 2):
             producer.produce(topic, one)
         producer.commit_transaction(10)
+    wait_for_markers(kafka, topic, 9)
     numbered = source(kafka, topic, source__bounded=True)
     start, rows = numbered.initial_offset(time=NOW), []
     while not numbered.is_finished(start):
