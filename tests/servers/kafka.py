@@ -197,13 +197,13 @@ class KafkaBroker:
 
     def _settle(self, topic: str, partitions: Sequence[int]) -> None:
         """Wait a little: a transaction ends for its producer before its mark is in the partitions."""
+        import confluent_kafka.admin
         from confluent_kafka import IsolationLevel, TopicPartition
-        from confluent_kafka.admin import OffsetSpec
 
-        specs: Any = OffsetSpec
+        client: Any = confluent_kafka.admin
 
         def ends(level: IsolationLevel) -> list[int]:
-            wanted = {TopicPartition(topic, partition): specs.latest() for partition in partitions}
+            wanted = {TopicPartition(topic, partition): client.OffsetSpec.latest() for partition in partitions}
             found = self.admin.list_offsets(wanted, isolation_level=level)
             return [future.result(10).offset for future in found.values()]
 
