@@ -203,7 +203,8 @@ class KafkaBroker:
         client: Any = confluent_kafka.admin
 
         def ends(level: IsolationLevel) -> list[int]:
-            wanted = {TopicPartition(topic, partition): client.OffsetSpec.latest() for partition in partitions}
+            latest = client.OffsetSpec.latest()
+            wanted = {TopicPartition(topic, partition): latest for partition in partitions}
             found = self.admin.list_offsets(wanted, isolation_level=level)
             return [future.result(10).offset for future in found.values()]
 
