@@ -39,12 +39,17 @@ $(STAMP): requirements.lock pyproject.toml | $(UV)
 demo: $(STAMP) ## Run a real pipeline on local Spark and watch it
 	@$(BIN)/headrace run $(DEMO) --epoch-rows 500 $(ARGS)
 
-# Tests that start Spark or another server wait much: four files at a time, those first that take longest.
-LONG := tests/spark/test_sql_on_spark.py tests/spark tests/recovery tests/servers tests/sql tests/dataflow
+# Tests that start Spark or another server wait much: three files at a time, Spark's between those of servers, the
+# longest first. They live shortly: Java should start quickly rather than compile well.
+WAITING := tests/recovery tests/servers/test_kafka_sink.py tests/spark/test_sql_on_spark.py \
+  tests/servers/test_kafka_source.py tests/spark/test_cli_on_spark.py tests/servers/test_kafka_contract.py \
+  tests/spark tests/servers
+test test-fast: export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 test: $(STAMP) ## Run every test (ARGS="-k name" to choose)
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(LONG) src tests
+	@$(BIN)/python -m pytest --numprocesses 2 --ignore=tests/recovery --ignore=tests/servers --ignore=tests/spark
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(WAITING)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif

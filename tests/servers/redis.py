@@ -141,7 +141,9 @@ def _free_port() -> int:
             free.bind(("127.0.0.1", 0))
             port: int = free.getsockname()[1]
         if port < 55_000:  # servers of a cluster also listen 10 000 ports higher
-            return port
+            with contextlib.suppress(OSError), socket.socket() as other:
+                other.bind(("127.0.0.1", port + 10_000))
+                return port
 
 
 def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
