@@ -69,6 +69,26 @@ def copying(server: RabbitServer, origin: str, target: Path, **more: Any) -> Pip
     return query(f"{source} {sink} INSERT INTO copied SELECT n FROM numbers;")
 
 
+def copy_until_all_are_there(
+    server: RabbitServer, queue: str, state: Path, out: Path, expected: range, **more: Any
+) -> None:
+    """Go on copying until the file has all numbers, some perhaps twice, and the queue is empty."""
+
+    def all_there() -> bool:
+        lines = out.read_text().splitlines() if out.exists() else []
+        return {json.loads(line)["n"] for line in lines} == set(expected)
+
+    pipeline = copying(server, queue, out, **more)
+    run_in_process(
+        pipeline,
+        state,
+        idle_epochs=2000,
+        idle_seconds=0.01,
+        stop=lambda: all_there() and server.waiting(queue) == 0,
+    )
+    assert all_there()
+
+
 def crash_at(step: str, epoch: int) -> Callable[[str, int], None]:
     def on_step(name: str, at: int) -> None:
         if name.startswith(step) and at == epoch:
@@ -99,27 +119,15 @@ def test_a_crash_at_any_step_loses_no_message(rabbitmq: RabbitServer, tmp_path: 
     with pytest.raises(CrashError):
         run_until(pipeline, tmp_path / "state", 60, epoch_rows=20, on_step=crash_at(step, 2))
 
-    def all_there() -> bool:
-        lines = out.read_text().splitlines() if out.exists() else []
-        return {json.loads(line)["n"] for line in lines} == set(range(60))
-
-    run_in_process(
-        copying(rabbitmq, queue, out, source__prefetch=21),
-        tmp_path / "state",
-        idle_epochs=2000,
-        idle_seconds=0.01,
-        stop=lambda: all_there() and rabbitmq.waiting(queue) == 0,
-    )
-    assert all_there()
+    copy_until_all_are_there(rabbitmq, queue, tmp_path / "state", out, range(60), source__prefetch=21)
 
 
 def test_what_is_not_in_the_log_is_not_taken_out_of_the_queue(rabbitmq: RabbitServer, tmp_path: Path) -> None:
-    queue = rabbitmq.create()
+    queue, out = rabbitmq.create(), tmp_path / "out.json"
     rabbitmq.send(queue, numbers(0, 30))
-    run_until(reading(rabbitmq, queue=queue, source__prefetch=5), tmp_path, 10, epoch_rows=5)
+    run_until(copying(rabbitmq, queue, out, source__prefetch=5), tmp_path / "state", 10, epoch_rows=5)
     wait_for(lambda: 10 <= 30 - rabbitmq.waiting(queue) <= 20)
-    rest = run_until(reading(rabbitmq, queue=queue), tmp_path, 10)
-    assert found(rest)[-1] == 29
+    copy_until_all_are_there(rabbitmq, queue, tmp_path / "state", out, range(30))
 
 
 def test_a_sample_can_be_looked_at_and_stays_where_it_is(rabbitmq: RabbitServer) -> None:

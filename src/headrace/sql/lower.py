@@ -52,8 +52,8 @@ from headrace.sql.logical import (
     TableCall,
     Union,
     WindowCalls,
-    inputs_of,
 )
+from headrace.sql.needs import Needs, find_needs, makes_rows
 from headrace.sql.planning import Planner
 from headrace.sql.problems import sql_error
 from headrace.windows import Instant, Session
@@ -98,37 +98,16 @@ class Lowering:
         self.ttl = ttl
         self.functions = functions
         self._flows: dict[Relation, Flow] = {}
-        self._needed: dict[Relation, set[str]] = {}
-        self._consumers: dict[Relation, int] = {}
+        self._needs = Needs()
         self._names: dict[Relation, str] = {}
         self._within = "query"
         self._ids: set[str] = set()
         self._late: dict[Table, list[Flow]] = {}
         self._sources: dict[Table, Port] = {}
 
-    # ------------------------------------------------------------------------- what is really needed
-
     def prepare(self, roots: Sequence[Relation]) -> None:
-        """Find out which columns of each relation anything reads."""
-        order: list[Relation] = []
-        seen: set[Relation] = set()
-
-        def visit(relation: Relation) -> None:
-            if relation in seen:
-                return
-            seen.add(relation)
-            for one in inputs_of(relation):
-                visit(one)
-            order.append(relation)
-
-        for root in roots:
-            visit(root)
-            self._consumers[root] = self._consumers.get(root, 0) + 1
-            self._needed.setdefault(root, set()).update(root.columns.names)
-        for relation in reversed(order):
-            for one, names in _required(relation, self._needed.setdefault(relation, set())):
-                self._needed.setdefault(one, set()).update(names & set(one.columns.names))
-                self._consumers[one] = self._consumers.get(one, 0) + 1
+        """Find out which columns of each relation anything reads, before anything is lowered."""
+        self._needs = find_needs(roots)
 
     def name(self, relation: Relation, name: str) -> None:
         """Operators of this relation, and of what it is made of, are called after `name`."""
@@ -163,7 +142,7 @@ class Lowering:
         """The rows of a relation; its operators are added at the first call."""
         if relation not in self._flows:
             made = self._lower(relation)
-            if made.sql is not None and self._consumers.get(relation, 0) > 1:
+            if made.sql is not None and self._needs.readers.get(relation, 0) > 1:
                 with self._inside(relation):
                     made = self.settle(made)
             self._flows[relation] = made
@@ -206,7 +185,7 @@ class Lowering:
         return Fragment(sql, inputs, functions=called_functions(self.functions, [sql]))
 
     def _columns(self, relation: Relation) -> list[str]:
-        return [name for name in relation.columns.names if name in self._needed.get(relation, set())]
+        return [name for name in relation.columns.names if name in self._needs.columns.get(relation, set())]
 
     def batch_schema(self, relation: Relation, names: Sequence[str] | None = None) -> pa.Schema:
         """The columns of a relation's batches: those that are needed, event time, retractions."""
@@ -347,7 +326,7 @@ class Lowering:
         flow = self.flow(relation.input)
         wanted = set(self._columns(relation))
         # An unnest makes rows, even where nobody reads it.
-        items = [item for item in relation.items if item.name in wanted or _makes_rows(item)]
+        items = [item for item in relation.items if item.name in wanted or makes_rows(item)]
         hidden = [TIMESTAMP] + ([RETRACT] if relation.updating else [])
         plain = all(item.value.text == quote(item.name) for item in items)
         if plain and relation.where is None and [i.name for i in items] == self._columns(relation.input):
@@ -380,7 +359,7 @@ class Lowering:
 
     def _aggregate(self, relation: Aggregate) -> Flow:
         flow = self.flow(relation.input)
-        needed = self._needed.get(relation, set())
+        needed = self._needs.columns.get(relation, set())
         calls = [call for call in relation.calls if call.name in needed]
         raw = sorted({name for call in calls for name in call.call.columns if name != TIMESTAMP})
         keys = tuple(item.name for item in relation.keys)
@@ -429,7 +408,7 @@ class Lowering:
 
     def _after(self, relation: Aggregate, port: Port, late_of: Table | None = None) -> Flow:
         """The rows of groups, reduced to what is needed; late rows go their own way."""
-        needed = self._needed.get(relation, set())
+        needed = self._needs.columns.get(relation, set())
         unused = {call.name for call in relation.calls if call.name not in needed}
         emitted = [name for name in relation.columns.names if name not in unused]
         items = [quote(name) for name in [*self._columns(relation), TIMESTAMP]]
@@ -696,52 +675,9 @@ class Lowering:
         self.builder.add("sink", sink, [flow.ports], id=self._unique("preview"), options=options)
 
 
-def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[str]]]:
-    """What a relation needs of its inputs to give the columns `needed`."""
-    if isinstance(relation, Map):
-        names = {n for item in relation.items if item.name in needed for n in item.value.columns}
-        names |= {n for item in relation.items if _makes_rows(item) for n in item.value.columns}
-        return [(relation.input, names | (relation.where.columns if relation.where else frozenset()))]
-    if isinstance(relation, Aggregate):
-        names = {n for item in relation.keys for n in item.value.columns}
-        names |= {n for call in relation.calls if call.name in needed for n in call.call.columns}
-        needed |= {item.name for item in relation.keys}
-        return [(relation.input, names)]
-    if isinstance(relation, Join):
-        names = set(needed) | (relation.condition.columns if relation.condition else frozenset())
-        return [
-            (relation.left, names | {n for pair in relation.keys for n in pair[0].columns}),
-            (relation.right, names | {n for pair in relation.keys for n in pair[1].columns}),
-        ]
-    if isinstance(relation, LookupJoin | TableCall | AsyncCalls):
-        return [(relation.left, needed.union(*(value.columns for value in _called_with(relation, needed))))]
-    if isinstance(relation, WindowCalls):
-        names = set(needed)
-        for item in (*relation.calls, *relation.partition):
-            names |= item.value.columns
-        return [(relation.input, names)]
-    if isinstance(relation, Ordered):
-        needed |= set(relation.columns.names)
-        return [(relation.input, set(relation.input.columns.names))]
-    return [(one, set(needed)) for one in inputs_of(relation)]
-
-
-def _called_with(relation: LookupJoin | TableCall | AsyncCalls, needed: set[str]) -> list[Expression]:
-    """What rows are looked up by, or functions are called with."""
-    if isinstance(relation, LookupJoin):
-        return [relation.on]
-    if isinstance(relation, TableCall):
-        return list(relation.arguments)
-    return [value for name, values in relation.calls.items() if name in needed for value in values]
-
-
 def _text(value: str) -> str:
     """A text as a SQL literal."""
     return "'" + value.replace("'", "''") + "'"
-
-
-def _makes_rows(item: Item) -> bool:
-    return "unnest(" in item.value.text.lower()
 
 
 def called_functions(functions: Sequence[Function], texts: Sequence[str]) -> tuple[Function, ...]:
