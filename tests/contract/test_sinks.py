@@ -1,9 +1,10 @@
-"""What every sink of the registry promises; a new one needs an entry in CASES and nothing else."""
+"""What every sink of the registry promises; a new one needs an entry in `case` and nothing else."""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,24 @@ Shown = Callable[[], list[dict[str, Any]]]
 
 @dataclass
 class Case:
-    """A sink, its options, and how to see what has become visible; None if nothing ever does."""
+    """A sink of the registry, and how to see what has become visible; None if nothing ever does."""
 
     name: str
-    options: dict[str, Any]
+    options: Mapping[str, Any]
     visible: Shown | None
-    bad: dict[str, Any]
-    driver: SinkDriver
+    bad: Mapping[str, Any]
+    folder: Path
+    """Where its state is."""
+    job: str = "job"
+
+    def build(self) -> ArrowOperator:
+        built = registry.build("sink", self.name, self.options)
+        assert isinstance(built, ArrowOperator)
+        return built
+
+    @functools.cached_property
+    def driver(self) -> SinkDriver:
+        return SinkDriver(self.build, self.folder / "state", job=self.job)
 
 
 def batch(*numbers: int, text: str = "x") -> pa.RecordBatch:
@@ -44,82 +56,6 @@ def batch(*numbers: int, text: str = "x") -> pa.RecordBatch:
     )
 
 
-@pytest.fixture(params=[name for name in registry.names("sink") if name not in WITH_SERVERS])
-def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Case:
-    name: str = request.param
-    job = f"{request.node.name}"
-    printed: list[str] = []
-
-    def build() -> ArrowOperator:
-        built = registry.build("sink", name, options)
-        assert isinstance(built, ArrowOperator)
-        return built
-
-    def lines() -> list[dict[str, Any]]:
-        printed.extend(capsys.readouterr().out.splitlines())
-        return [json.loads(line) for line in printed]
-
-    def file_lines() -> list[dict[str, Any]]:
-        path = tmp_path / "out.json"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def memory_rows() -> list[dict[str, Any]]:
-        rows = to_rows(collected(job, "out").to_batches())
-        return [{key: value for key, value in row.items() if key != "_timestamp"} for row in rows]
-
-    def folder_lines() -> list[dict[str, Any]]:
-        files = [path for path in (tmp_path / "out").rglob("*.json") if ".staged" not in path.parts]
-        rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
-        return sorted(rows, key=lambda row: row["n"])
-
-    def delta_rows() -> list[dict[str, Any]]:
-        if not DeltaTable.is_deltatable(str(tmp_path / "table")):
-            return []
-        rows: list[dict[str, Any]] = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
-        return sorted(rows, key=lambda row: row["n"])
-
-    catalog = {
-        "catalog.type": "sql",
-        "catalog.url": f"sqlite:///{tmp_path}/catalog.db",
-        "catalog.warehouse": f"file://{tmp_path}/warehouse",
-        "table_name": "rows",
-    }
-
-    def iceberg_rows() -> list[dict[str, Any]]:
-        found = load_catalog(IcebergSink.Options.model_validate(catalog))
-        if not found.table_exists("default.rows"):
-            return []
-        rows: list[dict[str, Any]] = found.load_table("default.rows").scan().to_arrow().to_pylist()
-        return sorted(rows, key=lambda row: row["n"])
-
-    cases: dict[str, tuple[dict[str, Any], Shown | None, dict[str, Any]]] = {
-        "blackhole": ({}, None, {"x": 1}),
-        "delta": (
-            {"path": str(tmp_path / "table"), "rolling_policy.interval": 0},
-            delta_rows,
-            {"rolling_policy.file_size": "much"},
-        ),
-        "filesystem": (
-            {"path": str(tmp_path / "out"), "rolling_policy.interval": 0},
-            folder_lines,
-            {"filename.strategy": "x"},
-        ),
-        "iceberg": ({**catalog, "rolling_policy.interval": 0}, iceberg_rows, {"catalog.type": "x"}),
-        "memory": ({"name": "out"}, memory_rows, {"name": ""}),
-        "single_file": ({"path": str(tmp_path / "out.json")}, file_lines, {"path": ""}),
-        "stdout": ({}, lines, {"format": "xml"}),
-    }
-    options, visible, bad = cases[name]
-    return Case(name, options, visible, bad, SinkDriver(build, tmp_path / "state", job=job))
-
-
-@pytest.fixture
-def shown(case: Case) -> Shown:
-    if case.visible is None:
-        pytest.skip(f"{case.name} shows nothing")
-    return case.visible
-
-
 def parts(case: Case, *batches: pa.RecordBatch) -> list[list[pa.RecordBatch]]:
     """The batches shared by as many subtasks as the sink allows."""
     if case.driver.make().max_parallelism == 1:
@@ -127,71 +63,139 @@ def parts(case: Case, *batches: pa.RecordBatch) -> list[list[pa.RecordBatch]]:
     return [[one] for one in batches]
 
 
-def test_what_is_not_committed_is_invisible(case: Case, shown: Shown) -> None:
-    data = case.driver.prepare(1, *parts(case, batch(1), batch(2)))
-    assert shown() == []
-    case.driver.commit(1, data)
-    assert shown() == [{"n": 1, "text": "x"}, {"n": 2, "text": "x"}]
+class SinkContract:
+    """The promises; a sink is held to them by a subclass `Test…` with a fixture `case`."""
+
+    @pytest.fixture
+    def shown(self, case: Case) -> Shown:
+        if case.visible is None:
+            pytest.skip(f"{case.name} shows nothing")
+        return case.visible
+
+    def test_what_is_not_committed_is_invisible(self, case: Case, shown: Shown) -> None:
+        data = case.driver.prepare(1, *parts(case, batch(1), batch(2)))
+        assert shown() == []
+        case.driver.commit(1, data)
+        assert shown() == [{"n": 1, "text": "x"}, {"n": 2, "text": "x"}]
+
+    def test_a_commit_repeated_is_a_commit_once(self, case: Case, shown: Shown) -> None:
+        case.driver.run(1, *parts(case, batch(1)))
+        data = case.driver.prepare(2, *parts(case, batch(2, 3), batch(4)))
+        for _ in range(3):
+            case.driver.commit(2, data)
+        assert [row["n"] for row in shown()] == [1, 2, 3, 4]
+        case.driver.run(3, *parts(case, batch(5)))
+        assert [row["n"] for row in shown()] == [1, 2, 3, 4, 5]
+
+    def test_an_attempt_that_was_not_committed_leaves_nothing(self, case: Case, shown: Shown) -> None:
+        case.driver.run(1, *parts(case, batch(1)))
+        saved = dict(case.driver.saved)
+        case.driver.prepare(2, *parts(case, batch(666)))
+        case.driver.saved = saved
+        case.driver.run(2, *parts(case, batch(2)))
+        assert [row["n"] for row in shown()] == [1, 2]
+
+    def test_the_same_rows_in_two_epochs_are_shown_twice(self, case: Case, shown: Shown) -> None:
+        for epoch in (1, 2):
+            case.driver.run(epoch, *parts(case, batch(7)))
+        assert [row["n"] for row in shown()] == [7, 7]
+
+    def test_rows_too_many_for_the_commit_data_are_staged(self, case: Case, shown: Shown) -> None:
+        data = case.driver.prepare(1, *parts(case, batch(*range(100), text="y" * 1000)))
+        assert sum(len(staged) for table in data.values() for staged in table.values()) < 1000
+        case.driver.commit(1, data)
+        case.driver.commit(1, data)
+        assert [row["n"] for row in shown()] == list(range(100))
+
+    def test_an_epoch_without_rows_shows_nothing(self, case: Case, shown: Shown) -> None:
+        case.driver.run(1, [])
+        case.driver.run(2, [batch().slice(0, 0)])
+        assert shown() == []
+
+    def test_rows_are_counted(self, case: Case) -> None:
+        case.driver.run(1, *parts(case, batch(1, 2), batch(3)))
+        assert case.driver.metrics["rows"] == 3
+
+    def test_commit_data_is_json(self, case: Case) -> None:
+        for table in case.driver.prepare(1, [batch(1)]).values():
+            assert all(json.loads(staged) for staged in table.values())
+
+    def test_a_sink_can_be_pickled_and_shown_on_one_line(self, case: Case) -> None:
+        sink = cloudpickle.loads(cloudpickle.dumps(case.driver.make()))
+        assert "\n" not in sink.display()
+
+    def test_a_bad_option_is_named(self, case: Case) -> None:
+        with pytest.raises(ConfigurationError, match=f"`{next(iter(case.bad))}`"):
+            registry.build("sink", case.name, {**case.options, **case.bad})
+
+    def test_every_option_is_described(self, case: Case) -> None:
+        assert all(field.description for field in registry.options("sink", case.name).model_fields.values())
 
 
-def test_a_commit_repeated_is_a_commit_once(case: Case, shown: Shown) -> None:
-    case.driver.run(1, *parts(case, batch(1)))
-    data = case.driver.prepare(2, *parts(case, batch(2, 3), batch(4)))
-    for _ in range(3):
-        case.driver.commit(2, data)
-    assert [row["n"] for row in shown()] == [1, 2, 3, 4]
-    case.driver.run(3, *parts(case, batch(5)))
-    assert [row["n"] for row in shown()] == [1, 2, 3, 4, 5]
+class TestSinks(SinkContract):
+    """The sinks that need no server."""
 
+    @pytest.fixture(params=[name for name in registry.names("sink") if name not in WITH_SERVERS])
+    def case(
+        self, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> Case:
+        name: str = request.param
+        job: str = request.node.name
+        printed: list[str] = []
 
-def test_an_attempt_that_was_not_committed_leaves_nothing(case: Case, shown: Shown) -> None:
-    case.driver.run(1, *parts(case, batch(1)))
-    saved = dict(case.driver.saved)
-    case.driver.prepare(2, *parts(case, batch(666)))
-    case.driver.saved = saved
-    case.driver.run(2, *parts(case, batch(2)))
-    assert [row["n"] for row in shown()] == [1, 2]
+        def lines() -> list[dict[str, Any]]:
+            printed.extend(capsys.readouterr().out.splitlines())
+            return [json.loads(line) for line in printed]
 
+        def file_lines() -> list[dict[str, Any]]:
+            path = tmp_path / "out.json"
+            return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-def test_the_same_rows_in_two_epochs_are_shown_twice(case: Case, shown: Shown) -> None:
-    for epoch in (1, 2):
-        case.driver.run(epoch, *parts(case, batch(7)))
-    assert [row["n"] for row in shown()] == [7, 7]
+        def memory_rows() -> list[dict[str, Any]]:
+            rows = to_rows(collected(job, "out").to_batches())
+            return [{key: value for key, value in row.items() if key != "_timestamp"} for row in rows]
 
+        def folder_lines() -> list[dict[str, Any]]:
+            files = [path for path in (tmp_path / "out").rglob("*.json") if ".staged" not in path.parts]
+            rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+            return sorted(rows, key=lambda row: row["n"])
 
-def test_rows_too_many_for_the_commit_data_are_staged(case: Case, shown: Shown) -> None:
-    data = case.driver.prepare(1, *parts(case, batch(*range(100), text="y" * 1000)))
-    assert sum(len(staged) for table in data.values() for staged in table.values()) < 1000
-    case.driver.commit(1, data)
-    case.driver.commit(1, data)
-    assert [row["n"] for row in shown()] == list(range(100))
+        def delta_rows() -> list[dict[str, Any]]:
+            if not DeltaTable.is_deltatable(str(tmp_path / "table")):
+                return []
+            rows: list[dict[str, Any]] = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+            return sorted(rows, key=lambda row: row["n"])
 
+        catalog = {
+            "catalog.type": "sql",
+            "catalog.url": f"sqlite:///{tmp_path}/catalog.db",
+            "catalog.warehouse": f"file://{tmp_path}/warehouse",
+            "table_name": "rows",
+        }
 
-def test_an_epoch_without_rows_shows_nothing(case: Case, shown: Shown) -> None:
-    case.driver.run(1, [])
-    case.driver.run(2, [batch().slice(0, 0)])
-    assert shown() == []
+        def iceberg_rows() -> list[dict[str, Any]]:
+            found = load_catalog(IcebergSink.Options.model_validate(catalog))
+            if not found.table_exists("default.rows"):
+                return []
+            rows: list[dict[str, Any]] = found.load_table("default.rows").scan().to_arrow().to_pylist()
+            return sorted(rows, key=lambda row: row["n"])
 
-
-def test_rows_are_counted(case: Case) -> None:
-    case.driver.run(1, *parts(case, batch(1, 2), batch(3)))
-    assert case.driver.metrics["rows"] == 3
-
-
-def test_commit_data_is_json(case: Case) -> None:
-    for table in case.driver.prepare(1, [batch(1)]).values():
-        assert all(json.loads(staged) for staged in table.values())
-
-
-def test_a_sink_can_be_pickled_and_shown_on_one_line(case: Case) -> None:
-    sink = cloudpickle.loads(cloudpickle.dumps(case.driver.make()))
-    assert "\n" not in sink.display()
-
-
-def test_a_bad_option_is_named(case: Case) -> None:
-    with pytest.raises(ConfigurationError, match=f"`{next(iter(case.bad))}`"):
-        registry.build("sink", case.name, {**case.options, **case.bad})
-
-
-def test_every_option_is_described(case: Case) -> None:
-    assert all(field.description for field in registry.options("sink", case.name).model_fields.values())
+        cases: dict[str, tuple[dict[str, Any], Shown | None, dict[str, Any]]] = {
+            "blackhole": ({}, None, {"x": 1}),
+            "delta": (
+                {"path": str(tmp_path / "table"), "rolling_policy.interval": 0},
+                delta_rows,
+                {"rolling_policy.file_size": "much"},
+            ),
+            "filesystem": (
+                {"path": str(tmp_path / "out"), "rolling_policy.interval": 0},
+                folder_lines,
+                {"filename.strategy": "x"},
+            ),
+            "iceberg": ({**catalog, "rolling_policy.interval": 0}, iceberg_rows, {"catalog.type": "x"}),
+            "memory": ({"name": "out"}, memory_rows, {"name": ""}),
+            "single_file": ({"path": str(tmp_path / "out.json")}, file_lines, {"path": ""}),
+            "stdout": ({}, lines, {"format": "xml"}),
+        }
+        options, visible, bad = cases[name]
+        return Case(name, options, visible, bad, tmp_path, job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -121,16 +122,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def source(case: str, tmp_path: Path) -> SourceOperator:
-    name, options, _ = CASES[case]
-    built = registry.build("source", name, options(tmp_path))
+def build_source(name: str, options: Mapping[str, Any]) -> SourceOperator:
+    built = registry.build("source", name, options)
     assert isinstance(built, SourceOperator)
     return built
 
@@ -147,109 +140,116 @@ def multiset(rows: list[dict[str, Any]]) -> Counter[str]:
     )
 
 
+class SourceContract:
+    """The promises; a source is held to them by a subclass `Test…` with a fixture `source` of ROWS rows."""
+
+    def test_reading_a_range_twice_gives_the_same_rows(self, source: SourceOperator) -> None:
+        start, *_, end = later(source, [10**9])
+        for parallelism in (1, 3):
+            first = read_range(source, start, end, parallelism=parallelism)
+            assert len(first) == ROWS
+            assert first == read_range(source, start, end, parallelism=parallelism)
+
+    @pytest.mark.parametrize("sizes", [[1], [3, 1, 100, 7], [64], [10**9]])
+    @pytest.mark.parametrize("parallelism", [1, 2, 5])
+    def test_any_cut_into_epochs_and_splits_gives_the_same_rows(
+        self, source: SourceOperator, sizes: list[int], parallelism: int
+    ) -> None:
+        start, *_, end = later(source, [10**9])
+        whole = read_range(source, start, end)
+        offsets = later(source, sizes)
+        rows = []
+        for begin, stop in pairwise(offsets):
+            part = read_range(source, begin, stop, parallelism=parallelism)
+            assert len(part) <= max(sizes)
+            rows += part
+        assert multiset(rows) == multiset(whole)
+
+    def test_the_splits_of_a_lane_are_in_its_order(self, source: SourceOperator) -> None:
+        start, *_, end = later(source, [10**9])
+        alone = read_range(source, start, end, parallelism=1)
+        shared = read_range(source, start, end, parallelism=4)
+        without = [{k: v for k, v in row.items() if k != "subtask_index"} for row in alone]
+        assert without == [{k: v for k, v in row.items() if k != "subtask_index"} for row in shared]
+
+    def test_a_pickled_source_reads_the_same(self, source: SourceOperator) -> None:
+        copy = cloudpickle.loads(cloudpickle.dumps(source))
+        start, *_, end = later(source, [10**9])
+        assert read_range(copy, start, end) == read_range(source, start, end)
+        assert copy.is_finished(end)
+
+    def test_offsets_survive_json(self, source: SourceOperator) -> None:
+        offsets = later(source, [50])
+        assert json.loads(json.dumps(offsets)) == offsets
+        start, end = json.loads(json.dumps([offsets[1], offsets[2]]))
+        assert read_range(source, start, end) == read_range(source, offsets[1], offsets[2])
+
+    def test_a_bounded_source_is_finished_at_its_last_row_and_not_before(
+        self, source: SourceOperator
+    ) -> None:
+        offsets = later(source, [100])
+        assert [source.is_finished(offset) for offset in offsets] == [False] * (len(offsets) - 1) + [True]
+        splits = source.splits(offsets[-2], offsets[-1], parallelism=2)
+        assert {read_split(source, split)[1] for split in splits} == {Finish.FINAL}
+        splits = source.splits(offsets[0], offsets[1], parallelism=2)
+        assert {read_split(source, split)[1] for split in splits} == {Finish.GRACEFUL}
+
+    def test_an_empty_range_has_no_rows(self, source: SourceOperator) -> None:
+        start = source.initial_offset(time=NOW)
+        assert source.latest_offset(start, Limit(0, NOW), parallelism=1) == start
+        assert read_range(source, start, start, parallelism=3) == []
+
+    def test_a_known_count_is_the_number_of_rows(self, source: SourceOperator) -> None:
+        offsets = later(source, [100])
+        for start, end in pairwise(offsets):
+            known = source.count(start, end)
+            assert known is None or known == len(read_range(source, start, end))
+
+    def test_every_batch_has_the_same_schema_with_an_event_time(self, source: SourceOperator) -> None:
+        offsets = later(source, [100])
+        schemas = set()
+        for start, end in pairwise(offsets):
+            for split in source.splits(start, end, parallelism=2):
+                schemas |= {batch.schema for batch in read_split(source, split)[0]}
+        (schema,) = schemas
+        assert schema.field(TIMESTAMP).type == pa.timestamp("ns")
+
+    def test_a_resumed_source_continues_after_the_last_row(self, source: SourceOperator) -> None:
+        offsets = later(source, [100])
+        copy = cloudpickle.loads(cloudpickle.dumps(source))
+        rest = copy.latest_offset(offsets[1], Limit(10**9, NOW + 1000), parallelism=3)
+        rows = read_range(source, offsets[0], offsets[1]) + read_range(copy, offsets[1], rest, parallelism=3)
+        assert multiset(rows) == multiset(read_range(source, offsets[0], offsets[-1]))
+
+    def test_display_is_one_line(self, source: SourceOperator) -> None:
+        assert "\n" not in source.display()
+        assert len(source.display()) < 200
+
+
 def test_every_source_of_the_registry_has_a_case() -> None:
     assert set(BUILT_IN["source"]) - WITH_SERVERS <= {name for name, _, _ in CASES.values()}
 
 
-def test_reading_a_range_twice_gives_the_same_rows(source: SourceOperator) -> None:
-    start, *_, end = later(source, [10**9])
-    for parallelism in (1, 3):
-        first = read_range(source, start, end, parallelism=parallelism)
-        assert len(first) == ROWS
-        assert first == read_range(source, start, end, parallelism=parallelism)
+class TestSources(SourceContract):
+    """The sources that need no server."""
 
+    @pytest.fixture(params=CASES)
+    def case(self, request: pytest.FixtureRequest) -> str:
+        name: str = request.param
+        return name
 
-@pytest.mark.parametrize("sizes", [[1], [3, 1, 100, 7], [64], [10**9]])
-@pytest.mark.parametrize("parallelism", [1, 2, 5])
-def test_any_cut_into_epochs_and_splits_gives_the_same_rows(
-    source: SourceOperator, sizes: list[int], parallelism: int
-) -> None:
-    start, *_, end = later(source, [10**9])
-    whole = read_range(source, start, end)
-    offsets = later(source, sizes)
-    rows = []
-    for begin, stop in pairwise(offsets):
-        part = read_range(source, begin, stop, parallelism=parallelism)
-        assert len(part) <= max(sizes)
-        rows += part
-    assert multiset(rows) == multiset(whole)
+    @pytest.fixture
+    def source(self, case: str, tmp_path: Path) -> SourceOperator:
+        name, options, _ = CASES[case]
+        return build_source(name, options(tmp_path))
 
+    def test_a_bad_option_is_named(self, case: str, tmp_path: Path) -> None:
+        name, options, bad = CASES[case]
+        with pytest.raises(ConfigurationError, match=f"`{next(iter(bad))}`"):
+            registry.build("source", name, {**options(tmp_path), **bad})
+        with pytest.raises(ConfigurationError, match="unknown option `wrong`"):
+            registry.build("source", name, {**options(tmp_path), "wrong": 1})
 
-def test_the_splits_of_a_lane_are_in_its_order(source: SourceOperator) -> None:
-    start, *_, end = later(source, [10**9])
-    alone = read_range(source, start, end, parallelism=1)
-    shared = read_range(source, start, end, parallelism=4)
-    without = [{k: v for k, v in row.items() if k != "subtask_index"} for row in alone]
-    assert without == [{k: v for k, v in row.items() if k != "subtask_index"} for row in shared]
-
-
-def test_a_pickled_source_reads_the_same(source: SourceOperator) -> None:
-    copy = cloudpickle.loads(cloudpickle.dumps(source))
-    start, *_, end = later(source, [10**9])
-    assert read_range(copy, start, end) == read_range(source, start, end)
-    assert copy.is_finished(end)
-
-
-def test_offsets_survive_json(source: SourceOperator) -> None:
-    offsets = later(source, [50])
-    assert json.loads(json.dumps(offsets)) == offsets
-    start, end = json.loads(json.dumps([offsets[1], offsets[2]]))
-    assert read_range(source, start, end) == read_range(source, offsets[1], offsets[2])
-
-
-def test_a_bounded_source_is_finished_at_its_last_row_and_not_before(source: SourceOperator) -> None:
-    offsets = later(source, [100])
-    assert [source.is_finished(offset) for offset in offsets] == [False] * (len(offsets) - 1) + [True]
-    splits = source.splits(offsets[-2], offsets[-1], parallelism=2)
-    assert {read_split(source, split)[1] for split in splits} == {Finish.FINAL}
-    splits = source.splits(offsets[0], offsets[1], parallelism=2)
-    assert {read_split(source, split)[1] for split in splits} == {Finish.GRACEFUL}
-
-
-def test_an_empty_range_has_no_rows(source: SourceOperator) -> None:
-    start = source.initial_offset(time=NOW)
-    assert source.latest_offset(start, Limit(0, NOW), parallelism=1) == start
-    assert read_range(source, start, start, parallelism=3) == []
-
-
-def test_a_known_count_is_the_number_of_rows(source: SourceOperator) -> None:
-    offsets = later(source, [100])
-    for start, end in pairwise(offsets):
-        known = source.count(start, end)
-        assert known is None or known == len(read_range(source, start, end))
-
-
-def test_every_batch_has_the_same_schema_with_an_event_time(source: SourceOperator) -> None:
-    offsets = later(source, [100])
-    schemas = set()
-    for start, end in pairwise(offsets):
-        for split in source.splits(start, end, parallelism=2):
-            schemas |= {batch.schema for batch in read_split(source, split)[0]}
-    (schema,) = schemas
-    assert schema.field(TIMESTAMP).type == pa.timestamp("ns")
-
-
-def test_a_resumed_source_continues_after_the_last_row(source: SourceOperator) -> None:
-    offsets = later(source, [100])
-    copy = cloudpickle.loads(cloudpickle.dumps(source))
-    rest = copy.latest_offset(offsets[1], Limit(10**9, NOW + 1000), parallelism=3)
-    rows = read_range(source, offsets[0], offsets[1]) + read_range(copy, offsets[1], rest, parallelism=3)
-    assert multiset(rows) == multiset(read_range(source, offsets[0], offsets[-1]))
-
-
-def test_a_bad_option_is_named(case: str, tmp_path: Path) -> None:
-    name, options, bad = CASES[case]
-    with pytest.raises(ConfigurationError, match=f"`{next(iter(bad))}`"):
-        registry.build("source", name, {**options(tmp_path), **bad})
-    with pytest.raises(ConfigurationError, match="unknown option `wrong`"):
-        registry.build("source", name, {**options(tmp_path), "wrong": 1})
-
-
-def test_every_option_is_described(case: str) -> None:
-    for field in registry.options("source", CASES[case][0]).model_fields.values():
-        assert field.description
-
-
-def test_display_is_one_line(source: SourceOperator) -> None:
-    assert "\n" not in source.display()
-    assert len(source.display()) < 200
+    def test_every_option_is_described(self, case: str) -> None:
+        for field in registry.options("source", CASES[case][0]).model_fields.values():
+            assert field.description

@@ -10,61 +10,11 @@ from typing import Any
 
 import pytest
 
-from headrace.operator import ArrowOperator, SourceOperator
-from headrace.registry import registry
+from headrace.operator import SourceOperator
 from headrace.state.storage import open_storage
-from tests.contract.test_sinks import (
-    Case,
-    Shown,
-    test_a_commit_repeated_is_a_commit_once,
-    test_a_sink_can_be_pickled_and_shown_on_one_line,
-    test_an_attempt_that_was_not_committed_leaves_nothing,
-    test_an_epoch_without_rows_shows_nothing,
-    test_commit_data_is_json,
-    test_rows_are_counted,
-    test_rows_too_many_for_the_commit_data_are_staged,
-    test_the_same_rows_in_two_epochs_are_shown_twice,
-    test_what_is_not_committed_is_invisible,
-)
-from tests.contract.test_sources import (
-    ROWS,
-    test_a_bounded_source_is_finished_at_its_last_row_and_not_before,
-    test_a_known_count_is_the_number_of_rows,
-    test_a_pickled_source_reads_the_same,
-    test_a_resumed_source_continues_after_the_last_row,
-    test_an_empty_range_has_no_rows,
-    test_any_cut_into_epochs_and_splits_gives_the_same_rows,
-    test_display_is_one_line,
-    test_every_batch_has_the_same_schema_with_an_event_time,
-    test_offsets_survive_json,
-    test_reading_a_range_twice_gives_the_same_rows,
-    test_the_splits_of_a_lane_are_in_its_order,
-)
+from tests.contract.test_sinks import Case, SinkContract
+from tests.contract.test_sources import ROWS, SourceContract, build_source
 from tests.servers.postgres import Database, PostgresServer, new_database
-from tests.support import SinkDriver
-
-__all__ = [
-    "test_a_bounded_source_is_finished_at_its_last_row_and_not_before",
-    "test_a_commit_repeated_is_a_commit_once",
-    "test_a_known_count_is_the_number_of_rows",
-    "test_a_pickled_source_reads_the_same",
-    "test_a_resumed_source_continues_after_the_last_row",
-    "test_a_sink_can_be_pickled_and_shown_on_one_line",
-    "test_an_attempt_that_was_not_committed_leaves_nothing",
-    "test_an_empty_range_has_no_rows",
-    "test_an_epoch_without_rows_shows_nothing",
-    "test_any_cut_into_epochs_and_splits_gives_the_same_rows",
-    "test_commit_data_is_json",
-    "test_display_is_one_line",
-    "test_every_batch_has_the_same_schema_with_an_event_time",
-    "test_offsets_survive_json",
-    "test_reading_a_range_twice_gives_the_same_rows",
-    "test_rows_are_counted",
-    "test_rows_too_many_for_the_commit_data_are_staged",
-    "test_the_same_rows_in_two_epochs_are_shown_twice",
-    "test_the_splits_of_a_lane_are_in_its_order",
-    "test_what_is_not_committed_is_invisible",
-]
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +36,7 @@ def source(shared: Database, tmp_path: Path) -> SourceOperator:
         "schema": {"a": "int64", "b": "string"},
         "source.bounded": True,
     }
-    built = registry.build("source", "postgres", options)
-    assert isinstance(built, SourceOperator)
+    built = build_source("postgres", options)
     built.open(open_storage(str(tmp_path)), job_id="contract", node="numbers")
     return built
 
@@ -95,7 +44,7 @@ def source(shared: Database, tmp_path: Path) -> SourceOperator:
 @pytest.fixture(params=["postgres", "database of PostgreSQL", "database of SQLite"])
 def case(shared: Database, tmp_path: Path, request: pytest.FixtureRequest) -> Case:
     name = request.param.partition(" ")[0]
-    lite, job = tmp_path / "data.db", f"{request.node.name}"
+    lite = tmp_path / "data.db"
     statements = ("DROP TABLE IF EXISTS shown", "CREATE TABLE shown (n bigint, text text)")
     is_lite = "SQLite" in request.param
 
@@ -109,18 +58,15 @@ def case(shared: Database, tmp_path: Path, request: pytest.FixtureRequest) -> Ca
     ask(*statements, "SELECT 1")
     options = {"url": f"sqlite:///{lite}" if is_lite else shared.url, "table": "shown"}
 
-    def build() -> ArrowOperator:
-        built = registry.build("sink", name, options)
-        assert isinstance(built, ArrowOperator)
-        return built
-
     def visible() -> list[dict[str, Any]]:
         return [{"n": n, "text": text} for n, text in ask("SELECT n, text FROM shown ORDER BY n")]
 
-    return Case(name, options, visible, {"table": ""}, SinkDriver(build, tmp_path / "state", job=job))
+    return Case(name, options, visible, {"table": []}, tmp_path, job=request.node.name)
 
 
-@pytest.fixture
-def shown(case: Case) -> Shown:
-    assert case.visible is not None
-    return case.visible
+class TestSource(SourceContract):
+    """postgres."""
+
+
+class TestSinks(SinkContract):
+    """postgres and database."""

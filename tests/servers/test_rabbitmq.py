@@ -20,37 +20,11 @@ from headrace.connectors import rabbitmq_sink, received
 from headrace.connectors.rabbitmq_sink import RabbitSink
 from headrace.connectors.rabbitmq_source import RabbitSource
 from headrace.errors import BadLineError, ExternalError, PlanError
-from headrace.operator import ArrowOperator
-from headrace.registry import registry
 from headrace.testing.in_process import CrashError, run_in_process
-from tests.contract.test_sinks import (
-    Case,
-    Shown,
-    test_a_commit_repeated_is_a_commit_once,
-    test_a_sink_can_be_pickled_and_shown_on_one_line,
-    test_an_attempt_that_was_not_committed_leaves_nothing,
-    test_an_epoch_without_rows_shows_nothing,
-    test_commit_data_is_json,
-    test_rows_are_counted,
-    test_rows_too_many_for_the_commit_data_are_staged,
-    test_the_same_rows_in_two_epochs_are_shown_twice,
-    test_what_is_not_committed_is_invisible,
-)
+from tests.contract.test_sinks import Case, SinkContract
 from tests.servers.http import found, query, run_until, table, wait_for
 from tests.servers.rabbitmq import RabbitServer
 from tests.support import SinkDriver
-
-__all__ = [
-    "test_a_commit_repeated_is_a_commit_once",
-    "test_a_sink_can_be_pickled_and_shown_on_one_line",
-    "test_an_attempt_that_was_not_committed_leaves_nothing",
-    "test_an_epoch_without_rows_shows_nothing",
-    "test_commit_data_is_json",
-    "test_rows_are_counted",
-    "test_rows_too_many_for_the_commit_data_are_staged",
-    "test_the_same_rows_in_two_epochs_are_shown_twice",
-    "test_what_is_not_committed_is_invisible",
-]
 
 STEPS = ("begin", "tasks_done", "operators_written", "metadata_written", "sink_committed", "committed")
 
@@ -241,22 +215,15 @@ def case(rabbitmq: RabbitServer, tmp_path: Path) -> Case:
     seen: list[dict[str, Any]] = []
     options = sink_options(rabbitmq, queue)
 
-    def build() -> ArrowOperator:
-        built = registry.build("sink", "rabbitmq", options)
-        assert isinstance(built, ArrowOperator)
-        return built
-
     def visible() -> list[dict[str, Any]]:
         seen.extend(json.loads(body) for _, _, body in rabbitmq.read(queue))
         return list(seen)
 
-    return Case("rabbitmq", options, visible, {"host": ""}, SinkDriver(build, tmp_path / "state", job=queue))
+    return Case("rabbitmq", options, visible, {"host": ""}, tmp_path, job=queue)
 
 
-@pytest.fixture
-def shown(case: Case) -> Shown:
-    assert case.visible is not None
-    return case.visible
+class TestSink(SinkContract):
+    """What every sink promises."""
 
 
 def test_messages_are_persistent_with_an_id_and_their_time(rabbitmq: RabbitServer, tmp_path: Path) -> None:
