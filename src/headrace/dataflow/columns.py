@@ -9,7 +9,8 @@ from headrace.dataflow.shapes import Value
 from headrace.dataflow.yaml_text import Scalar
 from headrace.problems import Problems
 from headrace.spans import Source
-from headrace.sql.statements import CreateTable, parse_statements
+from headrace.sql.statements import parse_statements
+from headrace.sql.table_definition import CreateTable
 
 _BEFORE = "CREATE TABLE t ("
 

@@ -19,7 +19,7 @@ from headrace.registry import Role, registry
 from headrace.secrets import SECRET
 from headrace.spans import Source, Span
 from headrace.sql.problems import fail, sql_error
-from headrace.sql.statements import ColumnDefinition, CreateTable, Option
+from headrace.sql.table_definition import ColumnDefinition, CreateTable, Option
 
 TableKind = Literal["connector", "memory", "lookup"]
 

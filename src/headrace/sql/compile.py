@@ -32,7 +32,6 @@ from headrace.sql.relations import Bound, Named
 from headrace.sql.sql_types import type_name
 from headrace.sql.statements import (
     BrokenDefinition,
-    CreateTable,
     CreateView,
     Insert,
     SelectStatement,
@@ -40,6 +39,7 @@ from headrace.sql.statements import (
     Statement,
     parse_statements,
 )
+from headrace.sql.table_definition import CreateTable
 
 DEFAULT_TTL = timedelta(hours=24)
 """How long an updating result remembers, unless `SET updating_ttl` says otherwise."""

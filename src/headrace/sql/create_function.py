@@ -20,7 +20,7 @@ from headrace.spans import Span
 from headrace.sql.problems import fail, sql_error
 
 if TYPE_CHECKING:
-    from headrace.sql.statements import Option, StatementParser
+    from headrace.sql.table_definition import DefinitionParser, Option
 
 LANGUAGES = ("python", "native", "rust")
 _TEXTS = (TokenType.STRING, TokenType.HEREDOC_STRING)
@@ -55,7 +55,7 @@ class CreateFunction:
     options: dict[str, Option] = field(default_factory=dict)
 
 
-def parse_function(parser: StatementParser, *, is_aggregate: bool) -> CreateFunction:
+def parse_function(parser: DefinitionParser, *, is_aggregate: bool) -> CreateFunction:
     """What follows FUNCTION."""
     parser.take("IF", "NOT", "EXISTS")
     name, token = parser.name("the name of the function")
@@ -107,7 +107,7 @@ def parse_function(parser: StatementParser, *, is_aggregate: bool) -> CreateFunc
     )
 
 
-def _arguments(parser: StatementParser) -> tuple[tuple[str, pa.DataType], ...]:
+def _arguments(parser: DefinitionParser) -> tuple[tuple[str, pa.DataType], ...]:
     found: list[tuple[str, pa.DataType]] = []
     while not parser.take(")"):
         # `price DOUBLE`, or a type alone, whose next token ends it or belongs to it.
@@ -124,7 +124,7 @@ def _arguments(parser: StatementParser) -> tuple[tuple[str, pa.DataType], ...]:
     return tuple(found)
 
 
-def _table(parser: StatementParser) -> tuple[tuple[str, pa.DataType], ...]:
+def _table(parser: DefinitionParser) -> tuple[tuple[str, pa.DataType], ...]:
     parser.expect("(")
     columns: dict[str, pa.DataType] = {}
     while not parser.take(")"):
@@ -139,7 +139,7 @@ def _table(parser: StatementParser) -> tuple[tuple[str, pa.DataType], ...]:
     return tuple(columns.items())
 
 
-def _language(parser: StatementParser) -> str:
+def _language(parser: DefinitionParser) -> str:
     token = parser.current
     if token is None:
         parser.unexpected("a language")
@@ -154,7 +154,7 @@ def _language(parser: StatementParser) -> str:
     return name
 
 
-def _body(parser: StatementParser) -> Body:
+def _body(parser: DefinitionParser) -> Body:
     token = parser.current
     if token is None or token.token_type not in _TEXTS:
         parser.unexpected("a text", "write AS $$ … $$, or AS 'file'")

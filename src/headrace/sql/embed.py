@@ -25,7 +25,8 @@ from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
 from headrace.sql.problems import fail
 from headrace.sql.relations import Bound, Named
-from headrace.sql.statements import CreateTable, SelectStatement, parse_statements
+from headrace.sql.statements import SelectStatement, parse_statements
+from headrace.sql.table_definition import CreateTable
 
 
 @dataclass(frozen=True)

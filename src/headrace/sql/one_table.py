@@ -13,7 +13,8 @@ from headrace.registry import Role, registry
 from headrace.spans import Source
 from headrace.sql.catalog import Table, connector_options, define_table, option_error, roles_of
 from headrace.sql.problems import fail, sql_error
-from headrace.sql.statements import CreateTable, parse_statements
+from headrace.sql.statements import parse_statements
+from headrace.sql.table_definition import CreateTable
 
 
 def connectors_of(texts: Sequence[Source], name: str) -> list[tuple[Role, Any]]:
