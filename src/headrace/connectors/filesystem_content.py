@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connectors.lines import count_lines, read_blocks, scan_lines
+from headrace.connectors.lines import read_blocks, scan_rows, share_rows
 from headrace.connectors.places import Place
 from headrace.errors import ConfigurationError, ExternalError
 from headrace.formats.avro_file import find_blocks, read_header
@@ -141,7 +141,8 @@ class LineContent(Content):
         super().__init__(place)
         self._options = options
         self._compression = compression
-        self._head_lines = options.format_for(None).head_lines
+        plain = options.format_for(None)
+        self._head_lines, self._row_ends = plain.head_lines, plain.row_ends
 
     def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
         """Lines of CSV without names have their columns by order: those of the path are not among them."""
@@ -152,7 +153,7 @@ class LineContent(Content):
     def sample(self, file: File) -> bytes:
         """The first lines of a file."""
         with self._open(file, 0) as stream:
-            end = scan_lines(stream, 0, None, lines=_SAMPLE_LINES).end
+            end = scan_rows(stream, 0, None, rows=_SAMPLE_LINES, row_ends=self._row_ends).end
         with self._open(file, 0) as stream:
             return bytes(stream.read(end))
 
@@ -164,12 +165,12 @@ class LineContent(Content):
         return next((codec for ending, codec in _ENDINGS.items() if path.endswith(ending)), None)
 
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
-        """Where the next `rows` lines end."""
+        """Where the next `rows` rows end."""
         head = 0 if at else self._head_lines
         with self._open(file, at) as stream:
             end = file["size"] if self.codec(file) is None else None
-            found = scan_lines(stream, at, end, lines=rows + head)
-        return Reached(found.end, line + found.lines, max(0, found.lines - head), found.at_end)
+            found = scan_rows(stream, at, end, rows=rows + head, row_ends=self._row_ends)
+        return Reached(found.end, line + found.lines, max(0, found.rows - head), found.at_end)
 
     def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:
         """Ranges of whole lines; a compressed file is read from its beginning, by one task."""
@@ -178,30 +179,23 @@ class LineContent(Content):
             return
         first, last, line = part["from"], part["size"] if part["to"] is None else part["to"], part["line"]
         shares = min(shares, max(1, (last - first) // WORTH_SPLITTING))
-        begin = first
         with self._open(part, first) as file:
-            for index in range(1, shares + 1):
-                target = first + (last - first) * index // shares
-                if target <= begin:
-                    continue
-                file.seek(target - 1)
-                stop = scan_lines(file, target - 1, last, lines=1).end
-                yield {**part, "from": begin, "to": stop, "line": line, "weight": stop - begin}
-                if index < shares:
-                    file.seek(begin)
-                    line += count_lines(file, begin, stop)
-                begin = stop
+            for share in share_rows(file, first, last, line=line, shares=shares, row_ends=self._row_ends):
+                begin, stop = share.begin, share.end
+                yield {**part, "from": begin, "to": stop, "line": share.line, "weight": stop - begin}
 
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
         """The rows of a range of lines."""
         where, lines = self.where(part), self._options.format_for(schema)
         if part["from"] and lines.head_lines:
             with self._open(part, 0) as stream:
-                end = scan_lines(stream, 0, None, lines=lines.head_lines).end
+                end = scan_rows(stream, 0, None, rows=lines.head_lines, row_ends=self._row_ends).end
             with self._open(part, 0) as stream:
                 lines.read_head(stream.read(end).rstrip(b"\r\n"), where)
         with self._open(part, part["from"]) as stream:
-            for line, block in read_blocks(stream, part["from"], part["to"], line=part["line"], where=where):
+            first, last, number = part["from"], part["to"], part["line"]
+            blocks = read_blocks(stream, first, last, line=number, where=where, row_ends=self._row_ends)
+            for line, block in blocks:
                 yield lines.decode(block, first_line=line, where=where)
 
     @contextlib.contextmanager

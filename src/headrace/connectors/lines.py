@@ -1,4 +1,4 @@
-"""Ranges of whole lines in a stream of bytes, such as a file that is open or being decompressed."""
+"""Ranges of whole rows in a stream of lines, such as a file that is open or being decompressed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.errors import ExternalError
+from headrace.formats.base import RowEnds
 
 BLOCK = 4 * 1024 * 1024
 _NEWLINE = 10
@@ -19,16 +21,51 @@ class Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+class SeekableStream(Stream, Protocol):
+    """What can be read from any position on."""
+
+    def seek(self, position: int, /) -> int: ...
+
+
 class Scanned(NamedTuple):
-    """Where some lines end, how many they are, and whether nothing follows them."""
+    """Where some rows end, how many lines and rows they are, and whether nothing follows them."""
 
     end: int
     lines: int
+    rows: int
     at_end: bool
 
 
-def scan_lines(stream: Stream, begin: int, end: int | None, *, lines: int) -> Scanned:
-    """Where the next `lines` lines end. The stream stands at byte `begin`; `end` is None if unknown."""
+class Share(NamedTuple):
+    """A range of whole rows and the number of its first line."""
+
+    begin: int
+    end: int
+    line: int
+
+
+def scan_rows(
+    stream: Stream, begin: int, end: int | None, *, rows: int, row_ends: RowEnds | None = None
+) -> Scanned:
+    """Where the next `rows` rows end. The stream stands at byte `begin`; `end` is None if unknown.
+
+    `row_ends` says where rows end that may be several lines; without it each line is one.
+    """
+    if row_ends is None:
+        return _scan_lines(stream, begin, end, lines=rows)
+    found = lines = 0
+    position = begin
+    for at, data, places in _pieces(stream, begin, end, row_ends):
+        taken = min(rows - found, len(places))
+        stop = int(places[taken - 1])
+        found, lines, position = found + taken, lines + _count(data[:stop]), at + stop
+        if found == rows:
+            ended = stop == len(data) and (position == end or not stream.read(1))
+            return Scanned(position, lines, rows, ended)
+    return Scanned(position if end is None else end, lines, found, True)
+
+
+def _scan_lines(stream: Stream, begin: int, end: int | None, *, lines: int) -> Scanned:
     position, found, chunk = begin, 0, b"\n"
     while end is None or position < end:
         read = stream.read(_size(position, end))
@@ -39,14 +76,50 @@ def scan_lines(stream: Stream, begin: int, end: int | None, *, lines: int) -> Sc
         if found + len(breaks) >= lines:
             stop = position + int(breaks[lines - found - 1]) + 1
             last = stop == position + len(chunk) and (stop == end or not stream.read(1))
-            return Scanned(stop, lines, last)
+            return Scanned(stop, lines, lines, last)
         found += len(breaks)
         position += len(chunk)
-    return Scanned(position if end is None else end, found + (not chunk.endswith(b"\n")), True)
+    found += not chunk.endswith(b"\n")
+    return Scanned(position if end is None else end, found, found, True)
 
 
-def count_lines(stream: Stream, begin: int, end: int) -> int:
-    """How many lines end between two positions."""
+def share_rows(
+    stream: SeekableStream, begin: int, end: int, *, line: int, shares: int, row_ends: RowEnds | None = None
+) -> Iterator[Share]:
+    """A range of whole rows, the first on line `line`, in shares of about one size."""
+    first = begin
+    for index in range(1, shares + 1):
+        target = first + (end - first) * index // shares
+        if target <= begin:
+            continue
+        if target == end:
+            stop, lines = end, 0
+        elif row_ends is None:
+            stream.seek(target - 1)
+            stop = _scan_lines(stream, target - 1, end, lines=1).end
+            stream.seek(begin)
+            lines = _count_lines(stream, begin, stop)
+        else:
+            # Whether a line break ends a row depends on all quotes before it.
+            stream.seek(begin)
+            stop, lines = _scan_to(stream, begin, end, target, row_ends)
+        yield Share(begin, stop, line)
+        begin, line = stop, line + lines
+
+
+def _scan_to(stream: Stream, begin: int, end: int, target: int, row_ends: RowEnds) -> tuple[int, int]:
+    """The first end of a row at or behind `target`, and how many lines there are up to it."""
+    lines = 0
+    for at, data, places in _pieces(stream, begin, end, row_ends):
+        found = min(int(np.searchsorted(places, target - at)), len(places) - 1)
+        stop = int(places[found])
+        lines += _count(data[:stop])
+        if at + stop >= target:
+            return at + stop, lines
+    return end, lines
+
+
+def _count_lines(stream: Stream, begin: int, end: int) -> int:
     position, found = begin, 0
     while position < end and (chunk := stream.read(_size(position, end))):
         found += chunk.count(b"\n")
@@ -54,27 +127,53 @@ def count_lines(stream: Stream, begin: int, end: int) -> int:
     return found
 
 
+def _count(rows: bytes) -> int:
+    """How many lines there are, the last with or without its newline."""
+    return rows.count(b"\n") + (not rows.endswith(b"\n"))
+
+
 def read_blocks(
-    stream: Stream, begin: int, end: int | None, *, line: int, where: str
+    stream: Stream,
+    begin: int,
+    end: int | None,
+    *,
+    line: int,
+    where: str,
+    row_ends: RowEnds | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole lines, each with the number of its first line; `end` is None for all there are."""
-    rest, position = b"", begin
-    while end is None or position < end:
-        chunk = stream.read(_size(position, end))
-        if not chunk and end is None:
-            break
-        if not chunk:
-            raise ExternalError("the file has become shorter while it was read", where=where)
-        position += len(chunk)
-        cut = len(chunk) if position == end else chunk.rfind(b"\n") + 1
-        if cut == 0:
-            rest += chunk
-            continue
-        block, rest = rest + chunk[:cut], chunk[cut:]
+    """Blocks of whole rows, each with the number of its first line; `end` is None for all there are."""
+    position = begin
+    for at, data, places in _pieces(stream, begin, end, row_ends or _last_line):
+        stop = int(places[-1])
+        position = at + stop
+        block = data if stop == len(data) else data[:stop]
         yield line, block
         line += block.count(b"\n")
-    if rest:
-        yield line, rest
+    if end is not None and position < end:
+        raise ExternalError("the file has become shorter while it was read", where=where)
+
+
+def _last_line(data: bytes, *, last: bool) -> NDArray[np.int64]:
+    """The end of the last line alone."""
+    end = len(data) if last else data.rfind(b"\n") + 1
+    return np.array([end] if end else [], np.int64)
+
+
+def _pieces(
+    stream: Stream, begin: int, end: int | None, row_ends: RowEnds
+) -> Iterator[tuple[int, bytes, NDArray[np.int64]]]:
+    """Some bytes that begin with a row, where they stand, and where rows end in them: at least one does."""
+    rest, position, ended = b"", begin, begin == end
+    while not ended:
+        size = _size(position + len(rest), end)
+        chunk = stream.read(size)
+        data, rest = rest + chunk if rest else chunk, b""
+        ended = not chunk or position + len(data) == end
+        places = row_ends(data, last=ended)
+        stop = int(places[-1]) if len(places) else 0
+        if stop:
+            yield position, data, places
+        position, rest = position + stop, data[stop:]
 
 
 def _size(position: int, end: int | None) -> int:

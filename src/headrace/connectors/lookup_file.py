@@ -74,7 +74,9 @@ class SingleFileLookup(FormatLookup):
                 return loaded.rows
             with self._path.open("rb") as file:
                 about = os.fstat(file.fileno())
-                blocks = read_blocks(file, 0, about.st_size, line=1, where=str(self._path))
+                blocks = read_blocks(
+                    file, 0, about.st_size, line=1, where=str(self._path), row_ends=self._format.row_ends
+                )
                 decoded = [
                     self._format.decode(block, first_line=line, where=str(self._path))
                     for line, block in blocks

@@ -23,9 +23,9 @@ from headrace.connectors.base import (
     with_event_time,
     without_event_time,
 )
-from headrace.connectors.lines import count_lines, read_blocks, scan_lines
+from headrace.connectors.lines import read_blocks, scan_rows, share_rows
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
-from headrace.formats.base import RETRACT, Format, split_lines
+from headrace.formats.base import RETRACT, Format
 from headrace.formats.options import Columns, LineFormatOptions, check_readable, infer_from
 from headrace.formats.type_text import format_type, parse_type
 from headrace.operator import (
@@ -100,6 +100,7 @@ class SingleFileSource(Connector, SourceOperator):
         super().__init__(options, **values)
         self.idle_timeout = self.options.idle_timeout
         self._path = _absolute(self.options.path)
+        self._row_ends = self.options.format_for(None).row_ends
 
     def validate(self) -> None:
         """Refuse a file that cannot be read and a timestamp column that is not in the schema."""
@@ -125,7 +126,7 @@ class SingleFileSource(Connector, SourceOperator):
 
     def _infer(self, size: int) -> dict[str, str]:
         with self._path.open("rb") as file:
-            end = scan_lines(file, 0, size, lines=_SAMPLE_LINES).end
+            end = scan_rows(file, 0, size, rows=_SAMPLE_LINES, row_ends=self._row_ends).end
             file.seek(0)
             columns = infer_from(self.options, file.read(end), where=str(self._path))
         column = self.options.timestamp_column
@@ -140,7 +141,8 @@ class SingleFileSource(Connector, SourceOperator):
             return start
         with _open(self._path, position["size"]) as file:
             file.seek(position["byte"])
-            found = scan_lines(file, position["byte"], position["size"], lines=limit.rows)
+            byte, size = position["byte"], position["size"]
+            found = scan_rows(file, byte, size, rows=limit.rows, row_ends=self._row_ends)
         time = max(position["time"], wall_clock(limit.time))
         return {LANE: {**position, "byte": found.end, "line": position["line"] + found.lines, "time": time}}
 
@@ -151,21 +153,11 @@ class SingleFileSource(Connector, SourceOperator):
             return []
         common = {**end[LANE], "final": self.is_finished(end)}
         shares = min(parallelism, max(1, (last - first) // _WORTH_SPLITTING))
-        splits: list[Split] = []
         with _open(self._path, last) as file:
-            for index in range(shares):
-                target = first + (last - first) * (index + 1) // shares if index + 1 < shares else last
-                begin = splits[-1].detail["end"] if splits else first
-                if target <= begin:
-                    continue
-                file.seek(target - 1)
-                stop = last if target == last else scan_lines(file, target - 1, last, lines=1).end
-                splits.append(Split(LANE, {**common, "byte": begin, "end": stop, "line": line}))
-                if stop == last:
-                    break
-                file.seek(begin)
-                line += count_lines(file, begin, stop)
-        return splits
+            return [
+                Split(LANE, {**common, "byte": one.begin, "end": one.end, "line": one.line})
+                for one in share_rows(file, first, last, line=line, shares=shares, row_ends=self._row_ends)
+            ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read the lines of one share."""
@@ -176,11 +168,15 @@ class SingleFileSource(Connector, SourceOperator):
         lines = self.options.format_for(schema)
         with _open(self._path, detail["end"]) as file:
             if detail["byte"] and lines.head_lines:
-                lines.read_head(file.readline().rstrip(b"\r\n"), str(self._path))
+                end = scan_rows(file, 0, None, rows=lines.head_lines, row_ends=self._row_ends).end
+                file.seek(0)
+                lines.read_head(file.read(end).rstrip(b"\r\n"), str(self._path))
             file.seek(detail["byte"])
             first, last, number = detail["byte"], detail["end"], detail["line"]
-            for line, block in read_blocks(file, first, last, line=number, where=str(self._path)):
-                decoded = lines.decode(block, first_line=line, where=str(self._path))
+            where = str(self._path)
+            blocks = read_blocks(file, first, last, line=number, where=where, row_ends=self._row_ends)
+            for line, block in blocks:
+                decoded = lines.decode(block, first_line=line, where=where)
                 report_bad(ctx, collector, decoded.bad, keep=self.options.bad_data == DEAD_LETTER)
                 if decoded.rows.num_rows:
                     rows = self._stamp(decoded.rows, detail["time"], lines, block, line)
@@ -193,7 +189,7 @@ class SingleFileSource(Connector, SourceOperator):
         try:
             return with_event_time(rows, time=time, column=source, unit=unit)
         except HeadraceError:
-            for number, text in split_lines(block, line):
+            for number, text in lines.split_rows(block, line):
                 try:
                     found = lines.decode(text, first_line=number, where=str(self._path)).rows
                     with_event_time(found, time=time, column=source, unit=unit)

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ JSON_COLUMN = {b"headrace.json": b"true"}
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 Path: TypeAlias = tuple[str, ...]
 _SHOWN = 200
+_NEWLINE = 10
 
 
 def is_json(field: pa.Field) -> bool:
@@ -44,6 +45,12 @@ def plain_field(field: pa.Field) -> pa.Field:
     elif pa.types.is_map(kind):
         kind = pa.map_(kind.key_type, plain_field(kind.item_field))
     return pa.field(field.name, kind)
+
+
+class RowEnds(Protocol):
+    """Finds where rows end in bytes that begin with a row; without `last`, more of them may follow."""
+
+    def __call__(self, data: bytes, *, last: bool) -> NDArray[np.int64]: ...
 
 
 class LineError(ValueError):
@@ -85,7 +92,7 @@ class Format(ABC):
     """Whether rows that take others back (`_retract`) can be read and written."""
 
     head_lines: int = 0
-    """How many lines at the beginning of a file are no rows, but tell about them."""
+    """How many rows at the beginning of a file are none, but tell about them."""
 
     def __init__(self, schema: pa.Schema | None) -> None:
         self.schema = schema
@@ -98,11 +105,25 @@ class Format(ABC):
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "input") -> Decoded:
         """The rows of lines, or of messages given one by one; numbered from `first_line` in errors."""
 
+    row_ends: RowEnds | None = None
+    """Where rows end in a file whose rows may be several lines; None if each is one."""
+
     def read_head(self, head: bytes, where: str) -> None:
-        """Learn from the first lines of a file, `head_lines`; to be called before other lines are decoded.
+        """Learn from the first rows of a file, `head_lines`; to be called before others are decoded.
 
         Lines that are numbered from 1 on have them at their beginning, and need no call.
         """
+
+    def split_rows(self, data: bytes, first_line: int = 1) -> list[tuple[int, bytes]]:
+        """Each row of some lines, without its newline, with the number of its first line."""
+        if self.row_ends is None:
+            return split_lines(data, first_line)
+        rows, begin = [], 0
+        for end in self.row_ends(data, last=True).tolist():
+            row = data[begin:end]
+            rows.append((first_line, row.removesuffix(b"\n")))
+            begin, first_line = end, first_line + row.count(b"\n")
+        return rows
 
     def head(self, schema: pa.Schema) -> bytes:
         """The lines that a file of rows with these columns begins with."""
@@ -148,6 +169,12 @@ class Format(ABC):
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise PlanError(f"the rows do not fit the columns of the sink: {error}") from error
         return list(self.schema), rows
+
+
+def line_ends(data: bytes, *, last: bool) -> NDArray[np.int64]:
+    """Where lines end: behind their newlines, and with `last` at the very end."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1
+    return np.append(ends, len(data)) if last and data and not data.endswith(b"\n") else ends
 
 
 def split_lines(data: bytes | Sequence[bytes], first_line: int = 1) -> list[tuple[int, bytes]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from headrace.errors import ConfigurationError, InternalError, PlanError, near
@@ -22,16 +21,13 @@ from headrace.formats.base import (
     Format,
     LineError,
     Rows,
-    is_binary,
-    is_json,
-    is_list,
     is_text,
-    plain_field,
+    line_ends,
     split_lines,
 )
-from headrace.formats.interval_text import parse_interval
+from headrace.formats.csv_rows import RowEnds
+from headrace.formats.csv_values import is_parsed, read_values
 from headrace.formats.json_writer import PLAIN, encode_values, join_lines
-from headrace.formats.shapes import shape_rows
 from headrace.options import Options
 
 _TEXT = pa.large_string()
@@ -81,8 +77,9 @@ class CsvOptions(Options):
 class CsvFormat(Format):
     """A line of values for each row; without a header they are in the order of the columns.
 
-    With one, columns are found by their names in it, and others are left out. In a file a row is one line: a
-    value cannot have a line break, since files are read in parts. In a message it can.
+    With one, columns are found by their names in it, and others are left out. A value in quotes may have line
+    breaks; in a file the row is then no longer than `csv_rows.LONGEST`. An empty line is no row, but for a
+    table of one column, where it is a row without a value.
     """
 
     def __init__(
@@ -93,26 +90,45 @@ class CsvFormat(Format):
         self._drop_bad = drop_bad
         self._heads: dict[str, list[str]] = {}
         self.head_lines = int(self._options.csv_header)
+        if self._options.csv_quote:
+            self.row_ends = RowEnds(self._options.csv_delimiter, self._options.csv_quote)
 
     # ------------------------------------------------------------------------------------------- reading
 
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "CSV") -> Decoded:
-        """The rows of all lines that are not empty."""
-        names, lines = self._readable().names, None
+        """The rows of all lines, or messages, that are not empty."""
+        names = self._readable().names
         if not isinstance(data, bytes):
-            lines = [message.rstrip(b"\r\n") for message in data]
-            data = b"\n".join(lines)
-        elif data and self.head_lines:
+            return self._decode_messages(data, names, first_line, where)
+        if data and self.head_lines:
             if first_line == 1:
-                head, _, data = data.partition(b"\n")
-                self.read_head(head, where)
-                first_line = 2
+                end = int(self._ends(data)[0])
+                self.read_head(data[:end].removesuffix(b"\n"), where)
+                first_line += data.count(b"\n", 0, end)
+                data = data[end:]
             names = self._names(where)
-        rows = self._read_together(data, lines, names)
+        rows = self._read_together(data, names, *self._count(data, names))
         if rows is not None:
             return Decoded(rows)
-        numbered = split_lines(data if lines is None else lines, first_line)
-        return self._read_apart([one for one in numbered if one[1].strip()], names, where)
+        numbered = [one for one in self.split_rows(data, first_line) if self._is_row(one[1], names)]
+        return self._read_apart(numbered, names, where)
+
+    def _decode_messages(
+        self, messages: Sequence[bytes], names: list[str], first_line: int, where: str
+    ) -> Decoded:
+        lines = [message.rstrip(b"\r\n") for message in messages]
+        blank = self._keeps_blank(names)
+        count, closed = len(lines) if blank else sum(map(bool, lines)), not any(map(self._is_open, lines))
+        rows = self._read_together(b"\n".join([*lines, b""]), names, count, closed)
+        if rows is not None:
+            return Decoded(rows, counts=np.ones(len(lines), np.int64) if blank else None)
+        numbered = [one for one in split_lines(lines, first_line) if self._is_row(one[1], names)]
+        decoded = self._read_apart(numbered, names, where)
+        if not blank:
+            return decoded
+        counts = np.ones(len(lines), np.int64)
+        counts[[error.line - first_line for error in decoded.bad]] = 0
+        return Decoded(decoded.rows, decoded.bad, counts)
 
     def read_head(self, head: bytes, where: str) -> None:
         """Learn from the first line of a file in which order it has its columns."""
@@ -131,7 +147,11 @@ class CsvFormat(Format):
                 hint=near(lost[0].name, names)
                 or f"it has {', '.join(names)[:200]}; if that is a row, set `csv.header` = false",
             )
-        self._heads[where] = names
+        _check_once([name for name in names if name in schema.names], where)
+        # Columns that are not wanted may share a name.
+        self._heads[where] = [
+            name if name in schema.names else f"{place}\0" for place, name in enumerate(names)
+        ]
 
     def _names(self, where: str) -> list[str]:
         if where not in self._heads:
@@ -141,20 +161,41 @@ class CsvFormat(Format):
     def _readable(self) -> pa.Schema:
         assert self.schema is not None, "reading needs a schema"
         for field in self.schema:
-            kind = field.type
-            if pa.types.is_struct(kind) or is_list(kind) or pa.types.is_map(kind):
+            if pa.types.is_map(field.type):
                 raise ConfigurationError(
-                    f"column `{field.name}` of type {kind} cannot be read from CSV",
+                    f"column `{field.name}` of type {field.type} cannot be read from CSV",
                     hint="declare it as TEXT or JSON",
                 )
         return self.schema
 
-    def _read_together(self, data: bytes, lines: list[bytes] | None, names: list[str]) -> pa.Table | None:
-        """The rows of all lines, or of all messages, if each is a row that can be read."""
-        if lines is None:
-            count, closed = _count_lines(data), not self._open_lines(data)
-        else:
-            count, closed = sum(map(bool, lines)), not any(map(self._is_open, lines))
+    def _keeps_blank(self, names: Sequence[str]) -> bool:
+        """Whether an empty line is a row: of a single column it is the value that is written as nothing."""
+        if len(names) != 1:
+            return False
+        return "" not in self._options.csv_null or self._readable().field(names[0]).nullable
+
+    def _is_row(self, line: bytes, names: Sequence[str]) -> bool:
+        return bool(line.strip()) or self._keeps_blank(names)
+
+    def _ends(self, data: bytes) -> NDArray[np.int64]:
+        return (self.row_ends or line_ends)(data, last=True)
+
+    def _count(self, data: bytes, names: Sequence[str]) -> tuple[int, bool]:
+        """How many rows there are in some lines, and whether all quotes are closed in them."""
+        ends, buffer = self._ends(data), np.frombuffer(data, np.uint8)
+        count, closed = len(ends), True
+        if not self._keeps_blank(names):
+            lengths = np.diff(ends, prepend=0)
+            short = ends[lengths <= 2] - lengths[lengths <= 2]
+            count -= int(np.isin(buffer[short], [ord("\n"), ord("\r")]).sum())
+        quote = self._options.csv_quote.encode()
+        if quote and quote in data:
+            before = np.searchsorted(np.flatnonzero(buffer == quote[0]), ends)
+            closed = not (np.diff(before, prepend=0) % 2).any()
+        return count, closed
+
+    def _read_together(self, data: bytes, names: list[str], count: int, closed: bool) -> pa.Table | None:
+        """The rows of lines, or of messages, if there are so many and each can be read."""
         if not closed:
             return None
         try:
@@ -164,7 +205,7 @@ class CsvFormat(Format):
             return None
         if odd or texts.num_rows != count:
             return None
-        rows, wrong = self._convert(texts)
+        rows, wrong = read_values(texts, self._readable())
         return None if wrong else rows
 
     def _read_apart(self, lines: Sequence[tuple[int, bytes]], names: list[str], where: str) -> Decoded:
@@ -177,11 +218,11 @@ class CsvFormat(Format):
                 left.append(place)
             else:
                 bad[place] = problem
-        texts, odd = self._parse(b"\n".join(lines[place][1] for place in left), names)
+        texts, odd = self._parse(b"\n".join([*(lines[place][1] for place in left), b""]), names)
         for row, values in odd.items():
             bad[left[row]] = LineError(f"it has {values} values, not {len(names)}")
         left = [place for place in left if place not in bad]
-        rows, wrong = self._convert(texts)
+        rows, wrong = read_values(texts, self._readable())
         bad |= {left[place]: error for place, error in wrong.items()}
         errors = [bad[place].at(*lines[place], where) for place in sorted(bad)]
         if errors and not self._drop_bad:
@@ -191,9 +232,10 @@ class CsvFormat(Format):
     def _look(self, line: bytes, names: Sequence[str]) -> LineError | None:
         """Why a line is not one row; whether it has as many values as it should is not looked at."""
         if self._is_open(line):
+            quote = self._options.csv_quote
             return LineError(
-                f"a quote ({self._options.csv_quote}) is not closed in it",
-                hint="in a file a row is one line: values with line breaks cannot be read from there",
+                f"a quote ({quote}) is not closed in it",
+                hint=f"a value in quotes ends with one, and a quote in it is doubled: {quote * 2}",
             )
         try:
             line.decode()
@@ -207,16 +249,6 @@ class CsvFormat(Format):
     def _is_open(self, line: bytes) -> bool:
         quote = self._options.csv_quote.encode()
         return bool(quote) and line.count(quote) % 2 == 1
-
-    def _open_lines(self, data: bytes) -> bool:
-        """Whether there is a line with a quote that is not closed."""
-        quote = self._options.csv_quote.encode()
-        if not quote or quote not in data:
-            return False
-        buffer = np.frombuffer(data, np.uint8)
-        quotes, breaks = np.flatnonzero(buffer == quote[0]), np.flatnonzero(buffer == ord("\n"))
-        before = np.append(np.searchsorted(quotes, breaks), len(quotes))
-        return bool((np.diff(before, prepend=0) % 2).any())
 
     def _parse(
         self, data: bytes, names: Sequence[str], *, every: bool = False, typed: bool = False
@@ -235,8 +267,9 @@ class CsvFormat(Format):
 
         kinds = dict.fromkeys(names, pa.string())
         if typed:
-            kinds |= {one.name: one.type for one in self._readable() if _is_parsed(one.type)}
-        if not data.strip():
+            kinds |= {one.name: one.type for one in self._readable() if is_parsed(one.type)}
+        blank = not every and self._keeps_blank(names)
+        if not (data if blank else data.strip()):
             return pa.schema([(name, pa.string()) for name in wanted]).empty_table(), odd
         if not data.endswith(b"\n"):
             data += b"\n"  # without it, Arrow takes an empty value at the end for one in quotes
@@ -249,6 +282,7 @@ class CsvFormat(Format):
                 delimiter=options.csv_delimiter,
                 quote_char=options.csv_quote or False,
                 newlines_in_values=True,
+                ignore_empty_lines=not blank,
                 invalid_row_handler=skip,
             ),
             convert_options=pa.csv.ConvertOptions(
@@ -260,26 +294,6 @@ class CsvFormat(Format):
             ),
         )
         return table, odd
-
-    def _convert(self, texts: pa.Table) -> tuple[pa.Table, dict[int, LineError]]:
-        """The texts in the types of the columns, and why some rows cannot be, by their place."""
-        bad: dict[int, LineError] = {}
-        for field in self._readable():
-            known = texts.schema.field(field.name).type if field.name in texts.schema.names else field.type
-            if known == field.type or is_json(field) or is_text(field.type):
-                continue
-            column = pc.utf8_trim_whitespace(texts.column(field.name))
-            read = next((read for test, read in _BY_VALUE if test(field.type)), None)
-            if read is not None:
-                column = _each(column.to_pylist(), field, read, bad)
-            place = texts.schema.get_field_index(field.name)
-            texts = texts.set_column(place, pa.field(field.name, column.type), column)
-        left = np.arange(texts.num_rows)
-        if bad:
-            left = np.delete(left, list(bad))
-            texts = texts.take(pa.array(left))
-        shaped = shape_rows(texts, self._readable())
-        return shaped.rows, bad | {int(left[place]): error for place, error in shaped.bad.items()}
 
     # ------------------------------------------------------------------------------------------- writing
 
@@ -355,6 +369,7 @@ def infer_columns(data: bytes, options: CsvOptions, *, where: str) -> pa.Schema:
             parse_options=pa.csv.ParseOptions(
                 delimiter=options.csv_delimiter,
                 quote_char=options.csv_quote or False,
+                newlines_in_values=True,
                 invalid_row_handler=lambda _: "skip",
             ),
             convert_options=pa.csv.ConvertOptions(null_values=options.csv_null, strings_can_be_null=True),
@@ -365,6 +380,7 @@ def infer_columns(data: bytes, options: CsvOptions, *, where: str) -> pa.Schema:
             where=where,
             hint="declare them with the option `schema`",
         ) from None
+    _check_once(sample.schema.names, where)
     kinds = [
         pa.string() if pa.types.is_temporal(kind) or pa.types.is_null(kind) else kind
         for kind in sample.schema.types
@@ -372,46 +388,11 @@ def infer_columns(data: bytes, options: CsvOptions, *, where: str) -> pa.Schema:
     return pa.schema(list(zip(sample.schema.names, kinds, strict=True)))
 
 
-def _is_parsed(kind: pa.DataType) -> bool:
-    """Whether Arrow's parser of CSV reads the type."""
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal128(kind)
-        or pa.types.is_time(kind)
-        or kind in {pa.float32(), pa.float64(), pa.date32()}
-        or (pa.types.is_timestamp(kind) and kind.tz is None)
-    )
-
-
-def _count_lines(data: bytes) -> int:
-    """How many lines are not empty; those with blanks alone are not counted as empty."""
-    breaks = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    lengths = np.diff(np.append(breaks, len(data)), prepend=-1) - 1
-    return int((lengths > 0).sum())
-
-
-def _each(
-    texts: Sequence[str | None], field: pa.Field, read: Callable[[str], Any], bad: dict[int, LineError]
-) -> pa.Array:
-    values: list[Any] = []
-    for place, text in enumerate(texts):
-        try:
-            values.append(None if text is None else read(text))
-        except ValueError as error:
-            values.append(None)
-            bad[place] = LineError(str(error), path=(field.name,))
-    return pa.array(values, plain_field(field).type)
-
-
-def _read_base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise ValueError(f"`{text}` is not base64") from None
-
-
-_BY_VALUE: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] = (
-    (is_binary, _read_base64),
-    (pa.types.is_interval, parse_interval),
-)
+def _check_once(names: Sequence[str], where: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"the first line names the column `{name}` {names.count(name)} times",
+                where=where,
+                hint="rename all but one of them, or declare only columns that are named once",
+            )

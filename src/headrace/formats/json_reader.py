@@ -110,6 +110,20 @@ class JsonReader:
                     rows.append(outcome)
         return Decoded(pa.concat_tables(rows) if rows else self.empty, bad)
 
+    def read(self, objects: Sequence[bytes]) -> tuple[pa.Table, dict[int, LineError]]:
+        """The rows of objects without newlines, and why some cannot be read, by their place."""
+        rows, bad = [self.empty], {}
+        for piece in self._pieces(b"\n".join(objects), 0) if objects else ():
+            if isinstance(piece, pa.Table):
+                rows.append(piece)
+                continue
+            for number, _, outcome in self._one_by_one(piece):
+                if isinstance(outcome, LineError):
+                    bad[number] = outcome
+                else:
+                    rows.append(outcome)
+        return pa.concat_tables(rows), bad
+
     def _pieces(self, data: bytes, first_line: int) -> Iterator[pa.Table | list[tuple[int, bytes]]]:
         """The rows of pieces that can be read as they are, the lines of those that cannot."""
         if not self._has_json:
