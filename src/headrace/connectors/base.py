@@ -101,6 +101,14 @@ class Connector:
         """Of a source: one like it that shows what is there and leaves no trace, for the same command."""
         return self
 
+    def find_columns(self) -> pa.Schema:
+        """Of a source that was told no columns: which there are, by the schema that it names or by a sample.
+
+        Asks the other side, within seconds, and leaves no trace. No columns mean that nothing is there to
+        tell; a ConfigurationError says that nothing can.
+        """
+        raise ConfigurationError("its rows do not tell what columns there are")
+
     def display(self) -> str:
         """The name and the options that were set, on one line."""
         given = self.options.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -98,6 +98,15 @@ class FilesSource(Connector, SourceOperator):
         """The columns if they have to be found out when the pipeline first starts: name → type."""
         return None
 
+    def find_columns(self) -> pa.Schema:
+        """The columns that `infer` finds out."""
+        self.validate()
+        return read_columns(self.infer(self.first()) or {})
+
+    def first(self) -> Sequence[File]:
+        """A file to find out the columns from, if that takes one."""
+        return ()
+
     def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
         """What is known of every row of a file besides its content: column → text."""
         return {}
@@ -214,7 +223,7 @@ class FilesSource(Connector, SourceOperator):
         detail, options = ctx.split.detail, self.options
         schema = self.schema
         if schema is None and detail["schema"] is not None:
-            schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
+            schema = read_columns(detail["schema"])
         for part in detail["parts"]:
             for rows in self._read(part, schema, ctx, collector):
                 if options.timestamp_column is not None:
@@ -239,3 +248,8 @@ class FilesSource(Connector, SourceOperator):
         for decoded in self.content.read(part, inside):
             report_bad(ctx, collector, decoded.bad, keep=keep)
             yield fill(decoded.rows, values, schema, where=where)
+
+
+def read_columns(found: Mapping[str, str]) -> pa.Schema:
+    """Columns as they are written in an offset."""
+    return pa.schema([pa.field(name, parse_type(text)) for name, text in found.items()])

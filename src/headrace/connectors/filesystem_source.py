@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import Delivery, check_column
@@ -144,6 +146,25 @@ class FileSystemSource(FilesSource):
             )
         of_path = dict.fromkeys(self.values(files[0]), "string") if files else {}
         return {**of_path, **{field.name: format_type(field.type) for field in found}}
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the first file, and what its directories name."""
+        if not isinstance(self.content, ParquetContent):
+            return super().find_columns()
+        self.validate()
+        files = self.first()
+        if not files:
+            return pa.schema([])
+        with self.content.open(files[0]) as file:
+            found = pq.read_schema(file)
+        of_path = [pa.field(name, pa.string()) for name in self.values(files[0]) if name not in found.names]
+        return pa.schema([*of_path, *found])
+
+    def first(self) -> Sequence[File]:
+        """The first file that holds something."""
+        listed = ({"path": file.path, "size": file.size} for file in self._files() if file.size)
+        measured = (self.content.measure(file) for file in listed)
+        return [dict(file) for file in itertools.islice(filter(None, measured), 1)]
 
     def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
         """What the directories say."""

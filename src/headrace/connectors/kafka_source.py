@@ -23,6 +23,7 @@ from headrace.connectors.kafka import (
     Trouble,
     load_client,
 )
+from headrace.connectors.look import message_columns
 from headrace.connectors.messages import (
     MessageOptions,
     MessageReader,
@@ -135,8 +136,11 @@ class _TopicSource(KafkaConnector, SourceOperator):
 
     def for_a_look(self) -> Self:
         """One that begins with the first message there is."""
-        update = {"source_offset": "earliest", "bad_data": "drop"}
-        return type(self)(self.options.model_copy(update=update))
+        return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the schema that messages have, or else of the first that are there."""
+        return message_columns(self, where=f"topic {self.options.topic}")
 
     def initial_offset(self, *, time: float) -> Offset:
         """Where `source.offset` says; the partitions that are there now are the lanes."""

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.connectors import nats
 from headrace.connectors.base import Connector, Delivery
+from headrace.connectors.look import message_columns
 from headrace.connectors.messages import MessageReader, Messages, declared_columns
 from headrace.connectors.nats import NatsServers, close, in_loop, known_errors, load_client
 from headrace.connectors.nats_options import METADATA, SourceOptions
@@ -58,6 +60,10 @@ class _StreamSource(NatsConnector, SourceOperator):
         super().validate()
         check_readable(self.options)
         declared_columns(self.options, "nats")
+
+    def for_a_look(self) -> Self:
+        """One that begins with the first message there is."""
+        return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
 
     def initial_offset(self, *, time: float) -> Offset:
         """Where `source.offset` says; the stream is the lane."""
@@ -263,6 +269,10 @@ class NatsSource(Connector, SourceOperator):
         made = copy.copy(self)
         made._inner = self._inner.for_a_look()  # noqa: SLF001 - it is of the same class
         return made
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the schema that messages have, or else of the first that are there, or come."""
+        return message_columns(self, where=f"nats, {self.options.stream or self.options.subject}")
 
     def display(self) -> str:
         """The stream or the subject, and the servers."""

@@ -102,6 +102,8 @@ class Column:
     """Its type as PostgreSQL writes it, without a length."""
     generated: bool
     is_json: bool
+    declared: str = ""
+    """Its type with what was said about its length and its digits."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ _TABLE = """
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 _COLUMNS = """
-    SELECT a.attname, format_type(a.atttypid, NULL), a.attgenerated <> '', t.typname IN ('json', 'jsonb')
+    SELECT a.attname, format_type(a.atttypid, NULL), a.attgenerated <> '', t.typname IN ('json', 'jsonb'),
+        format_type(a.atttypid, a.atttypmod)
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
@@ -140,8 +143,8 @@ def describe(connection: Any, name: str) -> Table | None:
         return None
     oid, identity, schema, own = found
     columns = {
-        column: Column(kind, generated, is_json)
-        for column, kind, generated, is_json in connection.execute(_COLUMNS, [oid])
+        column: Column(kind, generated, is_json, declared)
+        for column, kind, generated, is_json, declared in connection.execute(_COLUMNS, [oid])
     }
     unique = [frozenset(names) for (names,) in connection.execute(_UNIQUE, [oid])]
     shown = own if schema == "public" else f"{schema}.{own}"

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, wall_clock
 from headrace.connectors.postgres import (
+    CONNECT_SECONDS,
     PostgresConnector,
     PostgresOptions,
     Table,
@@ -24,6 +25,7 @@ from headrace.connectors.postgres import (
     load_client,
     quoted,
 )
+from headrace.connectors.postgres_columns import table_columns
 from headrace.connectors.postgres_output import Changes, MissingRowError, Rows
 from headrace.connectors.postgres_slot import Slot, short_name, show_lsn
 from headrace.connectors.postgres_snapshot import Snapshot, copied_rows
@@ -141,6 +143,12 @@ class PostgresSource(PostgresConnector, SourceOperator):
         made = copy.copy(self)
         made._looks = True  # noqa: SLF001 - it is of the same class
         return made
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the table; generated ones are left out where changes are read, which do not tell them."""
+        super().validate()
+        table = self.database.run(self.describe, patience=CONNECT_SECONDS)
+        return table_columns(table, generated=self._ends)
 
     @property
     def _all(self) -> bool:

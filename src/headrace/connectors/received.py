@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.connectors.base import Connector, from_ipc, to_ipc
+from headrace.connectors.look import message_columns
 from headrace.connectors.messages import MessageOptions, MessageReader, Messages, declared_columns
 from headrace.errors import ExternalError, HeadraceError
 from headrace.formats.options import check_readable
@@ -245,6 +246,10 @@ class ReceivedSource(Connector, SourceOperator):
         made = copy.copy(self)
         made._acknowledges = False  # noqa: SLF001 - it is of the same class
         return made
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the schema that messages have, or else of the first that come."""
+        return message_columns(self, where=self.address)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_log": None, "_inbox": None, "_thread": None, "_problem": None}

@@ -121,10 +121,17 @@ class SingleFileSource(Connector, SourceOperator):
         """The beginning of the file; its size and its columns are fixed here."""
         self.validate()
         size = self._path.stat().st_size
-        columns = self._infer(size) if self.options.columns is None else None
+        columns = None
+        if self.options.columns is None:
+            columns = {field.name: format_type(field.type) for field in self._infer(size)}
         return {LANE: {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}}
 
-    def _infer(self, size: int) -> dict[str, str]:
+    def find_columns(self) -> pa.Schema:
+        """Those of the schema that the lines have, or else of the first lines."""
+        self.validate()
+        return self._infer(self._path.stat().st_size)
+
+    def _infer(self, size: int) -> pa.Schema:
         with self._path.open("rb") as file:
             end = scan_rows(file, 0, size, rows=_SAMPLE_LINES, row_ends=self._row_ends).end
             file.seek(0)
@@ -132,7 +139,7 @@ class SingleFileSource(Connector, SourceOperator):
         column = self.options.timestamp_column
         if column is not None and len(columns):
             check_column(column, columns.names, what="single_file, option `timestamp_column`")
-        return {field.name: format_type(field.type) for field in columns}
+        return columns
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """`limit.rows` lines further, or the end of the file."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
@@ -15,7 +15,8 @@ from headrace.formats.base import Format
 from headrace.formats.csv import CsvFormat, CsvOptions, infer_columns
 from headrace.formats.debezium import debezium_format
 from headrace.formats.framing import Framed
-from headrace.formats.json import JsonOptions, infer_schema, json_format
+from headrace.formats.json import JsonOptions, json_format
+from headrace.formats.json_columns import sample_columns, schema_columns
 from headrace.formats.parquet import ParquetFormat, ParquetOptions
 from headrace.formats.protobuf import ProtobufOptions
 from headrace.formats.raw import RawFormat
@@ -213,12 +214,12 @@ _MAKERS: Mapping[str, _Maker] = {
 
 def check_readable(options: FormatOptions) -> None:
     """Refuse columns that cannot be read, and changes of rows without a key that tells the rows apart."""
+    if options.format == "debezium_json" and not options.primary_key:
+        raise ConfigurationError(
+            "the format `debezium_json` needs a primary key to read changes",
+            hint="declare a column as PRIMARY KEY, or name the columns with the option `primary_key`",
+        )
     if options.columns is not None:
-        if options.format == "debezium_json" and not options.primary_key:
-            raise ConfigurationError(
-                "the format `debezium_json` needs a primary key to read changes",
-                hint="declare a column as PRIMARY KEY, or name the columns with the option `primary_key`",
-            )
         options.format_for(options.columns).decode(b"")
 
 
@@ -226,11 +227,8 @@ def implied_columns(options: FormatOptions) -> pa.Schema | None:
     """The columns that undeclared rows have by their format alone; None if the rows have to tell."""
     if options.format in {"raw_string", "raw_bytes"} or options.unstructured:
         return pa.schema({"value": pa.binary() if options.format == "raw_bytes" else pa.string()})
-    if options.format == "debezium_json" or options.json_include_schema:
-        raise ConfigurationError(
-            "the columns can only be found out from plain JSON lines",
-            hint="declare them with the option `schema`",
-        )
+    if options.json_confluent_schema_registry and (registry := options.registry()) is not None:
+        return schema_columns(registry.wanted("JSON"), changes=options.format == "debezium_json")
     if options.format == "avro":
         return avro.implied_columns(options, options.registry())
     if options.format == "protobuf":
@@ -238,13 +236,21 @@ def implied_columns(options: FormatOptions) -> pa.Schema | None:
     return None
 
 
-def infer_from(options: FormatOptions, sample: bytes, *, where: str) -> pa.Schema:
-    """The columns of undeclared rows, from their format alone or else from the beginning of a file."""
+def infer_from(options: FormatOptions, sample: bytes | Sequence[bytes], *, where: str) -> pa.Schema:
+    """The columns of undeclared rows: from their format alone, or else from a sample of them.
+
+    The sample is the beginning of a file, or some messages.
+    """
     columns = implied_columns(options)
     if columns is not None:
         return columns
+    whole = isinstance(sample, bytes)
     if options.format == "csv":
-        return infer_columns(sample, options, where=where)
+        if not whole:  # messages have no line with names
+            options = options.model_copy(update={"csv_header": False})
+        lines = sample if isinstance(sample, bytes) else b"\n".join(sample)
+        return infer_columns(lines, options, where=where) if lines.strip() else pa.schema([])
     if options.format == "avro":
-        return avro.infer_columns(sample, where=where)
-    return infer_schema(sample, where=where)
+        first = sample if isinstance(sample, bytes) else next(iter(sample), b"")
+        return avro.infer_columns(first, where=where) if first else pa.schema([])
+    return sample_columns(options, sample, where=where)

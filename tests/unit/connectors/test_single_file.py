@@ -178,8 +178,10 @@ def test_changes_of_debezium_are_unrolled(tmp_path: Path) -> None:
     assert [(row["id"], row["_retract"]) for row in rows] == [(1, True), (2, False)]
     with pytest.raises(ConfigurationError, match="primary key"):
         SingleFileSource(**options).validate()
-    with pytest.raises(ConfigurationError, match="option `schema`"):
+    with pytest.raises(ConfigurationError, match="primary key"):
         SingleFileSource(path=path, format="debezium_json").initial_offset(time=0.0)
+    found = everything(SingleFileSource(path=path, format="debezium_json", primary_key=["id"]))
+    assert [(row["id"], row["_retract"]) for row in found] == [(1, True), (2, False)]
 
 
 def test_raw_lines_are_values_even_when_they_are_empty(tmp_path: Path) -> None:
