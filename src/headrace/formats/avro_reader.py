@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from headrace.formats.avro_file import file_header
 from headrace.formats.avro_records import read_record_of
 from headrace.formats.avro_schema import Node, arrow_schema, to_json
+from headrace.formats.avro_unions import with_branches
 from headrace.formats.base import LineError
 from headrace.formats.records import ReadRecords, shape_records
 from headrace.formats.shapes import check_shape, shape_rows
@@ -44,7 +45,7 @@ class AvroReader:
     """
 
     def __init__(self, node: Node, wanted: pa.Schema) -> None:
-        node = as_record(node)
+        node = with_branches(as_record(node), wanted)
         self._node, self._wanted = node, wanted
         given = arrow_schema(node)
         check_shape(given, wanted)
@@ -144,7 +145,7 @@ def record_reader(node: Node, wanted: pa.Schema) -> Reader:
 
 def block_reader(node: Node, wanted: pa.Schema) -> Reader:
     """What reads arrays of records of a schema into the columns of `wanted`."""
-    node = as_record(node)
+    node = with_branches(as_record(node), wanted)
     given = arrow_schema(node)
     check_shape(given, wanted)
     kept = pa.schema([one for one in given if one.name in wanted.names] or list(given)[:1])

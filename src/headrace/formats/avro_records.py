@@ -7,14 +7,14 @@ import json
 import math
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyarrow import MonthDayNano
 
-from headrace.formats.avro_schema import LOGICAL, Node
+from headrace.formats.avro_schema import BRANCHES, LOGICAL, Node
 from headrace.formats.base import LineError
 from headrace.formats.interval_text import format_interval
 from headrace.formats.json_writer import encode_json_values
@@ -54,6 +54,8 @@ class _Readers:
         self._named: dict[str, Read] = {}
 
     def make(self, node: Node, *, for_json: bool = False) -> Read:
+        if node.logical == BRANCHES and not for_json:
+            return self._branches(node)
         if node.kind == "ref" or (node.kind == "union" and node.optional is None):
             read = self._again(node) if node.kind == "ref" else self._union(node, for_json=True)
             return read if for_json else _dumped(read)
@@ -88,15 +90,23 @@ class _Readers:
         return read
 
     def _union(self, node: Node, *, for_json: bool) -> Read:
-        branches = [self.make(branch, for_json=for_json) for _, branch in node.fields]
+        return _chosen([self.make(branch, for_json=for_json) for _, branch in node.fields])
 
-        def read(data: bytes, at: int) -> tuple[Any, int]:
-            branch, at = read_long(data, at)
-            if not 0 <= branch < len(branches):
-                raise LineError(f"a union of {len(branches)} types has no type {branch}")
-            return branches[branch](data, at)
+    def _branches(self, node: Node) -> Read:
+        """A union as a struct, in which the member of the type that was written has its value."""
 
-        return read
+        def member(name: str, branch: Node) -> Read:
+            read = self.make(branch)
+            if branch.kind == "null":
+                return read
+
+            def read_member(data: bytes, at: int) -> tuple[Any, int]:
+                value, at = read(data, at)
+                return {name: value}, at
+
+            return read_member
+
+        return _chosen([member(name, branch) for name, branch in node.fields])
 
     def _array(self, node: Node, *, for_json: bool) -> Read:
         assert node.item is not None
@@ -118,6 +128,18 @@ class _Readers:
             return dict(values) if for_json else values, at
 
         return read
+
+
+def _chosen(branches: Sequence[Read]) -> Read:
+    """A value after the number of the reader that reads it."""
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        branch, at = read_long(data, at)
+        if not 0 <= branch < len(branches):
+            raise LineError(f"a union of {len(branches)} types has no type {branch}")
+        return branches[branch](data, at)
+
+    return read
 
 
 def _dumped(read: Read) -> Read:

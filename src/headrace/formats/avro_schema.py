@@ -13,6 +13,9 @@ import pyarrow as pa
 from headrace.errors import ConfigurationError
 from headrace.formats.base import JSON_COLUMN, is_binary, is_json, is_list, is_text, plain_name
 
+BRANCHES = "branches"
+"""The meaning of a union that is a struct, with a member for each of its types that is not null."""
+
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _TIMESTAMPS = {
@@ -195,6 +198,9 @@ def arrow_field(name: str, node: Node) -> pa.Field:
     optional = node.optional
     if optional is not None:
         return arrow_field(name, optional)
+    if node.kind == "union" and node.logical == BRANCHES:
+        members = [arrow_field(one, branch) for one, branch in node.fields if branch.kind != "null"]
+        return pa.field(name, pa.struct(members))
     if node.kind in ("union", "ref"):
         return pa.field(name, pa.string(), metadata=JSON_COLUMN)
     return pa.field(name, _arrow_type(node))

@@ -138,7 +138,7 @@ def _fit(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> pa.Arr
         texts = encode_values(column, have, PLAIN).cast(pa.string())
         return pc.if_else(column.is_valid(), texts, None) if column.null_count else texts
     plain = plain_field(want).type
-    if column.type == want.type == plain:
+    if column.type == want.type == plain and not _has_struct(plain):
         return column
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), plain)
@@ -147,6 +147,13 @@ def _fit(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> pa.Arr
     if is_list(plain) or pa.types.is_map(plain):
         return _fit_list(column, have.type, want.type, path).cast(plain)
     return _cast(column, plain, path)
+
+
+def _has_struct(kind: pa.DataType) -> bool:
+    """Whether there are structs in it: the members of one that is null may be anything, and become null."""
+    return any(
+        pa.types.is_struct(kind) or _has_struct(kind.field(index).type) for index in range(kind.num_fields)
+    )
 
 
 def _fit_struct(column: pa.Array, have: list[pa.Field], want: list[pa.Field], path: Path) -> pa.Array:
