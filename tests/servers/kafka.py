@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import shutil
-import socket
 import subprocess
 import time
 import uuid
@@ -15,6 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.servers.processes import (
+    cache_folder,
+    find_java,
+    free_port,
+    from_maven,
+    keep,
+    wait_until_ended,
+    wait_until_up,
+)
 
 VERSION = "4.1.0"
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -30,50 +37,24 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 def fetch_broker() -> Path:
     """The folder with the broker's jars; skips the test, saying why, if they cannot be had."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
-    jars = cache / f"kafka-{VERSION}"
-    if jars.exists():
-        return jars
-    maven = shutil.which("mvn")
-    if maven is None:
-        pytest.skip(f"Kafka is fetched with Maven, which is not installed; or put its jars into {jars}")
-    part = cache / f"part-{os.getpid()}"
-    part.mkdir(parents=True, exist_ok=True)
-    (part / "pom.xml").write_text(POM)
-    command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-    command.append(f"-DoutputDirectory={part / 'jars'}")
-    try:
-        done = subprocess.run(command, cwd=part, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            pytest.skip(f"Kafka could not be fetched: {(done.stdout + done.stderr).strip()[:300]}")
-        (part / "jars").replace(jars)
-    except subprocess.TimeoutExpired:
-        pytest.skip("Kafka could not be fetched in five minutes")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    jars = cache_folder() / f"kafka-{VERSION}"
+    if not jars.exists():
+        with from_maven("Kafka", jars, "copy-dependencies", "-DincludeScope=runtime", pom=POM) as fetched:
+            keep(fetched, jars)
     return jars
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class KafkaBroker:
     """A broker on a free loopback port, with its data in `folder`; it can be stopped and started again."""
 
     def __init__(self, folder: Path) -> None:
-        java = shutil.which("java")
-        if java is None:
-            pytest.skip("Kafka needs Java")
-        self.address = f"127.0.0.1:{_free_port()}"
-        self._java = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{fetch_broker()}/*"]
+        self.address = f"127.0.0.1:{free_port()}"
+        self._java = [find_java("Kafka"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"]
+        self._java.append(f"{fetch_broker()}/*")
         self._folder = folder
         self._settings = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
-        controller = f"127.0.0.1:{_free_port()}"
+        controller = f"127.0.0.1:{free_port()}"
         settings = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -106,15 +87,16 @@ class KafkaBroker:
         with log.open("ab") as out:
             command = [*self._java, "kafka.Kafka", str(self._settings)]
             self._process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self._folder)
-        admin, deadline = (
-            AdminClient({"bootstrap.servers": self.address, "log_level": 0}),
-            time.monotonic() + 60,
-        )
-        while time.monotonic() < deadline and self._process.poll() is None:
-            with contextlib.suppress(KafkaException):
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+
+        def is_up() -> bool:
+            try:
                 admin.list_topics(timeout=1)
-                return
-        pytest.fail(f"Kafka did not start:\n{log.read_text(errors='replace')[-2000:]}")
+            except KafkaException:
+                return False
+            return True
+
+        wait_until_up("Kafka", self._process, log, is_up, seconds=60)
 
     def stop(self) -> None:
         """End the broker; its data stays."""
@@ -122,11 +104,7 @@ class KafkaBroker:
         if process is None:
             return
         process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_until_ended(process)
 
     def create(self, partitions: int = 1, **config: str) -> str:
         """A new topic and its name."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -19,6 +18,16 @@ import pytest
 from headrace import Pipeline
 from headrace.connectors.mqtt import Broker
 from headrace.testing.in_process import run_in_process
+from tests.servers.processes import (
+    cache_folder,
+    fetch,
+    fetching,
+    free_port,
+    keep,
+    listens,
+    wait_until_ended,
+    wait_until_up,
+)
 
 USER, PASSWORD = "tester", "s3cret-w0rd"
 _FROM_THE_SYSTEM = {"libc6", "libgcc-s1", "libssl3", "libssl3t64"}
@@ -31,48 +40,27 @@ def fetch_mosquitto() -> tuple[Path, dict[str, str]]:
     installed = shutil.which("mosquitto", path=path)
     if installed is not None:
         return Path(installed), dict(os.environ)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
-    root = cache / "mosquitto"
+    root = cache_folder() / "mosquitto"
     if not root.exists():
-        _unpack(cache, root)
+        _unpack(root)
     folders = [str(folder) for part in ("usr/lib", "lib") for folder in (root / part).glob("*-linux-*")]
     return root / "usr/sbin/mosquitto", {**os.environ, "LD_LIBRARY_PATH": ":".join(folders)}
 
 
-def _unpack(cache: Path, root: Path) -> None:
+def _unpack(root: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         pytest.skip("mosquitto is not installed, and is unpacked only from Debian's packages")
-    part = cache / f"part-{os.getpid()}"
-    part.mkdir(parents=True, exist_ok=True)
-    try:
-        needed = _run(["apt-cache", "depends", *_DEPENDS, "mosquitto"], part)
+    with fetching() as part:
+        needed = fetch("mosquitto", ["apt-cache", "depends", *_DEPENDS, "mosquitto"], part)
         libraries = {line.split()[-1] for line in needed.splitlines() if " Depends: lib" in line}
         for name in sorted(libraries):  # and what these need
-            more = _run(["apt-cache", "depends", *_DEPENDS, name], part).splitlines()
+            more = fetch("mosquitto", ["apt-cache", "depends", *_DEPENDS, name], part).splitlines()
             libraries |= {line.split()[-1] for line in more if " Depends: lib" in line}
-        _run(["apt-get", "download", "mosquitto", *sorted(libraries - _FROM_THE_SYSTEM)], part)
+        packages = ["mosquitto", *sorted(libraries - _FROM_THE_SYSTEM)]
+        fetch("mosquitto", ["apt-get", "download", *packages], part)
         for package in part.glob("*.deb"):
-            _run(["dpkg", "-x", str(package), str(part / "root")], part)
-        (part / "root").replace(root)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _run(command: Sequence[str], folder: Path) -> str:
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"mosquitto could not be fetched in two minutes: {command[0]}")
-    if done.returncode:
-        pytest.skip(f"mosquitto could not be fetched: {done.stderr.strip()[:300]}")
-    return done.stdout
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+            fetch("mosquitto", ["dpkg", "-x", str(package), str(part / "root")], part)
+        keep(part / "root", root)
 
 
 class Mosquitto:
@@ -82,7 +70,7 @@ class Mosquitto:
         self._program, self._environ = fetch_mosquitto()
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self.port, guarded, secured = _free_port(), _free_port(), _free_port()
+        self.port, guarded, secured = free_port(), free_port(), free_port()
         self.url, self.guarded_url = f"mqtt://127.0.0.1:{self.port}", f"mqtt://127.0.0.1:{guarded}"
         self.secured_url = f"mqtts://127.0.0.1:{secured}"
         folder.chmod(0o755)
@@ -116,12 +104,7 @@ class Mosquitto:
         with log.open("ab") as out:
             command = [str(self._program), "-c", str(self._folder / "mosquitto.conf")]
             self._process = subprocess.Popen(command, stdout=out, stderr=out, env=self._environ)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and self._process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            time.sleep(0.02)
-        pytest.fail(f"mosquitto did not start:\n{log.read_text(errors='replace')[-2000:]}")
+        wait_until_up("mosquitto", self._process, log, lambda: listens(self.port))
 
     def stop(self) -> None:
         """End the broker; what it keeps for its clients stays."""
@@ -129,11 +112,7 @@ class Mosquitto:
         if process is None:
             return
         process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_until_ended(process)
 
     def topic(self) -> str:
         """A name that no other test has."""

@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+
+from tests.servers.processes import cache_folder, fetch, fetching, free_port, keep, listens, wait_until_up
 
 VERSION = "2.11.8"
 MODULE = f"github.com/nats-io/nats-server/v2@v{VERSION}"
@@ -27,42 +27,16 @@ def fetch_server() -> Path:
     installed = shutil.which("nats-server")
     if installed is not None:
         return Path(installed)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
-    program = cache / f"nats-{VERSION}" / "nats-server"
+    program = cache_folder() / f"nats-{VERSION}" / "nats-server"
     if program.exists():
         return program
     go = shutil.which("go")
     if go is None:
         pytest.skip(f"nats-server is built with Go, which is not installed; or put it at {program}")
-    part = cache / f"part-{uuid.uuid4().hex}"
-    part.mkdir(parents=True)
-    try:
-        done = subprocess.run(
-            [go, "install", MODULE],
-            env={**os.environ, "GOBIN": str(part)},
-            cwd=part,
-            capture_output=True,
-            text=True,
-            timeout=290,
-            check=False,
-        )
-        if done.returncode:
-            pytest.skip(f"nats-server could not be built: {(done.stdout + done.stderr).strip()[:300]}")
-        with contextlib.suppress(OSError):  # another run was faster
-            part.replace(program.parent)
-    except subprocess.TimeoutExpired:
-        pytest.skip("nats-server could not be built in five minutes")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    with fetching() as part:
+        fetch("nats-server", [go, "install", MODULE], part, {**os.environ, "GOBIN": str(part / "made")})
+        keep(part / "made", program.parent)
     return program
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class NatsServer:
@@ -83,13 +57,11 @@ class NatsServer:
         log = self._folder / "server.log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(self._command, stdout=out, stderr=out)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and self._process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                if not wait or "Server is ready" in log.read_text():
-                    return
-            time.sleep(0.02)
-        pytest.fail(f"nats-server did not start:\n{log.read_text(errors='replace')[-2000:]}")
+
+        def is_up() -> bool:
+            return listens(self.port) and (not wait or "Server is ready" in log.read_text())
+
+        wait_until_up("nats-server", self._process, log, is_up)
 
     def stop(self) -> None:
         """End the server at once; its data stays."""

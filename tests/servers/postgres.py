@@ -8,11 +8,9 @@ import platform
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tarfile
 import tempfile
-import time
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.servers.processes import (
+    cache_folder,
+    free_port,
+    from_maven,
+    keep,
+    wait_until_ended,
+    wait_until_up,
+)
 
 VERSION = "16.6.0"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64v8"}
@@ -41,37 +48,15 @@ def fetch_programs() -> Path:
     machine = MACHINES.get(platform.machine())
     if machine is None or platform.system() != "Linux":
         pytest.skip(f"there is no package of PostgreSQL for {platform.system()} on {platform.machine()}")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
-    archive = cache / f"postgres-{VERSION}-{machine}.txz"
-    if archive.exists():
-        return archive
-    maven = shutil.which("mvn")
-    if maven is None:
-        pytest.skip(f"PostgreSQL is fetched with Maven, which is not installed; or put it into {archive}")
-    part = cache / f"part-{os.getpid()}"
-    part.mkdir(parents=True, exist_ok=True)
-    name = f"embedded-postgres-binaries-linux-{machine}"
-    artifact = f"io.zonky.test.postgres:{name}:{VERSION}"
-    command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={part}"]
-    try:
-        done = subprocess.run(command, cwd=part, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            pytest.skip(f"PostgreSQL could not be fetched: {(done.stdout + done.stderr).strip()[:300]}")
-        with zipfile.ZipFile(part / f"{name}-{VERSION}.jar") as jar:
-            (inner,) = [one for one in jar.namelist() if one.endswith(".txz")]
-            Path(jar.extract(inner, part)).replace(archive)
-    except subprocess.TimeoutExpired:
-        pytest.skip("PostgreSQL could not be fetched in five minutes")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    archive = cache_folder() / f"postgres-{VERSION}-{machine}.txz"
+    if not archive.exists():
+        artifact = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{machine}:{VERSION}"
+        with from_maven("PostgreSQL", archive, "copy", f"-Dartifact={artifact}") as fetched:
+            (packed,) = fetched.iterdir()
+            with zipfile.ZipFile(packed) as jar:
+                (inner,) = [one for one in jar.namelist() if one.endswith(".txz")]
+                keep(Path(jar.extract(inner, fetched)), archive)
     return archive
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class PostgresServer:
@@ -81,7 +66,7 @@ class PostgresServer:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._as: dict[str, Any] = {}
@@ -132,13 +117,15 @@ class PostgresServer:
             self._process = subprocess.Popen(
                 command, stdout=out, stderr=out, cwd=self._folder, env=self._environment, **self._as
             )
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and self._process.poll() is None:
-            with contextlib.suppress(psycopg.OperationalError):
+
+        def is_up() -> bool:
+            try:
                 self.connect().close()
-                return
-            time.sleep(0.05)
-        pytest.fail(f"PostgreSQL did not start:\n{log.read_text(errors='replace')[-2000:]}")
+            except psycopg.OperationalError:
+                return False
+            return True
+
+        wait_until_up("PostgreSQL", self._process, log, is_up)
 
     def stop(self, *, crash: bool = False) -> None:
         """End the server, or let it die as with its machine; its data stays."""
@@ -147,11 +134,7 @@ class PostgresServer:
             return
         # SIGINT does not wait for clients; SIGQUIT lets all processes of the server die at once.
         process.send_signal(signal.SIGQUIT if crash else signal.SIGINT)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_until_ended(process)
 
     def url(self, database: str = "postgres", *, user: str = USER, password: str = PASSWORD) -> str:
         """The address of a database."""

