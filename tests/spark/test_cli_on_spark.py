@@ -40,6 +40,7 @@ def headrace(*arguments: object, **environment: str | None) -> subprocess.Popen[
         stderr=subprocess.PIPE,
         text=True,
         env={name: value for name, value in merged.items() if value is not None},
+        start_new_session=True,
     )
 
 
@@ -59,7 +60,7 @@ def test_a_bounded_run_prints_its_rows_and_nothing_of_sparks(tmp_path: Path) -> 
     assert "finished" in err
 
 
-def test_sigterm_commits_and_the_next_run_goes_on_without_a_gap(tmp_path: Path) -> None:
+def test_sigterm_to_all_processes_commits_and_the_next_run_goes_on_without_a_gap(tmp_path: Path) -> None:
     file = write(tmp_path / "numbers_live.py", "event_rate=2000")
     state = tmp_path / "state"
     run = headrace("run", file, "-s", state, "-p", 2)
@@ -67,7 +68,7 @@ def test_sigterm_commits_and_the_next_run_goes_on_without_a_gap(tmp_path: Path) 
     while not list(state.glob("checkpoints/*/committed.json")) and time.monotonic() < deadline:
         time.sleep(0.1)
         assert run.poll() is None, run.communicate()
-    run.send_signal(signal.SIGTERM)
+    os.killpg(run.pid, signal.SIGTERM)  # as `timeout` and supervisors do
     out, err = run.communicate(timeout=100)
     assert run.returncode == 0, err
     assert "stopped" in err
@@ -79,6 +80,28 @@ def test_sigterm_commits_and_the_next_run_goes_on_without_a_gap(tmp_path: Path) 
     assert first + second == list(range(len(first) + len(second)))
     assert first
     assert second
+
+
+def test_a_stop_that_ends_java_while_it_starts_is_a_stop_and_no_error(tmp_path: Path) -> None:
+    file = write(tmp_path / "numbers_early.py", "event_rate=2000")
+    java, started = tmp_path / "bin" / "java", tmp_path / "pid"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho $$ > {started}.part && mv {started}.part {started}\nexec sleep 300\n")
+    java.chmod(0o755)
+    run = headrace("run", file, "-p", 2, JAVA_HOME=str(tmp_path))
+    deadline = time.monotonic() + 100
+    while not started.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+        assert run.poll() is None, run.communicate()
+    group = os.getpgid(int(started.read_text()))
+    assert group != run.pid
+    for processes in (run.pid, group):
+        os.killpg(processes, signal.SIGTERM)
+        time.sleep(0.5)
+    out, err = run.communicate(timeout=100)
+    assert (run.returncode, out) == (0, ""), err
+    assert "stopped" in err
+    assert "error" not in err
 
 
 def test_a_raise_in_the_users_function_is_shown_as_the_users_and_exits_1(tmp_path: Path) -> None:

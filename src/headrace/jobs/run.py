@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UserError
 from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
 from headrace.plan import Plan
 from headrace.runtime.chain import load_operator
@@ -19,13 +19,16 @@ from headrace.runtime.reports import EpochReport
 from headrace.runtime.stages import cut_stages
 from headrace.settings import Settings
 from headrace.spark.query import StreamingLoop
-from headrace.spark.session import Session, cores_of, open_session
+from headrace.spark.session import Session, cores_of, is_lost, open_session
 from headrace.spark.shipping import ship_code
 from headrace.state.files import cache_directory
 from headrace.state.lock import StateLock
 from headrace.state.storage import open_storage
 
 _log = logging.getLogger("headrace")
+
+_LAST_WORDS = 5.0
+"""Seconds that Spark's Java may need to end."""
 
 
 def run_job(
@@ -136,26 +139,47 @@ def _run(
         def on_retry(error: HeadraceError, attempt: int) -> None:
             _log.warning("epoch %d, try %d failed: %s", driver.epoch + 1, attempt, error)
 
-        session = open_spark()
-        code = ship_code(session.spark, plan, py_files)
-        StreamingLoop(
-            session.spark,
-            driver,
-            size=EpochSize(target=settings.run.epoch_target.total_seconds(), most=settings.run.epoch_rows),
-            restarts=settings.run.restarts,
-            log_file=session.log_file,
-            on_epoch=on_epoch,
-            on_retry=on_retry,
-            stop=stop,
-            code=code,
-            refresh=refresh,
-        ).run()
+        def run_epochs() -> str | None:
+            """Until there is a reason to end; returns where Spark's log is."""
+            session = open_spark()
+            if stop.is_set():
+                return session.log_file
+            code = ship_code(session.spark, plan, py_files)
+            size = EpochSize(target=settings.run.epoch_target.total_seconds(), most=settings.run.epoch_rows)
+            StreamingLoop(
+                session.spark,
+                driver,
+                size=size,
+                restarts=settings.run.restarts,
+                log_file=session.log_file,
+                on_epoch=on_epoch,
+                on_retry=on_retry,
+                stop=stop,
+                code=code,
+                refresh=refresh,
+            ).run()
+            return session.log_file
+
+        log_file = None if stop.is_set() else _unless_told_to_end(run_epochs, stop)
         return tally.result(
             ended[0] if ended else "stopped",
             rows=collected_rows(plan, job_id),
             state_dir=shown,
-            log_file=session.log_file,
+            log_file=log_file,
         )
+
+
+def _unless_told_to_end(work: Callable[[], str | None], stop: threading.Event) -> str | None:
+    """Do the work. Whoever asks for a stop may end Spark's Java too: then what fails is no error.
+
+    An epoch that was cut off in this way is not committed, and the next run begins with it.
+    """
+    try:
+        return work()
+    except Exception as error:
+        if not stop.is_set() or isinstance(error, UserError) or not is_lost(within=_LAST_WORDS):
+            raise
+        return None
 
 
 def parallelism_of(settings: Settings) -> int | None:

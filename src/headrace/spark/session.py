@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -75,6 +76,8 @@ class _Own:
 
 
 _own: _Own | None = None
+_failed = threading.Event()
+"""Java was started, and ended before Spark did anything."""
 
 
 def open_session(
@@ -128,7 +131,25 @@ def stop_session() -> None:
     if _own is not None:
         session, _own = _own, None
         with _undisturbed(), _silence(session.log_file):
-            session.spark.stop()
+            try:
+                session.spark.stop()
+            except Exception:
+                if not is_lost():
+                    raise
+
+
+def is_lost(*, within: float = 0.0) -> bool:
+    """Whether the Java that this process started has ended, or does so within some seconds."""
+    from pyspark import SparkContext
+
+    java = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no public way to ask
+    if java is None:
+        return _failed.is_set()
+    try:
+        java.wait(within)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 atexit.register(stop_session)
@@ -170,6 +191,7 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         builder = builder.config(name, value)
     try:
         with _silence(log_file):
+            _launch({"spark.master": master, "spark.app.name": "headrace", **settings})
             return builder.getOrCreate()
     except PySparkException as error:
         raise ExternalError(
@@ -178,6 +200,24 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     except Exception as error:
         text = _first_line(error)
         raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
+
+
+def _launch(settings: Mapping[str, str]) -> None:
+    """Start Java in a process group of its own.
+
+    A signal to our group, such as `timeout` sends it, asks this process to stop. Java would obey it at once.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:  # noqa: SLF001 - it asks the same before it starts one
+        conf = SparkConf().setAll(list(settings.items()))
+        try:
+            made = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+        except Exception:
+            _failed.set()
+            raise
+        SparkContext._ensure_initialized(gateway=made, conf=conf)  # noqa: SLF001 - as its constructor does
 
 
 def _first_line(error: BaseException) -> str:
