@@ -41,6 +41,9 @@ Emit = Callable[[str, Message | Closed], None]
 _NESTED = 50
 """How many units may wait for each other's queues; behind more of them the queue grows instead."""
 
+_ENOUGH = 64
+"""How many messages wait at most before their receiver runs: more would only leave the processor's caches."""
+
 _RESOLUTION = 0.0001
 """How many seconds the messages of one sender may have the same timestamp: making one takes long."""
 
@@ -87,8 +90,10 @@ class _Queue:
         self.input = declared
         self.id, self.timeout = declared.id, declared.timeout
         self.items: deque[Waiting] = deque()
-        self.size = max(1, declared.queue_size)
         self.keeps_newest = declared.queue_policy == "drop_oldest"
+        self.size = max(1, declared.queue_size)
+        if not self.keeps_newest:
+            self.size = min(self.size, max(_ENOUGH, running.host.at_once))
         self.dropped = 0
         self.left = self.whole = senders
         """How many senders have not closed it yet; the instances of a parallel unit are several."""
@@ -397,11 +402,13 @@ class Scheduler:
                     "type": "INPUT",
                     "id": queue.id,
                     "value": value,
-                    "metadata": metadata,
+                    "metadata": metadata if len(queues) == 1 else dict(metadata),
                 }
-                if len(queues) > 1:
-                    event["metadata"] = dict(metadata)
-                put(queue, event)
+                items = queue.items
+                if 0 < len(items) < queue.size:
+                    items.append(event)
+                else:
+                    put(queue, event)
             for emit in emits:
                 emit(output, _message(value, metadata))
 
