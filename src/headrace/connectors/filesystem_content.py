@@ -10,18 +10,18 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.connectors.decompressed import Decompressed, is_damage
 from headrace.connectors.lines import read_blocks, scan_rows, share_rows
 from headrace.connectors.places import Place
-from headrace.errors import ConfigurationError, ExternalError
+from headrace.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.formats.avro_file import find_blocks, read_header
-from headrace.formats.base import Decoded, LineError
+from headrace.formats.base import Decoded, LineError, bad_file, plain_field
 from headrace.formats.options import FileFormatOptions
 from headrace.formats.parquet import read_rows
 
 BATCH_ROWS = 65_536
 WORTH_SPLITTING = 1024 * 1024
 _SAMPLE_LINES = 1000
-_SKIPPED = 1024 * 1024
 
 Compression = Literal["auto", "none", "gzip", "zstd", "bz2", "lz4", "brotli"]
 _ENDINGS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4", ".br": "brotli"}
@@ -93,16 +93,28 @@ class Content(ABC):
 
 
 class ParquetContent(Content):
-    """Rows of Parquet files; positions are numbers of rows."""
+    """Rows of Parquet files; positions are numbers of rows.
+
+    With `drop_bad` a file that is none is one bad record, and so is a part of one that is damaged.
+    """
 
     counts = True
+
+    def __init__(self, place: Place, *, drop_bad: bool = False) -> None:
+        super().__init__(place)
+        self._drop_bad = drop_bad
 
     def measure(self, file: File) -> File | None:
         """The file with the number of its rows."""
         if not file["size"]:
             return None
-        with self._open(file) as opened:
-            rows = opened.metadata.num_rows
+        try:
+            with self._open(file) as opened:
+                rows = opened.metadata.num_rows
+        except _BrokenError as error:
+            if not self._drop_bad:
+                raise ConfigurationError(f"`{self.where(file)}` is not a Parquet file: {error}") from None
+            return {**file, "rows": 1, "broken": str(error)}
         return {**file, "rows": rows} if rows else None
 
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
@@ -120,18 +132,61 @@ class ParquetContent(Content):
 
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
         """The rows of a range."""
-        end = part["rows"] if part["to"] is None else part["to"]
-        with self._open(part) as file:
-            for rows in read_rows(file, part["from"], end, schema, where=self.where(part)):
-                yield Decoded(rows)
+        where, end = self.where(part), part["rows"] if part["to"] is None else part["to"]
+        if "broken" in part:
+            yield _bad(schema, bad_file(f"it is not a Parquet file: {part['broken']}", where=where))
+            return
+        try:
+            with self._open(part) as file:
+                for begin, stop in _groups(file, part["from"], end):
+                    yield from self._read_group(file, begin, stop, schema, where)
+        except _BrokenError as error:  # it has changed since it was listed
+            raise ExternalError(f"`{where}` is not a Parquet file: {error}", where="filesystem") from None
+
+    def _read_group(
+        self, file: pq.ParquetFile, begin: int, end: int, schema: pa.Schema | None, where: str
+    ) -> Iterator[Decoded]:
+        """Rows of one group: what is damaged in it does not touch the others."""
+        try:
+            yield from read_rows(file, begin, end, schema, where=where, drop_bad=self._drop_bad)
+        except OSError as error:
+            if not is_damage(error):
+                raise
+            place = f"in rows {begin} to {end - 1}"
+            bad = bad_file(f"it is damaged {place}: {error}", where=where, position=place)
+            if not self._drop_bad:
+                raise bad from None
+            yield _bad(schema, bad)
 
     def _open(self, file: File) -> pq.ParquetFile:
         opened = self.open(file)
         try:
             return pq.ParquetFile(opened, pre_buffer=not self.place.is_local)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, OSError) as error:
             opened.close()
-            raise ConfigurationError(f"`{self.where(file)}` is not a Parquet file: {error}") from None
+            if not is_damage(error):
+                raise
+            raise _BrokenError(str(error).strip()) from None
+
+
+class _BrokenError(Exception):
+    """A file is not what it should be."""
+
+
+def _bad(schema: pa.Schema | None, error: BadLineError) -> Decoded:
+    fields = [plain_field(field) for field in schema or ()]
+    return Decoded(pa.schema(fields).empty_table(), [error])
+
+
+def _groups(file: pq.ParquetFile, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """The rows from `first` up to `end` that are in each row group."""
+    seen = 0
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        begin, stop = max(first, seen), min(end, seen + rows)
+        if begin < stop:
+            yield begin, stop
+        seen += rows
 
 
 class LineContent(Content):
@@ -196,27 +251,40 @@ class LineContent(Content):
             first, last, number = part["from"], part["to"], part["line"]
             blocks = read_blocks(stream, first, last, line=number, where=where, row_ends=self._row_ends)
             for line, block in blocks:
-                yield lines.decode(block, first_line=line, where=where)
+                damage = getattr(stream, "damage", None)
+                whole = block if damage is None else block[: block.rfind(b"\n") + 1]
+                yield lines.decode(whole, first_line=line, where=where)
+            damage = getattr(stream, "damage", None)
+            if last is None and damage is not None:
+                yield _bad(schema, self._damaged(part, damage))
+
+    def _damaged(self, file: File, reason: str) -> BadLineError:
+        return bad_file(
+            f"it is damaged: {reason}",
+            where=self.where(file),
+            hint="choose `bad_data` = 'drop' or 'dead_letter' to read what comes before the damage",
+            position="after the last line that could be read",
+        )
 
     @contextlib.contextmanager
     def _open(self, file: File, begin: int) -> Iterator[Any]:
         """The stream of a file's lines, decompressed, from byte `begin` on."""
         codec = self.codec(file)
-        with self.open(file, grown=codec is None) as opened:
-            if codec is None:
+        if codec is None:
+            with self.open(file, grown=True) as opened:
                 opened.seek(begin)
                 yield opened
-                return
-            try:
-                with pa.CompressedInputStream(opened, codec) as stream:
-                    while begin > 0 and (skipped := stream.read(min(begin, _SKIPPED))):
-                        begin -= len(skipped)
-                    yield stream
-            except OSError as error:
+            return
+        with Decompressed(lambda: self.open(file), codec) as stream:
+            stream.skip(begin)
+            yield stream
+            if stream.damage is not None and self._options.bad_data == "fail":
+                if stream.position:
+                    raise self._damaged(file, stream.damage)
                 raise ConfigurationError(
-                    f"`{self.where(file)}` cannot be read as {codec}: {error}",
+                    f"`{self.where(file)}` cannot be read as {codec}: {stream.damage}",
                     hint="say how the files are compressed with `source.compression`",
-                ) from None
+                )
 
 
 class AvroContent(Content):

@@ -226,6 +226,8 @@ class FilesSource(Connector, SourceOperator):
             schema = read_columns(detail["schema"])
         for part in detail["parts"]:
             for rows in self._read(part, schema, ctx, collector):
+                if not rows.num_rows:
+                    continue
                 if options.timestamp_column is not None:
                     check_column(options.timestamp_column, rows.schema.names, what="filesystem")
                 stamped = with_event_time(

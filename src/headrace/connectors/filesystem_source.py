@@ -86,7 +86,7 @@ class FileSystemSource(FilesSource):
         self._place = Place(self.options.path, self.options.storage)
         self.content: Content
         if self.options.format == "parquet":
-            self.content = ParquetContent(self._place)
+            self.content = ParquetContent(self._place, drop_bad=self.options.bad_data != "fail")
         elif self.options.format == "avro":
             self.content = AvroContent(self._place, self.options)
         else:

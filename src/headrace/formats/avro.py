@@ -23,7 +23,7 @@ from headrace.formats.avro_file import (
 from headrace.formats.avro_reader import Reader, as_record, block_reader, record_reader
 from headrace.formats.avro_schema import Node, arrow_schema, parse_schema, schema_of, to_json
 from headrace.formats.avro_writer import check_writable, encode_records
-from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field, plain_name
+from headrace.formats.base import Decoded, Format, LineError, Rows, bad_file, plain_field, plain_name
 from headrace.formats.json_writer import PLAIN, encode_objects, encode_values
 from headrace.formats.raw import COLUMN, check_value_column
 from headrace.formats.records import ReadRecords, read_groups
@@ -106,14 +106,23 @@ class AvroFormat(Format):
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "Avro") -> Decoded:
         """The rows of messages, or of a whole file."""
         if isinstance(data, bytes):
-            messages: Sequence[bytes] = [data] if data else []
-            found = self._read_files(messages, whole=False)
             if self._layout == "raw":
                 self._reader_of(self._own(), "own")  # refuses columns that do not fit the schema
-        else:
-            messages = data
-            found = self._read(messages)
-        return found.decoded(messages, first_line=first_line, where=where, drop_bad=self._drop_bad)
+            return self._decode_file(data, where)
+        found = self._read(data)
+        return found.decoded(data, first_line=first_line, where=where, drop_bad=self._drop_bad)
+
+    def _decode_file(self, data: bytes, where: str) -> Decoded:
+        """The rows of a whole file; of one that is cut off those before that."""
+        found = self._read_files([data] if data else [], whole=False)
+        place = f"after {found.rows.num_rows} records" if found.rows.num_rows else "the whole file"
+        bad = [
+            bad_file(error.reason, where=where, column=error.column, hint=error.hint, position=place)
+            for error in found.bad.values()
+        ]
+        if bad and not self._drop_bad:
+            raise bad[0]
+        return Decoded(found.rows, bad)
 
     def _read(self, messages: Sequence[bytes]) -> ReadRecords:
         if self._layout == "file":

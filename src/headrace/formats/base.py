@@ -210,6 +210,28 @@ def bad_line(
     )
 
 
+def bad_file(
+    reason: str,
+    *,
+    where: str,
+    column: str | None = None,
+    hint: str | None = None,
+    position: str = "the whole file",
+) -> BadLineError:
+    """The error for a file, or what is left of it, that cannot be read; its bytes are not part of it."""
+    column_text = "" if column is None else f"column `{column}`: "
+    return BadLineError(
+        f"`{where}` cannot be read, {column_text}{reason}",
+        line=0,
+        content="",
+        column=column,
+        where=where,
+        hint=hint,
+        record=b"",
+        position=position,
+    )
+
+
 def plain_name(name: str) -> str:
     """A name that schemas of Avro and Protobuf take: letters, digits and `_`.
 

@@ -9,14 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from headrace.errors import ConfigurationError
-from headrace.formats.base import Decoded, Format, Rows, plain_field
+from headrace.errors import BadLineError, ConfigurationError, near
+from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field
+from headrace.formats.json_writer import encode_json_lines
 from headrace.options import Options, Size
 
 ParquetCompression = Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"]
 
 _BATCH_ROWS = 65_536
 _ROW_GROUP_BYTES = 128 * 1024 * 1024
+_SHOWN = 200
 
 
 class ParquetOptions(Options):
@@ -54,15 +56,13 @@ class ParquetFormat(Format):
         tables: list[pa.Table] = []
         for one in [data] if isinstance(data, bytes) else data:
             with pq.ParquetFile(pa.BufferReader(one)) as file:
-                tables += read_rows(file, 0, file.metadata.num_rows, self.schema, where=where)
-        return Decoded(pa.concat_tables(tables) if tables else self._plain().empty_table())
-
-    def _plain(self) -> pa.Schema:
-        return pa.schema([plain_field(field) for field in self.schema or ()])
+                found = read_rows(file, 0, file.metadata.num_rows, self.schema, where=where)
+                tables += [one.rows for one in found]
+        return Decoded(pa.concat_tables(tables) if tables else _plain(self.schema).empty_table())
 
     def encode(self, rows: Rows) -> bytes:
         """The rows as one file."""
-        return b"".join(self.files(rows)) or _write(self._plain().empty_table())
+        return b"".join(self.files(rows)) or _write(_plain(self.schema).empty_table())
 
     def files(self, rows: Rows, *, file_bytes: int | None = None) -> Iterator[bytes]:
         """The rows as files; with `file_bytes`, each is ended when it has become that long."""
@@ -90,9 +90,18 @@ def _write(table: pa.Table) -> bytes:
 
 
 def read_rows(
-    file: pq.ParquetFile, first: int, end: int, schema: pa.Schema | None, *, where: str
-) -> Iterator[pa.Table]:
-    """The rows from `first` up to `end` of a file, in the columns of `schema`; all columns without one."""
+    file: pq.ParquetFile,
+    first: int,
+    end: int,
+    schema: pa.Schema | None,
+    *,
+    where: str,
+    drop_bad: bool = False,
+) -> Iterator[Decoded]:
+    """The rows from `first` up to `end` of a file, in the columns of `schema`; all columns without one.
+
+    With `drop_bad`, rows that do not fit are told instead of raised.
+    """
     groups: list[int] = []
     position = seen = 0
     for group in range(file.metadata.num_row_groups):
@@ -104,41 +113,97 @@ def read_rows(
         seen += rows
     known = file.schema_arrow.names
     columns = None if schema is None else [name for name in schema.names if name in known]
-    if columns == []:
-        yield conform(pa.table({"": pa.nulls(end - first)}), schema, where=where)
+    if schema is not None and columns == []:
+        nothing = pa.table({"": pa.nulls(end - first)})
+        yield conform(nothing, schema, first=first, where=where, drop_bad=drop_bad)
         return
     for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False):
         begin, stop = max(first - position, 0), min(end - position, batch.num_rows)
-        position += batch.num_rows
         if begin < stop:
             table = pa.Table.from_batches([batch.slice(begin, stop - begin)])
             table = table.replace_schema_metadata(None)
-            yield table if schema is None else conform(table, schema, where=where)
+            if schema is None:
+                yield Decoded(table)
+            else:
+                yield conform(table, schema, first=position + begin, where=where, drop_bad=drop_bad)
+        position += batch.num_rows
 
 
-def conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.Table:
-    """The columns of `schema` in its types, missing ones null; what cannot be is a ConfigurationError."""
+def conform(
+    table: pa.Table, schema: pa.Schema, *, first: int = 0, where: str, drop_bad: bool = False
+) -> Decoded:
+    """The columns of `schema` in its types, missing ones null; rows are numbered from `first`.
+
+    A type that cannot be read as the one declared is a ConfigurationError.
+    """
+    bad: list[BadLineError] = []
+    found = list(_conform(table, schema, first, where, bad))
+    if bad and not drop_bad:
+        raise bad[0]
+    return Decoded(pa.concat_tables(found) if found else _plain(schema).empty_table(), bad)
+
+
+def _conform(
+    table: pa.Table, schema: pa.Schema, first: int, where: str, bad: list[BadLineError]
+) -> Iterator[pa.Table]:
+    try:
+        yield _cast(table, schema, where)
+    except LineError as error:
+        if table.num_rows == 1:
+            bad.append(_bad_row(first, table, error, where))
+            return
+        # Some rows do not fit: the halves tell which.
+        half = table.num_rows // 2
+        yield from _conform(table.slice(0, half), schema, first, where, bad)
+        yield from _conform(table.slice(half), schema, first + half, where, bad)
+
+
+def _cast(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     columns = []
     for field in schema:
         kind = plain_field(field).type
         if field.name not in table.schema.names:
+            if not field.nullable:
+                raise ConfigurationError(
+                    f"column `{field.name}` is NOT NULL, and the file does not have it",
+                    where=where,
+                    hint=near(field.name, table.schema.names),
+                )
             column = pa.nulls(table.num_rows, kind)
         else:
             column = table.column(field.name)
             try:
                 column = column if column.type == kind else column.cast(kind)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            except pa.ArrowInvalid as error:
+                raise LineError(str(error), path=(field.name,)) from None
+            except (pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
                 raise ConfigurationError(
                     f"column `{field.name}` is {column.type} and cannot be read as {kind}: {error}",
                     where=where,
                     hint="declare the column with the type it has in the file",
                 ) from None
         if column.null_count and not field.nullable:
-            raise ConfigurationError(
-                f"column `{field.name}` has nulls in the file, and is declared NOT NULL", where=where
-            )
+            raise LineError("the value is missing, and the column is NOT NULL", path=(field.name,))
         columns.append(column)
-    return pa.table(columns, schema=pa.schema([plain_field(field) for field in schema]))
+    return pa.table(columns, schema=_plain(schema))
+
+
+def _bad_row(number: int, row: pa.Table, error: LineError, where: str) -> BadLineError:
+    content = encode_json_lines(row).decode().strip()
+    shown = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
+    return BadLineError(
+        f"row {number} cannot be read, column `{error.column}`: {error.reason}: {shown}",
+        line=number,
+        content=content,
+        column=error.column,
+        where=where,
+        hint="declare the column with a type that holds what is there, or choose `bad_data`",
+        position=f"row {number}",
+    )
+
+
+def _plain(schema: pa.Schema | None) -> pa.Schema:
+    return pa.schema([plain_field(field) for field in schema or ()])
 
 
 def check_parquet(schema: pa.Schema) -> None:
