@@ -174,9 +174,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def table(connector: str, columns: str, kind: str = "source", name: str = "numbers", **options: Any) -> str:
-    """The SQL of a table; `__` in the name of an option stands for a dot."""
+    """The SQL of a table; `__` in the name of an option stands for a dot, and None leaves it out."""
     given = {"connector": connector, "type": kind, "format": "json", **options}
-    listed = ", ".join(f"'{key.replace('__', '.')}' = '{value}'" for key, value in given.items())
+    listed = ", ".join(
+        f"'{key.replace('__', '.')}' = '{value}'" for key, value in given.items() if value is not None
+    )
     return f"CREATE TABLE {name} ({columns}) WITH ({listed});"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -88,32 +86,6 @@ def test_a_crash_at_any_step_loses_nothing(mosquitto: Mosquitto, tmp_path: Path,
         run_until(query(sql), state, 10**9, on_step=crash, epoch_rows=20)
     run_in_process(query(sql), state, idle_epochs=10**9, stop=stop_at(out, 100))
     assert lines(out) == Counter(range(100))
-
-
-VICTIM = """
-import sys
-from pathlib import Path
-from headrace import Pipeline
-from headrace.testing.in_process import run_in_process
-
-sql, state, out, total = sys.argv[1:]
-done = lambda: Path(out).exists() and len(set(Path(out).read_text().splitlines())) >= int(total)
-run_in_process(Pipeline.from_sql(sql, name="numbers"), state, epoch_rows=20, idle_epochs=10**9, stop=done)
-"""
-
-
-def test_a_run_that_is_killed_counts_each_message_of_qos_2_once(mosquitto: Mosquitto, tmp_path: Path) -> None:
-    topic, out, state, total = mosquitto.topic(), tmp_path / "out.json", tmp_path / "state", 400
-    sql = copying(mosquitto, topic, out, "ExactlyOnce")
-    subscribe(query(sql), state)
-    mosquitto.send(topic, numbered(0, total), qos=2)
-    command = [sys.executable, "-c", VICTIM, sql, str(state), str(out), str(total)]
-    victim = subprocess.Popen(command)
-    wait_for(lambda: len(lines(out)) >= 60, "the output")
-    victim.kill()
-    assert victim.wait() != 0
-    run_in_process(query(sql), state, idle_epochs=10**9, stop=stop_at(out, total))
-    assert lines(out) == Counter(range(total))
 
 
 @pytest.mark.parametrize(("qos", "times"), [("AtLeastOnce", 2), ("ExactlyOnce", 1)])

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,37 +109,6 @@ def test_a_crash_at_any_step_neither_loses_nor_repeats_an_event(
         stop=lambda: out.exists() and out.read_text().count("\n") >= 1000,
     )
     assert [json.loads(line)["n"] for line in out.read_text().splitlines()] == list(range(1000))
-
-
-VICTIM = """
-import sys
-from pathlib import Path
-from headrace import Pipeline
-from headrace.testing.in_process import run_in_process
-
-sql, state, out, total = sys.argv[1:]
-done = lambda: Path(out).exists() and Path(out).read_text().count("\\n") >= int(total)
-run_in_process(Pipeline.from_sql(sql, name="numbers"), state, epoch_rows=20, idle_epochs=10**9, stop=done)
-"""
-
-
-def test_a_run_that_is_killed_neither_loses_nor_repeats_an_event(tmp_path: Path) -> None:
-    total, out = 300, tmp_path / "out.json"
-    stream = Numbers(total)
-    with run_http(stream) as server:
-        stream.server = server
-        sql = (
-            table("sse", "n BIGINT", endpoint=server.url)
-            + table("single_file", "n BIGINT", "sink", "copied", path=out)
-            + "INSERT INTO copied SELECT n FROM numbers;"
-        )
-        command = [sys.executable, "-c", VICTIM, sql, str(tmp_path / "state"), str(out), str(total)]
-        victim = subprocess.Popen(command)
-        wait_for(lambda: out.exists() and out.read_text().count("\n") >= 60, "the output")
-        victim.kill()
-        assert victim.wait() != 0
-        assert subprocess.run(command, timeout=120, check=False).returncode == 0
-    assert Counter(json.loads(line)["n"] for line in out.read_text().splitlines()) == Counter(range(total))
 
 
 def test_a_connection_that_is_cut_and_a_server_that_restarts_cost_no_events(tmp_path: Path) -> None:
