@@ -48,16 +48,18 @@ class PlanBuilder:
         id: str | None = None,  # noqa: A002 - the word the whole product uses
         options: Mapping[str, Any] | None = None,
         max_parallelism: int | None = None,
+        details: Mapping[str, str] | None = None,
     ) -> Port:
         """Add an operator, given as an object or by its registered name, behind its inputs.
 
         Each input is the ports whose rows it gets; several are a union. `max_parallelism` is for one that
-        stands behind an operator with few subtasks, to be in its chain.
+        stands behind an operator with few subtasks, to be in its chain. `details` are shown with the plan.
         """
         operator, kind = _build(role, what, options or {})
         node = _node(role, operator, kind, self._new_id(kind, id))
         node = replace(node, max_parallelism=max_parallelism or node.max_parallelism)
-        shown = tuple((key, self._hide(text)) for key, text in node.config)
+        config = (*node.config, *(details or {}).items())
+        shown = tuple((key, self._hide(text)) for key, text in config)
         node = replace(node, display=self._hide(node.display), config=shown)
         self._claim(node, operator.claims())
         self._nodes.append(node)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
-from headrace.cli.connectors import read_sample
 from headrace.connectors import nats as shared
 from headrace.connectors import nats_source, received
+from headrace.connectors.look import read_sample
 from headrace.connectors.nats_source import NatsSource
 from headrace.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.jobs.progress import RunResult

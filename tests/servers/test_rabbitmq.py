@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.cli.connectors import read_sample
 from headrace.connectors import rabbitmq as shared
 from headrace.connectors import rabbitmq_sink, received
+from headrace.connectors.look import read_sample
 from headrace.connectors.rabbitmq_sink import RabbitSink
 from headrace.connectors.rabbitmq_source import RabbitSource
 from headrace.errors import BadLineError, ExternalError, PlanError

@@ -29,8 +29,9 @@ def check(files: tuple[str, ...], texts: tuple[str, ...], udfs: tuple[str, ...],
     """Find every mistake of a program without running it.
 
     The SQL is parsed and planned, and the options of its tables are checked; no file or server is
-    touched. Several files are taken as one program. Of a dataflow, the files that it names are looked for
-    and its Python operators are parsed. Exits with 2 if there is a mistake.
+    touched, but to find out the columns of tables that are written without any. Several files are taken as
+    one program. Of a dataflow, the files that it names are looked for and its Python operators are parsed.
+    Exits with 2 if there is a mistake.
     """
     program = read_program(files, texts)
     pipeline = program.load(udfs=udfs)
@@ -43,6 +44,9 @@ def check(files: tuple[str, ...], texts: tuple[str, ...], udfs: tuple[str, ...],
     counts = {role: sum(node.role == role for node in plan.nodes) for role in ("source", "operator", "sink")}
     tables = sum(len(node.tables) for node in plan.nodes)
     click.echo(f"ok: {_listed({**counts, 'state table': tables})}")
+    for node in plan.nodes:
+        if (found := dict(node.config).get("columns found")) is not None:
+            click.echo(f"{node.id.removeprefix('source_')} was written without columns; found: {found}")
 
 
 def _dataflow_counts(dataflow: Dataflow) -> dict[str, int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
-from typing import TYPE_CHECKING, Any
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -114,29 +114,36 @@ def _show(name: str, *, as_json: bool) -> None:
 def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose: bool) -> None:  # noqa: ARG001
     """Try out the connector of a table.
 
-    Does it answer, and do the columns fit what is there? Nothing is written, and what is read stays.
+    Does it answer, and do the columns fit what is there? Of a table without columns, those that were found
+    are printed as they can be written. Nothing is written, and what is read stays.
     """
     from headrace.sql.one_table import connectors_of
 
     program = read_program(files, ())
-    for role, connector in connectors_of(program.sql, table):
+    for tried in connectors_of(program.sql, table):
+        connector = tried.connector
+        if connector is None:
+            assert tried.problem is not None
+            click.echo(f"{table}: it cannot be read: {program.secrets.hide(tried.problem.message)}")
+            continue
         connector.validate()
         answer = connector.reach()
         click.echo(f"{table}: {connector.display()}")
         if answer:
             click.echo(f"  it answers: {answer}")
-        if role == "source":
-            _sample(connector, rows, seconds)
+        if tried.role == "source":
+            _sample(connector, rows, seconds, tried.found)
 
 
-def _sample(connector: Connector, rows: int, seconds: float) -> None:
+def _sample(connector: Connector, rows: int, seconds: float, found: Sequence[pa.Field]) -> None:
     """Read some rows of a source as a task would, and print them."""
     import pyarrow as pa
+
+    from headrace.connectors.look import read_sample
 
     batches, bad = read_sample(connector.for_a_look(), rows, seconds)
     if not batches and not bad:
         click.echo(f"  no rows came within {seconds:g} s")
-        return
     shown = pa.Table.from_batches(batches).slice(0, rows) if batches else None
     if shown is not None:
         cells = [[str(value) for value in row.values()] for row in shown.to_pylist()]
@@ -144,47 +151,66 @@ def _sample(connector: Connector, rows: int, seconds: float) -> None:
         click.echo(f"  {shown.num_rows} rows fit the columns")
     for text in bad:
         click.echo(f"  {text}")
+    if found:
+        _print_columns(found, shown)
+    elif shown is not None:
+        _print_empty(connector, shown)
 
 
-def read_sample(source: Any, rows: int, seconds: float) -> tuple[list[pa.RecordBatch], list[str]]:
-    """Some rows of a source, and what was told about those that cannot be read."""
-    from headrace.operator import Limit, Metrics, SourceContext, TaskInfo
-    from headrace.state.storage import open_storage
+def _print_columns(found: Sequence[pa.Field], shown: pa.Table | None) -> None:
+    """The columns that were found out, to be written into the CREATE TABLE."""
+    from headrace.sql.find_columns import column_lines
 
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        storage = open_storage(folder)
-        source.open(storage, job_id="look", node="look")
-        try:
-            deadline = time.monotonic() + seconds
-            start = end = source.initial_offset(time=time.time())
-            while end == start and time.monotonic() < deadline and not source.is_finished(start):
-                end = source.latest_offset(start, Limit(rows=rows, time=time.time()), parallelism=1)
-                if end == start:
-                    time.sleep(0.05)
-            sample = _Sample()
-            for split in source.splits(start, end, parallelism=1) if end != start else ():
-                info = TaskInfo("look", "look", "look", 0, 1, (0, 2**64 - 1), 1)
-                ctx = SourceContext(info, split, storage, Metrics(), sample.told)
-                source.on_start(ctx)
-                source.run(ctx, sample)
-                source.on_close(ctx, sample)
-            return sample.batches, sample.told
-        finally:
-            source.close()
+    click.echo("  the table was written without columns; these were found:")
+    lines = column_lines(found)
+    for place, (column, line) in enumerate(zip(found, lines, strict=True), 1):
+        comma = "," if place < len(lines) else ""
+        times = shown is not None and _holds_times(shown, column.name)
+        click.echo(f"    {line}{comma}{'  -- these are times: TIMESTAMP reads them' if times else ''}")
 
 
-class _Sample:
-    """A collector that keeps what it is given."""
+def _holds_times(rows: pa.Table, name: str) -> bool:
+    """Whether a column of texts has nothing but times."""
+    import pyarrow as pa
 
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.told: list[str] = []
+    from headrace.connectors.base import read_event_time
+    from headrace.errors import ConfigurationError
 
-    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
-        if not output:
-            self.batches.append(batch)
-        else:
-            self.told += batch.column("error").to_pylist()
+    texts = rows.column(name).drop_null()
+    if texts.type != pa.string() or not len(texts):
+        return False
+    try:
+        read_event_time(texts, name)
+    except ConfigurationError:
+        return False
+    return True
 
-    def broadcast_watermark(self, watermark: Any) -> None:
-        """Nobody waits for it."""
+
+def _print_empty(connector: Connector, shown: pa.Table) -> None:
+    """Columns without a value in any row: their names may be wrong."""
+    from headrace.errors import HeadraceError
+
+    empty = [name for name in shown.column_names if shown.column(name).null_count == shown.num_rows]
+    if not empty or "columns" not in type(connector.options).model_fields:
+        return
+    known: list[str] = []
+    with contextlib.suppress(HeadraceError):
+        undeclared = connector.options.model_copy(update={"columns": None, "metadata": {}})
+        known = type(connector)(undeclared).find_columns().names
+    for name in empty:
+        click.echo(f"  column `{name}` is NULL in every row{_meant(name, known, shown.column_names)}")
+
+
+def _meant(name: str, known: Sequence[str], columns: Sequence[str]) -> str:
+    """What a column may have been meant to be called, by the names that the rows have."""
+    from headrace.errors import near
+    from headrace.sql.find_columns import column_name
+
+    if not known or name in known:
+        return ""
+    same = [one for one in known if one.lower() == name.lower()]
+    if same:
+        return f": the rows have `{same[0]}`, write {column_name(same[0])}"
+    rest = [one for one in known if one not in columns]
+    hint = near(name, rest) or (f"the rows have {', '.join(rest)} as well" if rest else "")
+    return f": the rows have no such field; {hint}" if hint else ": the rows have no such field"

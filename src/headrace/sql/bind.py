@@ -12,7 +12,7 @@ from headrace.fragments import plain_type, quote
 from headrace.problems import Problems
 from headrace.registry import registry
 from headrace.spans import Source, Span
-from headrace.sql.catalog import Table, check_source_key, option_model, watermark_of
+from headrace.sql.catalog import Table, check_event_time, check_source_key, option_model, watermark_of
 from headrace.sql.dialect import to_sql
 from headrace.sql.logical import (
     Aggregate,
@@ -281,6 +281,7 @@ class Binder:
             option_model(table, "source")
             check_source_key(table)
             columns, read = self._columns(table)
+            check_event_time(table, columns.names)
             return self._scan(table, columns, read)
         except SqlError as error:
             self.problems.add(error)

@@ -54,6 +54,8 @@ class Table:
     source: Source
     columns: pa.Schema | None
     """Every column; None where the connector or an INSERT says which there are."""
+    found: tuple[pa.Field, ...] = ()
+    """Those that were not written: the source has found them out."""
 
     @property
     def connector(self) -> str:
@@ -95,7 +97,7 @@ def define_table(definition: CreateTable, source: Source) -> Table:
     if definition.query is not None:
         raise AssertionError
     columns = pa.schema([column.field for column in definition.columns]) if definition.has_columns else None
-    if not options and definition.has_columns and not definition.temporary:
+    if not options and not definition.temporary:
         _no_connector(definition)
         return Table(definition.name, "memory", definition, source, columns)
     if "connector" not in options:
@@ -114,6 +116,9 @@ def define_table(definition: CreateTable, source: Source) -> Table:
 
 
 def _no_connector(definition: CreateTable) -> None:
+    if not definition.has_columns:
+        hint = "write its columns: (name TYPE, …), or WITH (connector = '…', …)"
+        fail(f"table `{definition.name}` has neither columns nor a connector", definition.span, hint)
     for column in definition.columns:
         if column.generated is not None or column.metadata is not None:
             fail(f"column `{column.name}` needs a table with a connector", column.span)
@@ -128,8 +133,6 @@ def _text(options: Mapping[str, Option], name: str) -> str | None:
 def _check(table: Table) -> None:
     definition = table.definition
     names = [column.name for column in definition.columns]
-    if not definition.has_columns and definition.watermark is None and definition.primary_key:
-        fail(f"table `{table.name}` has a key and no columns", definition.span)
     if table.connector not in ELSEWHERE:
         check_connector(table)
     kind = table.value("type")
@@ -142,11 +145,10 @@ def _check(table: Table) -> None:
             "write the connection's options into the table; secrets as '{{ NAME }}'",
         )
     for option in ("event_time_field", "watermark_field"):
-        column = table.value(option)
-        if column is None:
+        if table.value(option) is None:
             continue
-        if definition.has_columns and column not in names:
-            fail(f"there is no column `{column}`", table.span(option), near(str(column), names))
+        if definition.has_columns:
+            check_event_time(table, names)
         if definition.watermark is not None:
             fail(f"`{option}` and WATERMARK FOR say the same thing", table.span(option), "keep one of them")
     if table.has_changes:
@@ -157,16 +159,32 @@ def _check(table: Table) -> None:
                 fail(
                     "a table of changes cannot have generated columns", column.span, "compute them in a view"
                 )
-    if definition.watermark is not None and definition.watermark.column not in names:
-        column = definition.watermark.column
-        fail(f"there is no column `{column}`", definition.watermark.span, near(column, names))
+    if definition.watermark is not None and definition.has_columns:
+        check_event_time(table, names)
+
+
+def check_event_time(table: Table, names: Sequence[str]) -> None:
+    """Refuse an event time or a watermark of a column that is not there."""
+    mark = table.definition.watermark
+    if mark is not None and mark.column not in names:
+        fail(f"there is no column `{mark.column}`", mark.span, _near_column(mark.column, names))
+    for option in ("event_time_field", "watermark_field"):
+        column = table.value(option)
+        if column is not None and column not in names:
+            fail(f"there is no column `{column}`", table.span(option), _near_column(str(column), names))
+
+
+def _near_column(name: str, names: Sequence[str]) -> str | None:
+    return near(name, names) or (f"the columns are {', '.join(names)}" if names else None)
 
 
 def check_source_key(table: Table) -> None:
     """Changes that are read need a key: refuse a table of them that has none."""
     definition = table.definition
-    if table.has_changes and definition.has_columns and not definition.primary_key:
+    if table.has_changes and not definition.primary_key:
         hint = "declare one, such as `id BIGINT PRIMARY KEY`"
+        if not definition.has_columns:
+            hint = f"name its columns: CREATE TABLE {table.name} (PRIMARY KEY (id)) WITH …"
         what = "debezium_json" if table.value("format") == "debezium_json" else table.connector
         fail(f"a {what} source needs a primary key", definition.span, hint)
 

@@ -24,6 +24,7 @@ from headrace.sql.catalog import Table, connector_options, define_table, option_
 from headrace.sql.create_function import CreateFunction
 from headrace.sql.decompose import RETRACT
 from headrace.sql.define_function import define_function
+from headrace.sql.find_columns import with_columns
 from headrace.sql.logical import DeadLetters, Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
@@ -110,6 +111,7 @@ class _Program:
         self.replace_sink = sinks
         self.ttl = DEFAULT_TTL
         self.tables: dict[str, Table] = {}
+        self.readable: dict[str, Table | None] = {}
         self.names: dict[str, Named] = {}
         self.inserts: dict[str, list[tuple[Source, Insert]]] = {}
         self.selects: list[tuple[Source, SelectStatement]] = []
@@ -275,7 +277,17 @@ class _Program:
         elif table.kind == "lookup":
             self.names[table.name] = Named(lambda: binder.lookup_table(table), kind="lookup")
         else:
-            self.names[table.name] = Named(lambda: binder.scan(table), kind="source")
+            self.names[table.name] = Named(lambda: binder.scan(self._readable(table)), kind="source")
+
+    def _readable(self, table: Table) -> Table:
+        """A table that is read, with its columns, which are found out once."""
+        if table.name not in self.readable:
+            self.readable[table.name] = None
+            self.readable[table.name] = with_columns(table)
+        found = self.readable[table.name]
+        if found is None:
+            raise FailedError
+        return found
 
     def _define_asides(self) -> list[tuple[Table, list[Relation], pa.Schema]]:
         """Late rows and bad records: a table of their own, or one that is there to take them."""
@@ -306,7 +318,8 @@ class _Program:
         return sinks
 
     def _late(self, table: Table) -> Bound:
-        if table.columns is None:
+        table = self._readable(table)
+        if table.columns is None:  # they are the connector's own
             raise sql_error(
                 f"`{table.name}` has no columns for its late rows", table.span("late_table"), "declare them"
             )
@@ -315,7 +328,7 @@ class _Program:
 
     def _dead_letters(self, table: Table) -> Bound:
         columns = pa.schema([field for field in DEAD_LETTERS if field.name != TIMESTAMP])
-        return Bound(DeadLetters(columns, table=table), tuple(columns.names))
+        return Bound(DeadLetters(columns, table=self._readable(table)), tuple(columns.names))
 
     def _into(
         self, table: Table, option: str, bound: Bound, target: Table
@@ -398,12 +411,11 @@ class _Program:
     ) -> tuple[Table, list[Relation], pa.Schema]:
         option_model(table, "sink")
         columns = table.columns
-        if columns is not None:
-            for column in table.definition.columns:
-                if column.generated is not None or column.metadata is not None:
-                    raise sql_error(
-                        f"column `{column.name}` is computed, and `{table.name}` is a sink", column.span
-                    )
+        for column in table.definition.columns:
+            if column.generated is not None or column.metadata is not None:
+                raise sql_error(
+                    f"column `{column.name}` is computed, and `{table.name}` is a sink", column.span
+                )
         relations = []
         for source, one in inserts:
             if columns is None:
@@ -426,6 +438,10 @@ class _Program:
                 relations.append(self._inserted(source, one, columns))
         if columns is None:
             raise AssertionError
+        for name in table.definition.primary_key:
+            if name not in columns.names:
+                hint = near(name, columns.names) or f"the columns are {', '.join(columns.names)}"
+                raise sql_error(f"there is no column `{name}` for the primary key", table.span(), hint)
         if any(relation.updating for relation in relations):
             self._check_changes(table, relations, inserts, columns)
             self._check_key(table, relations, inserts)

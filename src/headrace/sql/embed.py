@@ -20,6 +20,7 @@ from headrace.sql.compile import DEFAULT_TTL
 from headrace.sql.create_function import CreateFunction
 from headrace.sql.define_function import define_function
 from headrace.sql.dialect import to_sql
+from headrace.sql.find_columns import with_columns
 from headrace.sql.logical import Given
 from headrace.sql.lower import Lowering
 from headrace.sql.planning import Planner
@@ -60,7 +61,9 @@ class EmbeddedSql:
             if table.value(option) is not None:
                 fail(f"`{option}` is for SQL files", table.span(option), "set rows aside there")
         binder = Binder(self._planner, source, problems)
-        return self._lower(Named(lambda: binder.scan(table), kind="source"), table.name, problems)
+        return self._lower(
+            Named(lambda: binder.scan(with_columns(table)), kind="source"), table.name, problems
+        )
 
     def query(self, text: Source, tables: Mapping[str, Rows], *, name: str) -> Rows:
         """The rows of a SELECT over streams; `name` is what its operators are called after."""

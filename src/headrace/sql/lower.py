@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -33,6 +33,7 @@ from headrace.problems import Problems
 from headrace.registry import registry
 from headrace.sql.catalog import Table, connector_options, option_error
 from headrace.sql.decompose import RETRACT, make_aggregation
+from headrace.sql.find_columns import column_lines
 from headrace.sql.logical import (
     TIES,
     Aggregate,
@@ -212,7 +213,8 @@ class Lowering:
             read = pa.schema([one for one in relation.read if one.name in wanted])
         if not len(read):
             read = pa.schema([relation.read.field(0)])
-        port = self._connector("source", table, [], read, f"source_{table.name}")
+        found = {"columns found": ", ".join(column_lines(table.found))} if table.found else {}
+        port = self._connector("source", table, [], read, f"source_{table.name}", details=found)
         self._sources[table] = port
         schema = plain_schema(pa.schema([*read, _TIME, *([_TAKEN_BACK] if relation.updating else [])]))
         hidden = [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.updating else [])
@@ -283,10 +285,13 @@ class Lowering:
         name: str,
         *,
         key: Sequence[str] = (),
+        details: Mapping[str, str] | None = None,
     ) -> Port:
         with self._options_of(table):
             options = connector_options(table, role, columns, key=key)
-            return self.builder.add(role, table.connector, inputs, id=self._unique(name), options=options)
+            return self.builder.add(
+                role, table.connector, inputs, id=self._unique(name), options=options, details=details
+            )
 
     @contextmanager
     def _options_of(self, table: Table) -> Iterator[None]:

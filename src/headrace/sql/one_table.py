@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -12,12 +12,24 @@ from headrace.problems import Problems
 from headrace.registry import Role, registry
 from headrace.spans import Source
 from headrace.sql.catalog import Table, connector_options, define_table, option_error, roles_of
+from headrace.sql.find_columns import with_columns
 from headrace.sql.problems import fail, sql_error
 from headrace.sql.statements import parse_statements
 from headrace.sql.table_definition import CreateTable
 
 
-def connectors_of(texts: Sequence[Source], name: str) -> list[tuple[Role, Any]]:
+class Tried(NamedTuple):
+    """A table in one of its roles."""
+
+    role: Role
+    connector: Any
+    """None if the columns to read cannot be found out, of a table that can be written as well."""
+    found: tuple[pa.Field, ...] = ()
+    """The columns that were not written, and found out."""
+    problem: SqlError | None = None
+
+
+def connectors_of(texts: Sequence[Source], name: str) -> list[Tried]:
     """What a table is, in each role that it can have: all that its connector has unless `type` says which."""
     table = _find(texts, name)
     if table.kind == "memory":
@@ -28,14 +40,16 @@ def connectors_of(texts: Sequence[Source], name: str) -> list[tuple[Role, Any]]:
     roles = [role for role in roles_of(table.connector) if wanted in (None, role)]
     if wanted is None and len(roles) > 1:
         roles = [role for role in roles if role != "lookup"]
-    built: list[tuple[Role, Any]] = []
+    built: list[Tried] = []
     problem: SqlError | None = None
     for role in roles:
         try:
-            built.append((role, _build(table, role)))
+            built.append(_build(table, role))
         except SqlError as error:
             problem = problem or error
-    if not built:
+            if role == "source" and table.columns is None:
+                built.append(Tried(role, None, problem=error))
+    if all(one.connector is None for one in built):
         raise problem or sql_error(
             f"connector `{table.connector}` cannot be a {wanted}",
             table.span("type"),
@@ -59,15 +73,17 @@ def _find(texts: Sequence[Source], name: str) -> Table:
     )
 
 
-def _build(table: Table, role: Role) -> Any:
+def _build(table: Table, role: Role) -> Tried:
     columns = None
+    if role == "source":
+        table = with_columns(table)
     if table.columns is not None:
         columns = pa.schema([column.field for column in table.physical])
     try:
         options = connector_options(table, role, columns)
         if role == "lookup":
-            return registry.build_lookup(table.connector, options)
-        return registry.build(role, table.connector, options)
+            return Tried(role, registry.build_lookup(table.connector, options))
+        return Tried(role, registry.build(role, table.connector, options), table.found)
     except SqlError:
         raise
     except HeadraceError as error:

@@ -115,7 +115,11 @@ class Scope:
         aliases = [entry.alias for entry in self.entries]
         if len(names) > 1 and names[0] in aliases:
             entry = next(entry for entry in self.entries if entry.alias == names[0])
-            columns = near(names[1], entry.names) or f"its columns are {_listed(entry.names)}"
+            columns = (
+                _other_case(names[1], entry.names)
+                or near(names[1], entry.names)
+                or f"its columns are {_listed(entry.names)}"
+            )
             return sql_error(f"`{names[0]}` has no column `{names[1]}`", span_of(node, self.source), columns)
         known = list(dict.fromkeys(name for entry in self.entries for name in entry.names))
         if len(names) > 1:
@@ -125,8 +129,10 @@ class Scope:
                 hint = f"the tables are {_listed(aliases)}" if aliases else "there is no FROM"
         else:
             message = f"there is no column `{names[0]}`"
-            hint = near(names[0], known) or (
-                f"the columns are {_listed(known)}" if known else "there is no FROM"
+            hint = (
+                _other_case(names[0], known)
+                or near(names[0], known)
+                or (f"the columns are {_listed(known)}" if known else "there is no FROM")
             )
             if node.this.args.get("quoted") and names[0].lower() not in known:
                 hint = f"double quotes are for names; a text stands in single quotes: '{names[0]}'"
@@ -397,6 +403,15 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
         yield from conjuncts(node.expression)
     else:
         yield node
+
+
+def _other_case(name: str, known: Sequence[str]) -> str | None:
+    """What to write for a column whose name has large letters."""
+    same = next((one for one in known if one.lower() == name.lower()), None)
+    if same is None:
+        return None
+    text = same if same == same.lower() else f'"{same}"'
+    return f"write {text}: names without double quotes are in small letters"
 
 
 def _listed(names: Sequence[str]) -> str:

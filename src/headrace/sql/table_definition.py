@@ -61,6 +61,7 @@ class CreateTable:
     partitioned_by: tuple[exp.Expr, ...] = ()
     temporary: bool = False
     has_columns: bool = False
+    """Whether it says which columns are read or written; computed ones alone do not."""
     query: exp.Expr | None = None
 
 
@@ -72,12 +73,20 @@ _ARGUMENTS = {
 }
 
 
+def _case_hint(column: ColumnDefinition) -> str | None:
+    """For names that were written with large letters, which only count in quotes."""
+    written = column.span.source.text[column.span.start : column.span.end]
+    if written == column.name or written.startswith('"'):
+        return None
+    return f'names without double quotes are in small letters: write "{written}" if that is another column'
+
+
 class DefinitionParser(Cursor):
     """Reads what stands in definitions: tables with their columns, types and options."""
 
     def table(self, name: str, token: Token, *, temporary: bool) -> CreateTable:
-        has_columns = self.take("(")
-        columns, keys, watermark = self._elements() if has_columns else ([], [], None)
+        columns, keys, watermark = self._elements() if self.take("(") else ([], [], None)
+        has_columns = any(column.generated is None for column in columns)
         options: dict[str, Option] = {}
         partitioned: tuple[exp.Expr, ...] = ()
         query: exp.Expr | None = None
@@ -95,10 +104,10 @@ class DefinitionParser(Cursor):
         seen: dict[str, ColumnDefinition] = {}
         for column in columns:
             if column.name in seen:
-                fail(f"column `{column.name}` is declared twice", column.span)
+                fail(f"column `{column.name}` is declared twice", column.span, _case_hint(column))
             seen[column.name] = column
         for key, at in keys:
-            if key not in seen:
+            if has_columns and key not in seen:
                 fail(f"there is no column `{key}` for the primary key", self.span(at), near(key, seen))
         primary = [*(key for key, _ in keys), *(column.name for column in columns if column.primary_key)]
         return CreateTable(

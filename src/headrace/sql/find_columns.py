@@ -1,0 +1,158 @@
+"""The columns of a table that was written without any: those that its source finds out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.errors import BadLineError, ExternalError, HeadraceError, near
+from headrace.fragments import plain_type
+from headrace.operator import TIMESTAMP
+from headrace.registry import registry
+from headrace.sql.catalog import (
+    Table,
+    check_source_key,
+    connector_options,
+    option_error,
+    option_model,
+    watermark_of,
+)
+from headrace.sql.decompose import RETRACT
+from headrace.sql.problems import fail, sql_error
+from headrace.sql.sql_types import type_name
+from headrace.sql.table_definition import ColumnDefinition
+
+WRITE_THEM: Final = "write them: (name TYPE, …)"
+_TEXTS_HOLD_TIMES: Final = ("json", "debezium_json", "csv")
+"""Formats that have no type for times, and read them from texts."""
+_KEYWORDS: Final = ("check", "constraint", "foreign", "primary", "unique", "watermark")
+"""What begins something else than a column in a CREATE TABLE."""
+
+
+def with_columns(table: Table) -> Table:
+    """A table that is read, with the columns of its source if none were written.
+
+    They are found anew each time; the table is then as if they had been written. Raises a SqlError if they
+    cannot be found out, and an ExternalError if nobody answers who knows them.
+    """
+    if table.columns is not None:
+        return table
+    option_model(table, "source")
+    check_source_key(table)
+    fixed = getattr(registry.constructor("source", table.connector), "table_schema", None)
+    if fixed is not None and not table.definition.columns:
+        return table
+    found = fixed if fixed is not None else pa.schema([_column(table, f) for f in _find(table)])
+    _check(table, found)
+    definition = table.definition
+    columns = [ColumnDefinition(one.name, one, definition.span) for one in found]
+    columns += definition.columns
+    definition = replace(definition, columns=tuple(columns), has_columns=True)
+    return replace(
+        table,
+        definition=definition,
+        columns=pa.schema([column.field for column in columns]),
+        found=() if fixed is not None else tuple(found),
+    )
+
+
+def _find(table: Table) -> pa.Schema:
+    """What the source says, without the names of the engine."""
+    try:
+        source = registry.build("source", table.connector, connector_options(table, "source", None))
+    except HeadraceError as error:
+        raise option_error(error, table)[0] from error
+    what = f"the columns of `{table.name}` cannot be found out"
+    find = getattr(source, "find_columns", None)
+    if find is None:
+        fail(f"{what}: connector `{table.connector}` cannot tell them", table.span(), WRITE_THEM)
+    try:
+        found = find()
+    except HeadraceError as error:
+        if isinstance(error, ExternalError) and not isinstance(error, BadLineError):
+            raise ExternalError(f"{what}: {error.message}", hint=error.hint, where=error.where) from error
+        speaks_of_them = error.hint is None or "`schema`" in error.hint
+        hint = WRITE_THEM if speaks_of_them or isinstance(error, BadLineError) else error.hint
+        raise sql_error(f"{what}: {error.message}", table.span(), hint) from error
+    if not len(found):
+        fail(f"{what}: nothing is there yet to find them out from", table.span(), WRITE_THEM)
+    return pa.schema([field for field in found if field.name not in (TIMESTAMP, RETRACT)])
+
+
+def _column(table: Table, field: pa.Field) -> pa.Field:
+    """A column in the types of SQL: instants have no zone, and event times are not texts."""
+    kind = _without_zones(plain_type(field.type))
+    event_time, _ = watermark_of(table)
+    is_text = kind == pa.string() and (table.value("format") or "json") in _TEXTS_HOLD_TIMES
+    if field.name == event_time and is_text:
+        kind = pa.timestamp("ns")
+    marks = {name: value for name, value in (field.metadata or {}).items() if name == b"headrace.json"}
+    return pa.field(field.name, kind, field.nullable, metadata=marks or None)
+
+
+def _without_zones(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit)
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _without_zones(one.type), one.nullable) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_without_zones(kind.value_type))
+    return kind
+
+
+def _check(table: Table, found: pa.Schema) -> None:
+    """Refuse names that are there twice, and a key that is not there."""
+    definition = table.definition
+    for name, count in Counter(found.names).items():
+        if count > 1:
+            fail(f"{count} columns of `{table.name}` are called `{name}`", table.span(), WRITE_THEM)
+    for column in definition.columns:
+        if column.name in found.names:
+            hint = "give the computed one another name"
+            fail(f"`{table.name}` has a column `{column.name}` already", column.span, hint)
+    for name in definition.primary_key:
+        if name not in found.names:
+            hint = near(name, found.names) or f"found were {', '.join(found.names)}"
+            fail(f"there is no column `{name}` for the primary key", definition.span, hint)
+
+
+def column_lines(columns: Sequence[pa.Field]) -> list[str]:
+    """Columns as they are written between the brackets of a CREATE TABLE, without commas.
+
+    >>> column_lines([pa.field("id", pa.int64(), nullable=False), pa.field("userId", pa.string())])
+    ['id BIGINT NOT NULL', '"userId" TEXT']
+    """
+    return [_line(column) for column in columns]
+
+
+def _line(column: pa.Field) -> str:
+    written = _written(column.type)
+    if written is None:
+        return f"-- {column_name(column.name)} is {column.type}, which SQL has no name for"
+    kind = "JSON" if b"headrace.json" in (column.metadata or {}) else written
+    return f"{column_name(column.name)} {kind}{'' if column.nullable else ' NOT NULL'}"
+
+
+def _written(kind: pa.DataType) -> str | None:
+    """A type as it is declared; None if it cannot be."""
+    if pa.types.is_struct(kind):
+        members = [(column_name(one.name), _written(one.type)) for one in kind]
+        if any(inner is None for _, inner in members):
+            return None
+        return f"STRUCT<{', '.join(f'{name} {inner}' for name, inner in members)}>"
+    if pa.types.is_list(kind):
+        inner = _written(kind.value_type)
+        return None if inner is None else f"{inner}[]"
+    name = type_name(kind)
+    return None if name == str(kind) else name
+
+
+def column_name(name: str) -> str:
+    """A name as SQL writes it: in quotes unless it is a word of small letters."""
+    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _KEYWORDS
+    return name if plain else '"' + name.replace('"', '""') + '"'
