@@ -6,7 +6,7 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -142,12 +142,7 @@ class RowsSink(Connector, ArrowOperator):
         data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> tuple[list[pa.RecordBatch], frozenset[str]]:
         """The rows of an epoch in the order of subtasks, and the ids of the attempts that staged them."""
-        batches: list[pa.RecordBatch] = []
-        attempts: set[str] = set()
-        for _, staged in sorted(data.get("rows", {}).items()):
-            payload, described = unstage(ctx, staged)
-            attempts.add(described["id"])
-            batches.extend(from_ipc(payload))
+        batches, attempts = staged_batches(data, "rows", ctx)
         return batches, frozenset(attempts)
 
 
@@ -203,6 +198,24 @@ def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]
         return base64.b64decode(described["inline"]), described
     payload: bytes = ctx.storage.read(described["path"])
     return payload, described
+
+
+def staged_batches(
+    data: Mapping[str, Mapping[int, bytes]], table: str, ctx: OperatorContext
+) -> tuple[list[pa.RecordBatch], list[str]]:
+    """What was staged as Arrow IPC, in the order of subtasks, and the ids of the attempts that did so."""
+    staged = [unstage(ctx, one) for _, one in sorted(data.get(table, {}).items())]
+    batches = [batch for payload, _ in staged for batch in from_ipc(payload)]
+    return batches, [described["id"] for _, described in staged]
+
+
+def deliver_once(ctx: OperatorContext, attempts: Sequence[str], deliver: Callable[[], None]) -> None:
+    """Deliver what was staged by some attempts, unless an earlier commit has come to the end of that."""
+    marker = f"delivered/{ctx.task_info.operator_id}.json"
+    if ctx.storage.exists(marker) and json.loads(ctx.storage.read(marker)) == attempts:
+        return
+    deliver()
+    ctx.storage.write(marker, json.dumps(attempts).encode())
 
 
 def to_ipc(batches: Sequence[pa.RecordBatch]) -> bytes:

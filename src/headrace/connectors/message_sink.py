@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from headrace.connectors.base import (
     Connector,
-    from_ipc,
+    deliver_once,
     one_schema,
     stage,
+    staged_batches,
     to_ipc,
-    unstage,
     without_event_time,
 )
 from headrace.formats.base import RETRACT, Format
@@ -27,16 +26,12 @@ VALUE = "value"
 """The column of staged messages that holds their content."""
 
 
-class MessageSink(Connector, ArrowOperator):
-    """A sink that sends a message for each row, once the epoch of the row is past its commit point.
-
-    A connector writes `deliver`, and `attributes` if its messages have more than content. A commit that is
-    repeated after a crash delivers again only if the first one had not come to its end, so without more the
-    promise is at least once. What makes it better is to deliver in a way that can be repeated: each attempt
-    has the same messages in the same order under the same `batch_id`.
-    """
+class StagingSink(Connector, ArrowOperator):
+    """A sink that brings the rows of an epoch into a format in the tasks, for its commit to write."""
 
     options: Any
+    STAGED: ClassVar[str] = "rows"
+    """What the staged rows are called in the commit data."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -52,6 +47,41 @@ class MessageSink(Connector, ArrowOperator):
         """Whether the format can say that a row takes another one back."""
         return self._format.updating
 
+    def check(self, schema: pa.Schema) -> None:
+        """Raise unless rows with these columns can be written."""
+        self._format.check(schema)
+
+    @abstractmethod
+    def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+        """What is staged for the rows of an epoch, which are at least one."""
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Keep the rows until the epoch ends."""
+        self.check(batch.schema)
+        ctx.metrics.add("rows", batch.num_rows)
+        if batch.num_rows:
+            self._batches.append(batch)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage what the rows of the epoch come to."""
+        batches, self._batches = self._batches, []
+        staged = self.write(batches) if batches else []
+        if staged:
+            name = f"{self.STAGED}-{ctx.task_info.subtask}.arrow"
+            ctx.insert_committing_data(self.STAGED, stage(ctx, name, to_ipc(staged)))
+
+
+class MessageSink(StagingSink):
+    """A sink that sends a message for each row, once the epoch of the row is past its commit point.
+
+    A connector writes `deliver`, and `attributes` if its messages have more than content. A commit that is
+    repeated after a crash delivers again only if the first one had not come to its end, so without more the
+    promise is at least once. What makes it better is to deliver in a way that can be repeated: each attempt
+    has the same messages in the same order under the same `batch_id`.
+    """
+
     def attributes(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
         """What each message has besides its content, such as a key: name → a value for each row.
 
@@ -66,27 +96,12 @@ class MessageSink(Connector, ArrowOperator):
         Raises an ExternalError if they are not; the commit is then tried again.
         """
 
-    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Keep the rows until the epoch ends."""
-        self._format.check(batch.schema)
-        ctx.metrics.add("rows", batch.num_rows)
-        if batch.num_rows:
-            self._batches.append(batch)
-
-    def handle_checkpoint(
-        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
-    ) -> None:
-        """Stage the messages of the epoch."""
-        batches, self._batches = self._batches, []
-        if not batches:
-            return
+    def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+        """The messages of the epoch."""
         if any(RETRACT in batch.schema.names for batch in batches):
             changes = self._format.messages(without_event_time(pa.Table.from_batches(one_schema(batches))))
-            messages = [pa.record_batch({VALUE: pa.array(changes, pa.binary())})]
-        else:
-            messages = [self._write(batch) for batch in batches]
-        name = f"messages-{ctx.task_info.subtask}.arrow"
-        ctx.insert_committing_data("rows", stage(ctx, name, to_ipc(messages)))
+            return [pa.record_batch({VALUE: pa.array(changes, pa.binary())})]
+        return [self._write(batch) for batch in batches]
 
     def _write(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         values = pa.array(self._format.messages(without_event_time(rows)), pa.binary())
@@ -96,13 +111,7 @@ class MessageSink(Connector, ArrowOperator):
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
         """Deliver the messages of every subtask, in the order of subtasks, unless that was done before."""
-        staged = [unstage(ctx, one) for _, one in sorted(data.get("rows", {}).items())]
-        if not staged:
-            return
-        batches = [batch for payload, _ in staged for batch in from_ipc(payload)]
-        attempts = [described["id"] for _, described in staged]
-        marker = f"delivered/{ctx.task_info.operator_id}.json"
-        if ctx.storage.exists(marker) and json.loads(ctx.storage.read(marker)) == attempts:
-            return
-        self.deliver(pa.Table.from_batches(batches), "-".join(attempts), ctx)
-        ctx.storage.write(marker, json.dumps(attempts).encode())
+        batches, attempts = staged_batches(data, self.STAGED, ctx)
+        if batches:
+            messages = pa.Table.from_batches(batches)
+            deliver_once(ctx, attempts, lambda: self.deliver(messages, "-".join(attempts), ctx))

@@ -88,8 +88,7 @@ class ReceivedLog:
     def forget(self, committed: int) -> None:
         """Remove what no epoch will read again."""
         for part in range(committed - KEPT, max(0, committed - KEPT - 8), -1):
-            if self._storage.exists(self._path(part)):
-                self._storage.delete(self._path(part))
+            self._storage.delete(self._path(part))
 
 
 class Received(NamedTuple):

@@ -15,22 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from headrace.connectors.base import (
-    Connector,
-    Delivery,
-    check_column,
-    from_ipc,
-    one_schema,
-    stage,
-    to_ipc,
-    unstage,
-    without_event_time,
-)
+from headrace.connectors.base import Delivery, check_column, one_schema, staged_batches, without_event_time
+from headrace.connectors.message_sink import StagingSink
 from headrace.connectors.redis_server import RedisServer, ServerOptions, known_errors, load_client, may_pass
 from headrace.errors import ConfigurationError, ExternalError, PlanError
 from headrace.formats.base import RETRACT, is_binary
 from headrace.formats.options import FormatOptions
-from headrace.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.operator import OperatorContext
 from headrace.options import Options as DeclaredOptions
 
 PATIENCE_SECONDS = 60.0
@@ -47,7 +38,7 @@ Write = tuple[bytes, bytes | None, bytes, bool]
 T = TypeVar("T")
 
 
-class RedisSink(Connector, ArrowOperator):
+class RedisSink(StagingSink):
     """Writes rows to Redis, when their epoch is committed: as strings, in lists, or as fields of hashes.
 
     The key is the prefix and the value of the key column, if there is one. Of the rows of an epoch with one
@@ -106,6 +97,7 @@ class RedisSink(Connector, ArrowOperator):
             return self
 
     options: Options
+    STAGED = "writes"
     deliveries = (
         Delivery(
             "exactly once",
@@ -127,11 +119,6 @@ class RedisSink(Connector, ArrowOperator):
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self.server = RedisServer(self.options)
-        self._format = self.options.format_for(self.options.columns)
-        self._batches: list[pa.RecordBatch] = []
-        if self._format.updating:
-            # What became of a row is told by all its changes of the epoch together, in one place.
-            self.max_parallelism = 1
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
@@ -150,35 +137,21 @@ class RedisSink(Connector, ArrowOperator):
         """What is written and where, without the password."""
         return f"{type(self).__name__}({self.options.target} at {self.server.shown})"
 
-    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Keep the rows until the epoch ends."""
-        schema = batch.schema
+    def check(self, schema: pa.Schema) -> None:
+        """Raise unless the format, and the columns of keys and fields, can be written."""
         if RETRACT in schema.names and self.accepts_updates and not self._format.updating:
             schema = schema.remove(schema.get_field_index(RETRACT))
-        self._format.check(schema)
+        super().check(schema)
         for name in (self.options.key_column, self.options.field_column):
             if name is not None:
                 check_column(name, schema.names, what="redis sink")
-        ctx.metrics.add("rows", batch.num_rows)
-        if batch.num_rows:
-            self._batches.append(batch)
 
-    def handle_checkpoint(
-        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
-    ) -> None:
-        """Stage what the rows of the epoch come to."""
-        batches, self._batches = self._batches, []
-        if not batches:
-            return
+    def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+        """What has to be written for the rows of the epoch."""
         writes = self._writes(without_event_time(pa.Table.from_batches(one_schema(batches))))
-        if writes.num_rows:
-            name = f"writes-{ctx.task_info.subtask}.arrow"
-            ctx.insert_committing_data(
-                "writes", stage(ctx, name, to_ipc(writes.combine_chunks().to_batches()))
-            )
+        return writes.combine_chunks().to_batches() if writes.num_rows else []
 
     def _writes(self, rows: pa.Table) -> pa.Table:
-        """What has to be written for these rows."""
         taken_back = None
         if RETRACT in rows.column_names and not self._format.updating:
             taken_back = rows.column(RETRACT).fill_null(fill_value=False)
@@ -207,16 +180,15 @@ class RedisSink(Connector, ArrowOperator):
 
         What one subtask deletes another may set: a row that has moved is taken back in one place only.
         """
-        staged = [unstage(ctx, one) for _, one in sorted(data.get("writes", {}).items())]
-        if not staged:
+        batches, attempts = staged_batches(data, self.STAGED, ctx)
+        if not batches:
             return
-        table = pa.Table.from_batches([batch for payload, _ in staged for batch in from_ipc(payload)])
+        table = pa.Table.from_batches(batches)
         found: list[Write] = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
         written = [write for write in found if not write[3]]
         set_again = {write[:2] for write in written} if len(written) < len(found) else set()
         writes = [write for write in found if write[3] and write[:2] not in set_again] + written
-        attempts = "-".join(described["id"] for _, described in staged)
-        batch = hashlib.sha256(attempts.encode()).hexdigest()[:24]
+        batch = hashlib.sha256("-".join(attempts).encode()).hexdigest()[:24]
         mark = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
         with contextlib.closing(self._patiently(self._connect)) as client:
             if self.options.target == "list" and self.options.address:

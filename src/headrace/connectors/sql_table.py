@@ -15,8 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from headrace.connectors.base import Connector, Delivery, one_schema, stage, to_ipc, unstage
-from headrace.connectors.base import from_ipc as read_ipc
+from headrace.connectors.base import Connector, Delivery, one_schema, stage, staged_batches, to_ipc
 from headrace.errors import PlanError, near
 from headrace.formats.base import RETRACT, plain_field
 from headrace.formats.options import Columns
@@ -232,12 +231,10 @@ class TableSink(Connector, ArrowOperator):
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
         """Write what all subtasks have staged."""
-        staged = [unstage(ctx, one) for _, one in sorted(data.get("rows", {}).items())]
-        if not staged:
+        batches, attempts = staged_batches(data, "rows", ctx)
+        if not batches:
             return
-        attempts = ",".join(described["id"] for _, described in staged)
-        mark = hashlib.sha256(attempts.encode()).hexdigest()[:32]
-        batches = [batch for payload, _ in staged for batch in read_ipc(payload)]
+        mark = hashlib.sha256(",".join(attempts).encode()).hexdigest()[:32]
         rows = pa.Table.from_batches(one_schema(batches))
         info = ctx.task_info
         self.write(

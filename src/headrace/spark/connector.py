@@ -23,6 +23,7 @@ from headrace.connectors.base import (
     Delivery,
     RowsSink,
     TimeUnit,
+    deliver_once,
     from_ipc,
     to_ipc,
     wall_clock,
@@ -346,10 +347,9 @@ class BatchLog:
     def forget(self, first: int, last: int) -> int:
         """Remove micro-batches after `first` up to `last`; where to go on the next time."""
         for number in range(first + 1, last + 1):
-            batch = self.find(number)
-            for path in [*(batch or {"files": []})["files"], self._manifest(number)]:
-                if self._storage.exists(path):
-                    self._storage.delete(path)
+            # Not only what the manifest names: an attempt that a crash cut short has left files too.
+            for path in [*self._storage.list(self.files(number)), self._manifest(number)]:
+                self._storage.delete(path)
         return max(first, last)
 
     def fail(self, message: str) -> None:
@@ -358,8 +358,7 @@ class BatchLog:
 
     def clear_failure(self) -> None:
         """A new query has begun."""
-        if self._storage.exists(f"{self._folder}/failure.txt"):
-            self._storage.delete(f"{self._folder}/failure.txt")
+        self._storage.delete(f"{self._folder}/failure.txt")
 
     def raise_failure(self) -> None:
         """Raise an ExternalError if the query has failed."""
@@ -411,10 +410,10 @@ class SparkSink(RowsSink):
     ) -> None:
         """Write the rows of the epoch, unless that was done before."""
         batches, attempts = self.staged_rows(data, ctx)
-        marker = f"delivered/{ctx.task_info.operator_id}.json"
-        done = sorted(attempts)
-        if not batches or (ctx.storage.exists(marker) and json.loads(ctx.storage.read(marker)) == done):
-            return
+        if batches:
+            deliver_once(ctx, sorted(attempts), lambda: self._save(batches, epoch, ctx))
+
+    def _save(self, batches: Sequence[pa.RecordBatch], epoch: int, ctx: OperatorContext) -> None:
         if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
             raise PlanError("the spark sink needs a pipeline that runs on Spark")
         spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
@@ -435,7 +434,6 @@ class SparkSink(RowsSink):
             raise ExternalError(
                 f"Spark cannot write the format `{self.options.format}`: {_first_line(error)}", where="spark"
             ) from None
-        ctx.storage.write(marker, json.dumps(done).encode())
 
 
 def _filled(text: str, names: Mapping[str, str]) -> str:
