@@ -18,7 +18,7 @@ import pytest
 from headrace.connectors import postgres as shared
 from headrace.connectors import postgres_snapshot, postgres_source
 from headrace.connectors.postgres_source import LANE, PostgresSource
-from headrace.errors import ConfigurationError, ExternalError
+from headrace.errors import BadLineError, ExternalError
 from headrace.operator import Limit, Offset, SourceContext
 from headrace.state.storage import open_storage
 from tests.servers.postgres import Database
@@ -368,7 +368,7 @@ def test_what_an_attempt_to_start_has_left_is_cleared_away(postgres: Database, t
     assert len(postgres.slots()) == 1
     postgres.run("UPDATE t SET name = 'ü'")
     wrong = source(postgres, tmp_path, schema={"id": "int64", "name": "int64"})
-    with pytest.raises(ConfigurationError, match="column `name` of table `t`: `ü` cannot be read as int64"):
+    with pytest.raises(BadLineError, match="column `name` of table `t`: `ü` cannot be read as int64"):
         wrong.initial_offset(time=NOW)
     assert postgres.slots() == []
 
@@ -481,8 +481,68 @@ def test_what_cannot_be_followed_any_further_ends_the_run_with_its_place(
     one = source(postgres, tmp_path)
     _, offset = read(one)
     postgres.run(*statements)
-    with pytest.raises((ExternalError, ConfigurationError), match=message):
+    with pytest.raises(ExternalError, match=message):
         read(one, offset)
+
+
+MOMENTS = ("CREATE TABLE t (id bigint, name timestamp)", "ALTER TABLE t REPLICA IDENTITY FULL")
+DAY = "2026-01-02"
+
+
+@pytest.mark.parametrize("bad_data", ["drop", "dead_letter"])
+def test_a_value_that_cannot_be_read_is_a_bad_record_of_the_copy_and_of_the_changes(
+    postgres: Database, tmp_path: Path, bad_data: str
+) -> None:
+    postgres.run(*MOMENTS, f"INSERT INTO t VALUES (1, '{DAY}'), (2, 'infinity'), (3, NULL)")
+    schema = {"id": "int64", "name": "timestamp[ns]"}
+    one = source(postgres, tmp_path, schema=schema, bad_data=bad_data)
+    offset = one.initial_offset(time=NOW)
+    good: list[Any] = []
+    letters: list[Any] = []
+    counted = 0.0
+    for statements in (
+        (),
+        (
+            f"INSERT INTO t VALUES (4, '{DAY}'), (5, '-infinity')",
+            "UPDATE t SET name = 'infinity' WHERE id = 1",
+        ),
+        (f"UPDATE t SET name = '{DAY}' WHERE id = 2", "DELETE FROM t WHERE id = 5"),
+    ):
+        postgres.run(*statements)
+        end = latest(one, offset)
+        for split in one.splits(offset, end, parallelism=1):
+            ctx, collector = SourceContext(task(), split, storage=one._storage), ListCollector()
+            one.run(ctx, collector)
+            good += [row for row in collector.rows if "record" not in row]
+            letters += [row for row in collector.rows if "record" in row]
+            counted += ctx.metrics.values.get("bad_rows", 0)
+        offset = end
+    # A row that was left out is not taken back either.
+    assert [("-" if row["_retract"] else "+", row["id"]) for row in good] == [
+        ("+", 1), ("+", 3), ("+", 4), ("-", 1), ("+", 2),
+    ]  # fmt: skip
+    assert counted == 3
+    if bad_data == "drop":
+        assert letters == []
+        return
+    assert [json.loads(letter["content"])["id"] for letter in letters] == ["2", "5", "1"]
+    assert letters[0]["error"] == "column `name` of table `t`: `infinity` cannot be read as timestamp[ns]"
+    assert letters[0]["position"] == "the rows that were there"
+    assert letters[1]["position"].startswith("the transaction at 0/")
+    assert letters[1]["position"] in letters[1]["error"]
+
+
+def test_a_value_that_cannot_be_read_ends_the_run_with_its_place(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (id numeric, name text)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    one = source(postgres, tmp_path, schema={"id": "decimal128(5, 2)", "name": "string"})
+    _, offset = read(one)
+    postgres.run("INSERT INTO t VALUES (1234567, 'a')")
+    shown = (
+        r"column `id` of table `t`: `1234567` cannot be read as decimal128\(5, 2\), in the transaction at 0/"
+    )
+    with pytest.raises(BadLineError, match=shown) as raised:
+        read(one, offset)
+    assert raised.value.content == '{"id": "1234567", "name": "a"}'
 
 
 def test_a_truncated_table_can_be_ignored(postgres: Database, tmp_path: Path) -> None:

@@ -71,9 +71,9 @@ class Snapshot:
 
 
 def copied_rows(
-    blocks: Iterator[bytes], names: Sequence[str], read: Callable[[str, pa.Array], pa.Array]
+    blocks: Iterator[bytes], columns: int, read: Callable[[Sequence[pa.Array]], pa.Table]
 ) -> Iterator[pa.Table]:
-    """The rows of COPY … TO STDOUT (FORMAT csv), `FILE_ROWS` at a time; `read` makes values of texts."""
+    """The rows of COPY … TO STDOUT (FORMAT csv), `FILE_ROWS` at a time; `read` makes rows of texts."""
     lines: list[bytes] = []
     parts: list[pa.Table] = []
     size = rows = 0
@@ -81,22 +81,22 @@ def copied_rows(
         lines.append(bytes(block))
         size, rows = size + len(lines[-1]), rows + 1
         if rows == FILE_ROWS or size > _PARSED_BYTES:
-            parts.append(_read_csv(lines, names, read))
+            parts.append(_read_csv(lines, columns, read))
             lines, size = [], 0
         if rows == FILE_ROWS:
             yield pa.concat_tables(parts)
             parts, rows = [], 0
     if lines:
-        parts.append(_read_csv(lines, names, read))
+        parts.append(_read_csv(lines, columns, read))
     if parts:
         yield pa.concat_tables(parts)
 
 
 def _read_csv(
-    lines: Sequence[bytes], names: Sequence[str], read: Callable[[str, pa.Array], pa.Array]
+    lines: Sequence[bytes], columns: int, read: Callable[[Sequence[pa.Array]], pa.Table]
 ) -> pa.Table:
     data = b"".join(lines)
-    numbered = [str(place) for place in range(len(names))]
+    numbered = [str(place) for place in range(columns)]
     texts = pyarrow.csv.read_csv(
         io.BytesIO(data),
         # As one block: a row may be longer than any size that could be chosen.
@@ -109,7 +109,4 @@ def _read_csv(
             quoted_strings_can_be_null=False,
         ),
     )
-    return pa.table(
-        [read(name, column.combine_chunks()) for name, column in zip(names, texts.columns, strict=True)],
-        list(names),
-    )
+    return read([column.combine_chunks() for column in texts.columns])

@@ -9,17 +9,15 @@ import time as clock
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, model_validator
 
-from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, wall_clock
+from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, report_bad, wall_clock
 from headrace.connectors.postgres import (
     CONNECT_SECONDS,
     PostgresConnector,
-    PostgresOptions,
     Table,
     identifier,
     load_client,
@@ -27,12 +25,14 @@ from headrace.connectors.postgres import (
 )
 from headrace.connectors.postgres_columns import table_columns
 from headrace.connectors.postgres_output import Changes, MissingRowError, Rows
+from headrace.connectors.postgres_rows import RowReader
 from headrace.connectors.postgres_slot import Slot, short_name, show_lsn
 from headrace.connectors.postgres_snapshot import Snapshot, copied_rows
-from headrace.connectors.postgres_text import UnreadableError, read_texts
-from headrace.errors import ConfigurationError, ExternalError, near
+from headrace.connectors.postgres_source_options import PostgresSourceOptions
+from headrace.errors import BadLineError, ConfigurationError, ExternalError, near
 from headrace.formats.base import RETRACT, plain_field
 from headrace.operator import (
+    DEAD_LETTER,
     TIMESTAMP,
     Collector,
     Finish,
@@ -42,7 +42,6 @@ from headrace.operator import (
     SourceOperator,
     Split,
 )
-from headrace.options import Duration
 from headrace.options import Options as DeclaredOptions
 
 LANE = "changes"
@@ -68,52 +67,8 @@ class PostgresSource(PostgresConnector, SourceOperator):
     the next transaction. One task reads the changes, several the first rows.
     """
 
-    class Options(PostgresOptions):
-        """The options of the postgres source."""
-
-        source_changes: Literal["all", "inserts"] = Field(
-            "all",
-            alias="source.changes",
-            description="`all`: rows are added and taken back as the table changes; `inserts`: only added.",
-        )
-        source_snapshot: bool = Field(
-            default=True,
-            alias="source.snapshot",
-            description="Whether the rows that are there when the pipeline first starts come first.",
-        )
-        source_bounded: bool = Field(
-            default=False,
-            alias="source.bounded",
-            description="Whether to finish with the rows that are there when the pipeline first starts.",
-        )
-        source_slot: str | None = Field(
-            None,
-            alias="source.slot",
-            pattern="^[a-z0-9_]{1,63}$",
-            description="The replication slot that is created; by default one named after the pipeline.",
-        )
-        source_publication: str | None = Field(
-            None,
-            min_length=1,
-            alias="source.publication",
-            description="The publication that holds the table; created if it is missing.",
-        )
-        source_truncate: Literal["fail", "ignore"] = Field(
-            "fail",
-            alias="source.truncate",
-            description="What to do when the table is truncated: end the run, or keep the rows as they were.",
-        )
-        idle_timeout: Duration | None = Field(
-            None, description="After this long without changes the source holds the watermark back no more."
-        )
-
-        @model_validator(mode="after")
-        def _can_be_read(self) -> Self:
-            if self.source_bounded and not self.source_snapshot:
-                raise ValueError("`source.bounded` without `source.snapshot` would read nothing")
-            return self
-
-    options: Options
+    Options = PostgresSourceOptions
+    options: PostgresSourceOptions
     deliveries = (
         Delivery(
             "exactly once",
@@ -245,20 +200,21 @@ class PostgresSource(PostgresConnector, SourceOperator):
             sql.SQL(f"LIMIT {_SAMPLE_ROWS}" if self._looks else ""),
         )
         with connection.cursor() as cursor, cursor.copy(select) as blocks:
-            rows = snapshot.write(copied_rows(iter(blocks), names, self._read_column))
+            rows = snapshot.write(copied_rows(iter(blocks), len(names), self._read_copied))
         _log.info("copied %d rows of table `%s`", rows, self.options.table)
         return {"folder": folder, "rows": rows, "read": 0, "time": wall_clock(time)}
 
-    def _read_column(self, name: str, texts: pa.Array, positions: Sequence[int] = ()) -> pa.Array:
-        try:
-            return read_texts(texts, self._columns.field(name))
-        except UnreadableError as error:
-            place = f", in the transaction at {show_lsn(positions[error.place])}" if positions else ""
-            raise ConfigurationError(
-                f"column `{name}` of table `{self.options.table}`: {error}{place}",
-                hint="declare the column with a type that holds what is there",
-                where=f"postgres at {self.database.address}",
-            ) from None
+    @property
+    def _reader(self) -> RowReader:
+        return RowReader(self._columns, table=self.options.table, where=self.database.address)
+
+    def _read_copied(self, texts: Sequence[pa.Array]) -> pa.Table:
+        rows, bad = self._reader.read(texts)
+        if self.options.bad_data != "fail":
+            return self._reader.kept(rows, bad)  # they are told when the rows are read
+        if bad:
+            raise bad[min(bad)]
+        return rows
 
     # ------------------------------------------------------------------------------------------ epochs
 
@@ -330,9 +286,12 @@ class PostgresSource(PostgresConnector, SourceOperator):
         snapshot = Snapshot(
             self._storage if ctx.storage is None else ctx.storage, detail["snapshot"]["folder"]
         )
-        for rows in snapshot.read(detail["first"], detail["end"]):
+        for copied in snapshot.read(detail["first"], detail["end"]):
+            rows, bad = self._reader.of_copy(copied)
+            retracts = np.zeros(rows.num_rows, np.bool_)
             times = np.full(rows.num_rows, detail["snapshot"]["time"], np.int64)
-            self._collect(rows, np.zeros(rows.num_rows, np.bool_), times, collector)
+            self._report(bad, retracts, ctx, collector)
+            self._collect(rows, bad, retracts, times, collector)
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def _run_changes(self, detail: Mapping[str, Any], ctx: SourceContext, collector: Collector) -> None:
@@ -354,8 +313,10 @@ class PostgresSource(PostgresConnector, SourceOperator):
                 )
         try:
             for rows in changes.rows(inserts_only=not self._all):
-                table = pa.table([self._values(rows, field) for field in self._columns], self._columns.names)
-                self._collect(table, rows.retracts, rows.times, collector)
+                texts = [self._texts(rows, field.name) for field in self._columns]
+                table, bad = self._reader.read(texts, rows.positions.tolist())
+                self._report(bad, rows.retracts, ctx, collector)
+                self._collect(table, bad, rows.retracts, rows.times, collector)
         except MissingRowError as error:
             raise self.database.error(
                 f"did not tell the old row of a change of table `{self.options.table}`, in the transaction "
@@ -364,18 +325,32 @@ class PostgresSource(PostgresConnector, SourceOperator):
                 "with another state directory",
             ) from None
 
-    def _values(self, rows: Rows, field: pa.Field) -> pa.Array:
-        names, positions = rows.relation.columns, rows.positions.tolist()
-        if field.name not in names:
+    def _texts(self, rows: Rows, name: str) -> pa.Array:
+        names = rows.relation.columns
+        if name not in names:
             raise ExternalError(
-                f"table `{rows.relation.name}` has no column `{field.name}` in the transaction at "
-                f"{show_lsn(positions[0])}",
-                hint=near(field.name, names) or f"its columns are {', '.join(names)}",
+                f"table `{rows.relation.name}` has no column `{name}` in the transaction at "
+                f"{show_lsn(int(rows.positions[0]))}",
+                hint=near(name, names) or f"its columns are {', '.join(names)}",
                 where=f"postgres at {self.database.address}",
             )
-        return self._read_column(field.name, rows.columns[names.index(field.name)], positions)
+        return rows.columns[names.index(name)]
 
-    def _collect(self, rows: pa.Table, retracts: Any, times: Any, collector: Collector) -> None:
+    def _report(
+        self, bad: Mapping[int, BadLineError], retracts: Any, ctx: SourceContext, collector: Collector
+    ) -> None:
+        """End the run, or tell of rows that were added; those that are taken back were told before."""
+        if bad and self.options.bad_data == "fail":
+            raise bad[min(bad)]
+        added = [error for place, error in bad.items() if not retracts[place]]
+        report_bad(ctx, collector, added, keep=self.options.bad_data == DEAD_LETTER)
+
+    def _collect(
+        self, rows: pa.Table, bad: Mapping[int, object], retracts: Any, times: Any, collector: Collector
+    ) -> None:
+        if bad:
+            good = np.delete(np.arange(rows.num_rows), list(bad))
+            rows, retracts, times = rows.take(pa.array(good)), retracts[good], times[good]
         fields, arrays = [plain_field(field) for field in self._columns], list(rows.columns)
         if self._all:
             fields.append(pa.field(RETRACT, pa.bool_()))

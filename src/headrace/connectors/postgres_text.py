@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -40,18 +40,32 @@ class UnreadableError(ValueError):
 # ------------------------------------------------------------------------------------------------ reading
 
 
+_UNREADABLE = (ValueError, OverflowError, BadLineError)
+"""What reading raises; what Arrow cannot convert is a ValueError too."""
+
+
 def read_texts(texts: pa.Array, field: pa.Field) -> pa.Array:
     """The values of texts as a column of the field's type; raises an UnreadableError for what is none."""
+    try:
+        return _read(texts, plain_field(field).type)
+    except _UNREADABLE:
+        for error in unreadable(texts, field):
+            raise error from None
+        raise
+
+
+def unreadable(texts: pa.Array, field: pa.Field, first: int = 0) -> Iterator[UnreadableError]:
+    """All texts that are no values of the field's type, numbered from `first`."""
     kind = plain_field(field).type
     try:
-        return _read(texts, kind)
-    except (ValueError, OverflowError, BadLineError):  # what Arrow cannot convert is a ValueError too
-        for place, text in enumerate(texts.to_pylist()):
-            try:
-                _read(pa.array([text], _TEXT), kind)
-            except (ValueError, OverflowError, BadLineError):
-                raise UnreadableError(place, text, kind) from None
-        raise
+        _read(texts, kind)
+    except _UNREADABLE:
+        if len(texts) == 1:
+            yield UnreadableError(first, texts[0].as_py(), kind)
+            return
+        half = len(texts) // 2
+        yield from unreadable(texts[:half], field, first)
+        yield from unreadable(texts[half:], field, first + half)
 
 
 def _read(texts: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -85,10 +86,10 @@ def test_copied_rows_are_kept_in_files_and_read_in_any_range(
     storage = open_storage(str(tmp_path))
     snapshot, folder = Snapshot.create(storage, "node")
 
-    def value(name: str, texts: pa.Array) -> pa.Array:
-        return texts.cast(pa.int64()) if name == "n" else texts
+    def values(texts: Sequence[pa.Array]) -> pa.Table:
+        return pa.table({"n": texts[0].cast(pa.int64()), "s": texts[1]})
 
-    assert snapshot.write(copied_rows(iter(lines), ["n", "s"], value)) == 12
+    assert snapshot.write(copied_rows(iter(lines), 2, values)) == 12
     assert len(storage.list(folder + "/")) == 3
     rows = [{"n": n, "s": f'a "{n}",\r\n'} for n in range(10)] + [{"n": None, "s": ""}, {"n": 7, "s": None}]
     for first in range(13):
