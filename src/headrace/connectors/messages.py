@@ -113,6 +113,7 @@ class MessageReader:
             kept = [place for place, value in enumerate(messages.values) if value is not None]
             ctx.metrics.add("tombstones", len(messages.values) - len(kept))
             messages = messages.select(kept)
+        messages = self._with_metadata(messages, ctx, collector)
         lines, owners = self._lines([value for value in messages.values if value is not None])
         try:
             decoded = self._decode(lines)
@@ -128,6 +129,37 @@ class MessageReader:
         if len(places) != decoded.rows.num_rows and self._content:
             raise InternalError(f"{len(places)} rows were expected, {decoded.rows.num_rows} were read")
         return self._assemble(decoded.rows, messages, places)
+
+    def _with_metadata(self, messages: Messages, ctx: SourceContext, collector: Collector) -> Messages:
+        """The messages that have all metadata which must be there; the others are bad."""
+        bad: dict[int, str] = {}
+        for field in self._columns:
+            what = self._options.metadata.get(field.name)
+            if what is not None and not field.nullable:
+                values = messages.metadata(what)
+                bad |= {place: field.name for place, value in enumerate(values) if value is None}
+        if not bad:
+            return messages
+        errors = [self._lacking(messages, place, bad[place]) for place in sorted(bad)]
+        if self._options.bad_data == "fail":
+            raise errors[0]
+        report_bad(ctx, collector, errors, keep=self._options.bad_data == DEAD_LETTER)
+        return messages.select([place for place in range(len(messages.values)) if place not in bad])
+
+    def _lacking(self, messages: Messages, place: int, column: str) -> BadLineError:
+        what, position = self._options.metadata[column], messages.position(place)
+        record = messages.values[place] or b""
+        return BadLineError(
+            f"the message at {position} cannot be read, column `{column}`: it has no `{what}`, "
+            "and the column is NOT NULL",
+            line=place,
+            content=record.decode("utf-8", "replace"),
+            column=column,
+            where=self._where,
+            hint="declare the column without NOT NULL",
+            record=record,
+            position=position,
+        )
 
     def _lines(self, values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[np.int64]]:
         """What holds a row each, and of which message it is."""

@@ -19,6 +19,7 @@ from headrace.operators.aggregation import Aggregation
 from headrace.operators.async_call import AsyncCall
 from headrace.operators.lookup_join import CacheOptions
 from headrace.operators.lookup_join import LookupJoin as LookupOperator
+from headrace.operators.not_null import NotNull
 from headrace.operators.project import Project
 from headrace.operators.session_aggregate import PartialSession, SessionAggregate
 from headrace.operators.table_function import TableFunctionCall
@@ -666,6 +667,10 @@ class Lowering:
                 ]
                 flow = self._mapped(flow, items)
             ports += self.settle(flow).ports
+        if table.columns is not None:  # else they are what the query gives
+            required = [column.name for column in columns if not column.nullable]
+            if required:
+                ports = [self.add(NotNull(table.name, required), [ports], "not_null")]
         if instead is None:
             key = relations[0].key if len(relations) == 1 else ()
             self._connector("sink", table, [ports], columns, f"sink_{table.name}", key=key)
