@@ -13,7 +13,8 @@ import pytest
 from headrace import Pipeline
 from headrace.connectors import kafka as shared
 from headrace.connectors.kafka_source import KafkaSource
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.connectors.look import read_sample
+from headrace.errors import BadLineError, ConfigurationError, ExternalError, SqlError
 from headrace.jobs.progress import RunResult
 from headrace.operator import Limit, Offset, SourceContext
 from headrace.testing.in_process import run_in_process
@@ -406,6 +407,26 @@ def test_compressed_messages_are_read(kafka: KafkaBroker) -> None:
 
 
 # ----------------------------------------------------------------------------------- when things fail
+
+
+def test_the_messages_tell_the_columns_of_a_table_without_any(kafka: KafkaBroker, tmp_path: Path) -> None:
+    topic = kafka.create()
+    kafka.send(topic, [*numbers(0, 3), '{"n": 3, "name": "x"}'])
+    sql = table(kafka, topic).replace("(n BIGINT) ", "") + "SELECT * FROM numbers"
+    (rows,) = run(query(sql), tmp_path).rows.values()
+    assert sorted(row["name"] or "" for row in rows.to_pylist()) == ["", "", "", "x"]
+    with pytest.raises(SqlError, match="nothing is there yet to find them out from"):
+        query(sql.replace(topic, kafka.create()))
+
+
+def test_bad_messages_fail_a_look_unless_they_would_be_dropped(kafka: KafkaBroker) -> None:
+    topic = kafka.create()
+    kafka.send(topic, [*numbers(0, 1), "nonsense"])
+    with pytest.raises(BadLineError, match="nonsense"):
+        read_sample(source(kafka, topic).for_a_look(), 5, 10)
+    batches, told = read_sample(source(kafka, topic, bad_data="drop").for_a_look(), 5, 10)
+    assert sum(batch.num_rows for batch in batches) == 1
+    assert "dropped 1 bad rows" in told[0]
 
 
 def test_a_broker_that_does_not_answer_is_named_within_a_bounded_time(

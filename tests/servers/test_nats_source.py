@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
@@ -206,6 +207,13 @@ def test_a_sample_can_be_looked_at(nats_server: NatsServer) -> None:
     assert ([batch.column("n").to_pylist() for batch in batches], bad) == ([[0, 1]], [])
     nothing = NatsSource(**nats_server.options(subject="quiet", schema={"n": "int64"}))
     assert read_sample(nothing.for_a_look(), 2, 0.3) == ([], [])
+
+
+def test_the_messages_tell_the_columns(nats_server: NatsServer) -> None:
+    stream = nats_server.create()
+    nats_server.send(stream, [*numbers(0, 3), '{"name": "x"}'])
+    latest = NatsSource(**nats_server.options(stream=stream, **{"source.offset": "latest"}))
+    assert latest.find_columns() == pa.schema({"n": pa.int64(), "name": pa.string()})
 
 
 def test_no_consumer_is_left_behind(nats_server: NatsServer) -> None:

@@ -17,9 +17,13 @@ import pytest
 
 from headrace.connectors import postgres as shared
 from headrace.connectors import postgres_snapshot, postgres_source
+from headrace.connectors.look import read_sample
 from headrace.connectors.postgres_source import LANE, PostgresSource
 from headrace.errors import BadLineError, ExternalError
 from headrace.operator import Limit, Offset, SourceContext
+from headrace.spans import Source
+from headrace.sql.find_columns import column_lines
+from headrace.sql.one_table import connectors_of
 from headrace.state.storage import open_storage
 from tests.servers.postgres import Database
 from tests.support import ListCollector, read_range, task
@@ -413,6 +417,28 @@ def test_a_look_leaves_nothing_behind(postgres: Database, tmp_path: Path) -> Non
     assert one.is_finished(end)
     assert postgres.slots() == []
     assert postgres.rows("SELECT pubname FROM pg_publication") == []
+
+
+def test_the_table_tells_its_columns(postgres: Database) -> None:
+    postgres.run(
+        "CREATE TABLE t (id bigint PRIMARY KEY, price numeric(6, 2), at timestamptz, tags text[], doc jsonb, "
+        "twice bigint GENERATED ALWAYS AS (id * 2) STORED)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t VALUES (1, 2.50, '2026-01-01 10:00+00', '{a,b}', '{\"x\": 1}')",
+    )
+    listed = f"connector = 'postgres', url = '{postgres.url}', table = 't', type = 'source'"
+    table = f"CREATE TABLE t (PRIMARY KEY (id)) WITH ({listed})"
+    (tried,) = connectors_of([Source("t.sql", table)], "t")
+    assert column_lines(tried.found) == [
+        "id BIGINT",
+        "price DECIMAL(6, 2)",
+        "at TIMESTAMP(6)",
+        "tags TEXT[]",
+        "doc JSON",
+    ]
+    (batch,), bad = read_sample(tried.connector.for_a_look(), 5, 10)
+    assert batch.column("tags").to_pylist() == [["a", "b"]]
+    assert bad == []
 
 
 # --------------------------------------------------------------------------------------------- what fails

@@ -15,12 +15,15 @@ import pytest
 
 from headrace import Pipeline
 from headrace.connectors.kafka_source import KafkaSource
+from headrace.connectors.look import read_sample
 from headrace.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.formats import schema_registry as client
 from headrace.formats.proto_schema import compile_files
 from headrace.formats.proto_text import load_protobuf
 from headrace.formats.schema_registry import SchemaRegistry
 from headrace.jobs.progress import RunResult
+from headrace.spans import Source
+from headrace.sql.one_table import connectors_of
 from headrace.testing.in_process import run_in_process
 from tests.servers.kafka import KafkaBroker
 from tests.servers.registry import run_guard
@@ -232,3 +235,16 @@ def test_columns_are_found_out_from_the_registry(
     (rows,) = result.rows.values()
     assert rows.schema.field("tags").type == pa.list_(pa.string())
     assert rows.column("name").to_pylist() == ["ä", None]
+
+
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_a_registered_schema_tells_the_columns_of_a_table_without_any(
+    kafka: KafkaBroker, schema_registry: str, form: str, tmp_path: Path
+) -> None:
+    topic = write(kafka, schema_registry, form, tmp_path)
+    listed = options(kafka, schema_registry, topic, form, type="source", **{"source.offset": "earliest"})
+    (tried,) = connectors_of([Source("t.sql", f"CREATE TABLE t WITH ({listed})")], "t")
+    assert [field.name for field in tried.found] == ["id", "name", "at", "tags", "place"]
+    batches, bad = read_sample(tried.connector.for_a_look(), 5, 10)
+    assert [row["name"] for batch in batches for row in batch.to_pylist()] == ["ä", None]
+    assert bad == []

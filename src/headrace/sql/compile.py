@@ -498,6 +498,8 @@ class _Program:
             if name not in columns.names:
                 hint = near(name, columns.names) or f"its columns are {', '.join(columns.names)}"
                 raise sql_error(f"`{insert.table}` has no column `{name}`", span, hint)
+            if insert.columns.count(name) > 1:
+                raise sql_error(f"column `{name}` is named twice", span)
         if len(bound.names) != len(names):
             raise sql_error(
                 f"`{insert.table}` takes {len(names)} columns, the query gives {len(bound.names)}",

@@ -248,9 +248,11 @@ class DefinitionParser(Cursor):
 
     def _struct(self) -> pa.DataType:
         self.expect("<", hint="write STRUCT<name TYPE, …>")
-        fields = []
+        fields: list[pa.Field] = []
         while True:
-            name, _ = self.name("the name of a field")
+            name, at = self.name("the name of a field")
+            if any(one.name == name for one in fields):
+                fail(f"field `{name}` is declared twice", self.span(at))
             self.take(":")
             kind, is_json = self.read_type()
             nullable = not self.take("NOT", "NULL")

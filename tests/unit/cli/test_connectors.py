@@ -92,3 +92,55 @@ def test_what_cannot_be_tried_is_a_mistake_of_the_user(table: str, message: str,
     result = run("test", table, write_sql(tmp_path, ""))
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_columns_that_were_not_written_are_printed_as_they_can_be(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"userId": 1, "ts": "2026-01-01T09:00:00", "name": "a"}\n')
+    file = tmp_path / "t.sql"
+    options = f"connector = 'single_file', path = '{tmp_path / 'x.json'}', type = 'source'"
+    file.write_text(f"CREATE TABLE t WITH ({options}); SELECT * FROM t;")
+    result = run("test", "t", str(file))
+    assert result.exit_code == 0, result.output
+    assert '    "userId" BIGINT,\n    ts TEXT,  -- these are times: TIMESTAMP reads them\n' in result.stdout
+    assert result.stdout.endswith("    name TEXT\n")
+    checked = CliRunner().invoke(main, ["check", str(file)])
+    assert 't was written without columns; found: "userId" BIGINT, ts TEXT, name TEXT' in checked.stdout
+
+
+def test_columns_of_an_empty_source_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("")
+    file = tmp_path / "t.sql"
+    for more, code in ((", type = 'source'", 2), ("", 0)):
+        options = f"connector = 'single_file', path = '{tmp_path / 'x.json'}'{more}"
+        file.write_text(f"CREATE TABLE t WITH ({options});")
+        result = run("test", "t", str(file))
+        assert result.exit_code == code, result.output
+        assert "the columns of `t` cannot be found out" in result.output
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("userId TEXT", 'column `userid` is NULL in every row: the rows have `userId`, write "userId"'),
+        (
+            "lable TEXT",
+            "`lable` is NULL in every row: the rows have no such field; did you mean `label`?",
+        ),
+        ("zzz TEXT", "no such field; the rows have userId, label, nothing as well"),
+        ("nothing TEXT", "column `nothing` is NULL in every row\n"),
+    ],
+)
+@pytest.mark.parametrize("format_name", ["json", "csv"])
+def test_columns_that_are_always_null_are_told_with_what_was_meant(
+    column: str, message: str, format_name: str, tmp_path: Path
+) -> None:
+    text = '{"n": 1, "userId": "a", "label": "b", "nothing": null}\n'
+    (tmp_path / "x").write_text(text if format_name == "json" else "n,userId,label,nothing\n1,a,b,\n")
+    file = tmp_path / "t.sql"
+    options = (
+        f"connector = 'single_file', path = '{tmp_path / 'x'}', format = '{format_name}', type = 'source'"
+    )
+    file.write_text(f"CREATE TABLE t (n INT, {column}) WITH ({options});")
+    result = run("test", "t", str(file))
+    assert result.exit_code == 0, result.output
+    assert message in result.stdout

@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import received
+from headrace.connectors import look, received
 from headrace.connectors.messages import MessageOptions
 from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
@@ -30,9 +30,10 @@ TALKS: dict[str, Talk] = {}
 
 class FakeSource(ReceivedSource):
     label = "fake"
-    METADATA: ClassVar[Mapping[str, pa.DataType]] = {"place": pa.string()}
 
     class Options(MessageOptions):
+        METADATA: ClassVar = {"place": pa.string()}
+
         talk: str = "talk"
 
     options: Options
@@ -297,6 +298,30 @@ def test_a_source_for_a_look_acknowledges_nothing(storage: Any) -> None:
     advance(source, source.initial_offset(time=0))
     source.close()
     assert acknowledged == []
+
+
+def test_the_first_messages_tell_the_columns_and_nothing_is_acknowledged() -> None:
+    acknowledged: list[Any] = []
+
+    def talk(inbox: Inbox) -> None:
+        inbox.put(b'{"n": 1}', token=1)
+        time.sleep(0.1)
+        inbox.put(b'{"n": 2, "Name": "x"}', token=2)
+        while not inbox.closed.is_set():
+            acknowledged.extend(inbox.kept())
+            time.sleep(0.001)
+
+    TALKS["talk"] = talk
+    found = FakeSource(metadata={"from": "place"}).find_columns()
+    assert found == pa.schema({"n": pa.int64(), "Name": pa.string()})
+    assert acknowledged == []
+
+
+def test_a_source_without_messages_finds_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "SAMPLE_SECONDS", 0.05)
+    TALKS["talk"] = hold
+    assert FakeSource().find_columns() == pa.schema([])
+    assert FakeSource(format="raw_string").find_columns() == pa.schema({"value": pa.string()})
 
 
 # ------------------------------------------------------------------------------------------ the inbox

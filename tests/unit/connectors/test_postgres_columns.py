@@ -1,0 +1,32 @@
+"""The columns of a table of PostgreSQL in Arrow's types."""
+
+import pyarrow as pa
+
+from headrace.connectors.postgres import Column, Table
+from headrace.connectors.postgres_columns import table_columns
+from headrace.sql.find_columns import column_lines
+
+
+def test_types_of_postgres_have_types_of_sql() -> None:
+    columns = {
+        "id": Column("bigint", generated=False, is_json=False),
+        "price": Column("numeric", generated=False, is_json=False, declared="numeric(12,2)"),
+        "exact": Column("numeric", generated=False, is_json=False, declared="numeric"),
+        "at": Column("timestamp with time zone", generated=False, is_json=False),
+        "doc": Column("jsonb", generated=False, is_json=True),
+        "tags": Column("text[]", generated=False, is_json=False),
+        "who": Column("uuid", generated=False, is_json=False),
+        "twice": Column("integer", generated=True, is_json=False),
+    }
+    table = Table("t", 1, columns, [], "f")
+    expected = [
+        "id BIGINT",
+        "price DECIMAL(12, 2)",
+        "exact DECIMAL(38, 10)",
+        "at TIMESTAMP(6)",
+        "doc JSON",
+        "tags TEXT[]",
+        "who TEXT",
+    ]
+    assert column_lines(table_columns(table, generated=False)) == expected
+    assert table_columns(table, generated=True).field("twice").type == pa.int32()
