@@ -64,7 +64,10 @@ def _unpack(root: Path) -> None:
 
 
 class Mosquitto:
-    """A broker on free loopback ports: open to all, for a user, over TLS. It can be stopped and started."""
+    """A broker on free loopback ports: open to all, for a user, over TLS, and the same over web sockets.
+
+    It can be stopped and started.
+    """
 
     def __init__(self, folder: Path, certificate: tuple[Path, Path] | None = None) -> None:
         self._program, self._environ = fetch_mosquitto()
@@ -73,6 +76,8 @@ class Mosquitto:
         self.port, guarded, secured = free_port(), free_port(), free_port()
         self.url, self.guarded_url = f"mqtt://127.0.0.1:{self.port}", f"mqtt://127.0.0.1:{guarded}"
         self.secured_url = f"mqtts://127.0.0.1:{secured}"
+        web, secured_web = free_port(), free_port()
+        self.web_url, self.secured_web_url = f"ws://127.0.0.1:{web}", f"wss://127.0.0.1:{secured_web}"
         folder.chmod(0o755)
         passwords = folder / "passwords"
         passwords.write_text(f"{USER}:{PASSWORD}\n")
@@ -93,9 +98,15 @@ class Mosquitto:
             f"password_file {passwords}",
             f"acl_file {folder / 'rights'}",
         ]
+        self.has_web = b"Websockets support not available" not in self._program.read_bytes()
+        if self.has_web:
+            lines += [f"listener {web} 127.0.0.1", "protocol websockets"]
+            lines += ["allow_anonymous false", f"password_file {passwords}"]
         if certificate is not None:
-            lines += [f"listener {secured} 127.0.0.1", "allow_anonymous true"]
-            lines += [f"certfile {certificate[0]}", f"keyfile {certificate[1]}"]
+            tls = [f"certfile {certificate[0]}", f"keyfile {certificate[1]}", "allow_anonymous true"]
+            lines += [f"listener {secured} 127.0.0.1", *tls]
+            if self.has_web:
+                lines += [f"listener {secured_web} 127.0.0.1", "protocol websockets", *tls]
         (folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
 
     def start(self) -> None:

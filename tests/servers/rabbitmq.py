@@ -41,18 +41,32 @@ def fetch_server() -> Path:
 class RabbitServer:
     """A server on a free loopback port, with its data in `folder`; it can be stopped and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, certificate: tuple[Path, Path] | None = None) -> None:
+        """Prepare a server; with a certificate it also listens over TLS, to whoever shows the same one."""
         root = fetch_server()
         (home,) = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
         erlang = root / "usr/lib/erlang/bin"
-        self.port = free_port()
+        self.port, self.secured_port = free_port(), free_port()
         self._folder, self._epmd = folder, free_port()
         self._program = [str(home / "sbin" / "rabbitmq-server")]
         self._names = [str(erlang / "epmd"), "-port", str(self._epmd), "-address", "127.0.0.1"]
         self._running: list[subprocess.Popen[bytes]] = []
-        (folder / "rabbitmq.conf").write_text(
-            f"listeners.tcp.1 = 127.0.0.1:{self.port}\nconsumer_timeout = 600000\nloopback_users = none\n"
-        )
+        settings: dict[str, Any] = {
+            "listeners.tcp.1": f"127.0.0.1:{self.port}",
+            "consumer_timeout": 600000,
+            "loopback_users": "none",
+        }
+        if certificate is not None:
+            settings |= {
+                "listeners.ssl.1": f"127.0.0.1:{self.secured_port}",
+                "ssl_options.certfile": certificate[0],
+                "ssl_options.keyfile": certificate[1],
+                "ssl_options.cacertfile": certificate[0],
+                "ssl_options.verify": "verify_peer",
+                "ssl_options.fail_if_no_peer_cert": "true",
+            }
+        lines = [f"{name} = {value}\n" for name, value in settings.items()]
+        (folder / "rabbitmq.conf").write_text("".join(lines))
         (folder / "plugins").write_text("[].\n")
         self._environment = {
             "HOME": str(folder),
@@ -175,9 +189,9 @@ class RabbitServer:
 
 
 @contextlib.contextmanager
-def run_server(folder: Path) -> Iterator[RabbitServer]:
+def run_server(folder: Path, certificate: tuple[Path, Path] | None = None) -> Iterator[RabbitServer]:
     """Run a server until the block ends."""
-    server = RabbitServer(folder)
+    server = RabbitServer(folder, certificate)
     try:
         server.start()
         yield server
@@ -186,8 +200,10 @@ def run_server(folder: Path) -> Iterator[RabbitServer]:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+def rabbitmq(
+    tmp_path_factory: pytest.TempPathFactory, certificate: tuple[Path, Path]
+) -> Iterator[RabbitServer]:
     """One server for all tests of a run."""
     pytest.importorskip("pika")
-    with run_server(tmp_path_factory.mktemp("rabbitmq")) as server:
+    with run_server(tmp_path_factory.mktemp("rabbitmq"), certificate) as server:
         yield server

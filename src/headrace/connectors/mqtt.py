@@ -187,7 +187,10 @@ class Broker:
         try:
             client.connect(parts.hostname, parts.port or PORTS[parts.scheme], KEEP_ALIVE_SECONDS, **more)
         except (OSError, ssl.SSLError, ValueError) as error:
-            raise no_answer(error, options.address, "mqtt") from None
+            failure = no_answer(error, options.address, "mqtt")
+            if "handshake" in str(error) and parts.scheme in {"ws", "wss"}:
+                failure.hint = "check that the broker has web sockets at this port and path"
+            raise failure from None
         (code,) = self._wait("mqtt: the broker does not answer")
         if code.is_failure:
             raise self._refused("the broker refuses the connection", code)

@@ -15,7 +15,7 @@ from headrace.errors import ConfigurationError
 HANDSHAKE_SECONDS = 10
 
 # These are corrected below: a version without them would go on to lose messages, in silence.
-_INSIDE = ("handle_publish", "handle_pubrel", "handle_pubrec", "send_pubrec", "send_pubcomp")
+_INSIDE = ("handle_publish", "handle_pubrel", "handle_pubrec", "send_pubrec", "send_pubcomp", "create_socket")
 if not all(hasattr(mqtt.Client, f"_{name}") for name in _INSIDE):
     raise ConfigurationError(
         "this version of paho-mqtt is not known", hint="install another one: pip install 'paho-mqtt<3'"
@@ -36,6 +36,7 @@ class LateClient(mqtt.Client):
     """Is told the id of a message of QoS 2 that the broker will not send again."""
     not_taken: Callable[[Any], None] | None = None
     """Is told why the broker does not take a message of QoS 2."""
+    _line: Any = None
 
     def confirm(self, mid: int, level: int) -> None:
         """Tell the broker that a message is safe."""
@@ -74,18 +75,26 @@ class LateClient(mqtt.Client):
         self.not_taken(ReasonCode(PacketTypes.PUBREC, identifier=reason[0]))
         return mqtt.MQTT_ERR_SUCCESS
 
+    def _create_socket(self) -> Any:
+        # Of its own accord it leaves a socket open that leads to no web socket, or to nobody who is trusted.
+        try:
+            return super()._create_socket()
+        except BaseException:
+            if self._line is not None:
+                self._line.close()
+            raise
+
+    def _create_socket_connection(self) -> Any:
+        self._line = super()._create_socket_connection()
+        return self._line
+
     def _ssl_wrap_socket(self, tcp_sock: Any) -> Any:
-        # Of its own accord it leaves a socket open whose certificate is not trusted.
         assert self._ssl_context is not None
-        wrapped = self._ssl_context.wrap_socket(
+        self._line = wrapped = self._ssl_context.wrap_socket(
             tcp_sock, server_hostname=self._host, do_handshake_on_connect=False
         )
-        try:
-            wrapped.settimeout(HANDSHAKE_SECONDS)
-            wrapped.do_handshake()
-        except BaseException:
-            wrapped.close()
-            raise
+        wrapped.settimeout(HANDSHAKE_SECONDS)
+        wrapped.do_handshake()
         return wrapped
 
 

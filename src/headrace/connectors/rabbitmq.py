@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import Connector
-from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
+from headrace.errors import ConfigurationError, ExternalError, MissingExtraError, RefusedError
 from headrace.options import Options as DeclaredOptions
 from headrace.options import Secret
 
@@ -138,12 +138,30 @@ class RabbitServer:
             )
         if code:
             return ExternalError(f"RabbitMQ at {self.address}, {of}: {text}", where="rabbitmq")
-        hint = "check `host` and `port`, and that the server runs"
+        cause = cause_of(error)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return RefusedError(
+                f"RabbitMQ at {self.address}: the certificate of the server is not trusted: {cause}",
+                hint="name the file with the certificate to trust: `tls_config.root_certificates_path`",
+                where="rabbitmq",
+            )
+        message = f"RabbitMQ at {self.address} does not answer: {cause}"
+        return ExternalError(message, hint=self._what_to_check(cause), where="rabbitmq")
+
+    def _what_to_check(self, cause: BaseException) -> str:
         if self._port in _STREAM_PORTS:
-            hint = "streams are read with AMQP 0.9.1 here: leave out `port`, or give the one of AMQP"
-        return ExternalError(
-            f"RabbitMQ at {self.address} does not answer: {_cause(error)}", hint=hint, where="rabbitmq"
-        )
+            return "streams are read with AMQP 0.9.1 here: leave out `port`, or give the one of AMQP"
+        text = str(cause)
+        if "WRONG_VERSION_NUMBER" in text:
+            return "there seems to be no TLS at this port: check `port`, or leave out `tls_config.enabled`"
+        if self._options.tls_enabled and ("SSL" in text or "reset by peer" in text):
+            return (
+                "the server may want to see a certificate, or another one: "
+                "`tls_config.client_certificates_path` and `tls_config.client_keys_path`"
+            )
+        if "connection lost" in text:
+            return "check `port`; if the server speaks TLS there, set `tls_config.enabled`"
+        return "check `host` and `port`, and that the server runs"
 
 
 class RabbitConnector(Connector):
@@ -180,8 +198,8 @@ def load_client() -> Any:
     return pika
 
 
-def _cause(error: BaseException) -> str:
-    """The reason at the bottom: the client wraps it in several of its own."""
+def cause_of(error: BaseException) -> BaseException:
+    """The reason at the bottom, one of `known_errors`: the client wraps it in several of its own."""
     inner = error
     for _ in range(10):
         deeper = [*getattr(inner, "exceptions", ()), getattr(inner, "exception", None), *inner.args]
@@ -189,4 +207,6 @@ def _cause(error: BaseException) -> str:
         if not found:
             break
         inner = found[-1]
-    return str(inner) or type(inner).__name__
+    if isinstance(inner, known_errors()) and str(inner):
+        return inner
+    return OSError(str(inner) or type(inner).__name__)

@@ -18,6 +18,7 @@ from headrace.connectors.rabbitmq import (
     RabbitConnector,
     RabbitServer,
     ServerOptions,
+    cause_of,
     known_errors,
     load_client,
     may_pass,
@@ -183,7 +184,7 @@ class _Sending:
         self._connection = load_client().SelectConnection(
             self._server.settings(),
             on_open_callback=lambda connection: connection.channel(on_open_callback=self._opened),
-            on_open_error_callback=lambda _, error: self._over(error),
+            on_open_error_callback=lambda _, error: self._over(cause_of(error)),
             on_close_callback=lambda _, reason: self._over(reason if self._left else None),
         )
         self._connection.ioloop.call_later(1, self._look)
