@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
+from headrace.connectors.base import Connector
 from headrace.connectors.received import Inbox
 from headrace.errors import ConfigurationError, ExternalError, MissingExtraError, RefusedError
 from headrace.options import Options as DeclaredOptions
@@ -165,6 +166,33 @@ class EndpointOptions(TlsOptions):
                 if len(secret) >= 4:
                     text = text.replace(secret, "***")
         return text
+
+
+class EndpointConnector(Connector):
+    """A source or a sink at an endpoint."""
+
+    label: ClassVar[str]
+    """The connector's name."""
+
+    @property
+    def address(self) -> str:
+        """The endpoint, without what may be a secret."""
+        address: str = self.options.address
+        return address
+
+    def load_client(self) -> None:
+        """Have the client's package."""
+        load_client(self.label)
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with certificates that cannot be read."""
+        super().validate()
+        self.load_client()
+        self.options.tls_context()
+
+    def display(self) -> str:
+        """The endpoint, without what may be a secret."""
+        return f"{type(self).__name__}({self.address})"
 
 
 def is_loopback(host: str) -> bool:

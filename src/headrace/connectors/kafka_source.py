@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,6 @@ from headrace.connectors.messages import (
     MessageOptions,
     MessageReader,
     Messages,
-    check_metadata,
     declared_columns,
 )
 from headrace.errors import ExternalError
@@ -63,6 +62,8 @@ _log = logging.getLogger("headrace")
 
 class SourceOptions(TopicOptions, MessageOptions):
     """What is read of a topic, and from where on."""
+
+    METADATA: ClassVar = METADATA
 
     source_offset: Literal["latest", "earliest", "group"] = Field(
         "latest",
@@ -107,7 +108,6 @@ class SourceOptions(TopicOptions, MessageOptions):
     def _can_be_read(self) -> Self:
         if self.source_offset == "group" and self.source_group_id is None:
             raise ValueError("`source.offset` = 'group' needs `source.group_id`")
-        check_metadata(self, METADATA)
         return self
 
 
@@ -220,7 +220,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
         """Read the messages of one share."""
         detail = ctx.split.detail
         topic, partition = self.options.topic, detail["partition"]
-        reader = MessageReader(self.options, METADATA, connector=self.label, where=f"kafka, topic {topic}")
+        reader = MessageReader(self.options, connector=self.label, where=f"kafka, topic {topic}")
         for messages in self._read(partition, detail["offset"], detail["end"]):
             rows = reader.read(_described(messages, partition), ctx, collector)
             for batch in rows.to_batches():

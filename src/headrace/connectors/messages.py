@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
 from headrace.errors import BadLineError, ConfigurationError, InternalError, near
@@ -25,6 +25,9 @@ LAST_INSTANT = 2**63 - 1
 class MessageOptions(FormatOptions):
     """What a source of messages can be told; the connector says which metadata its messages have."""
 
+    METADATA: ClassVar[Mapping[str, pa.DataType]] = {}
+    """What messages have besides their content."""
+
     metadata: Mapping[str, str] = Field(
         default={}, description="Column → what of a message it holds besides its content."
     )
@@ -32,26 +35,27 @@ class MessageOptions(FormatOptions):
         None, description="After this long without messages the source holds the watermark back no more."
     )
 
+    @model_validator(mode="after")
+    def _knows_metadata(self) -> Self:
+        kinds = self.METADATA
+        for column, what in self.metadata.items():
+            if what not in kinds:
+                hint = near(what, kinds) or (f"there are {', '.join(kinds)}" if kinds else "there is none")
+                raise ValueError(f"column `{column}`: a message has no metadata `{what}`; {hint}")
+            if self.columns is not None and column in self.columns.names:
+                kind = self.columns.field(column).type
+                if kind != kinds[what]:
+                    raise ValueError(
+                        f"column `{column}`: the metadata `{what}` has the type {kinds[what]}, not {kind}"
+                    )
+        return self
+
     def format_for(self, schema: pa.Schema | None) -> Format:
         """The format of the messages, in which metadata is not."""
         if schema is not None:
             content = [field for field in schema if field.name not in self.metadata]
             schema = pa.schema(content) if content else None
         return super().format_for(schema)
-
-
-def check_metadata(options: MessageOptions, kinds: Mapping[str, pa.DataType]) -> None:
-    """Raise a ValueError for a column that is to hold what messages do not have."""
-    for column, what in options.metadata.items():
-        if what not in kinds:
-            hint = near(what, kinds) or (f"there are {', '.join(kinds)}" if kinds else "there is none")
-            raise ValueError(f"column `{column}`: a message has no metadata `{what}`; {hint}")
-        if options.columns is not None and column in options.columns.names:
-            kind = options.columns.field(column).type
-            if kind != kinds[what]:
-                raise ValueError(
-                    f"column `{column}`: the metadata `{what}` has the type {kinds[what]}, not {kind}"
-                )
 
 
 def declared_columns(options: MessageOptions, connector: str) -> pa.Schema:
@@ -95,10 +99,8 @@ class MessageReader:
     output `dead_letter`, as `bad_data` says.
     """
 
-    def __init__(
-        self, options: MessageOptions, kinds: Mapping[str, pa.DataType], *, connector: str, where: str
-    ) -> None:
-        self._options, self._kinds, self._where = options, kinds, where
+    def __init__(self, options: MessageOptions, *, connector: str, where: str) -> None:
+        self._options, self._where = options, where
         self._columns = declared_columns(options, connector)
         self._content = any(name not in options.metadata for name in self._columns.names)
         self._raw = options.format in {"raw_string", "raw_bytes"}
@@ -205,7 +207,7 @@ class MessageReader:
             if what is None:
                 arrays.append(content.column(field.name))
             else:
-                arrays.append(column(messages.metadata(what), self._kinds[what]))
+                arrays.append(column(messages.metadata(what), self._options.METADATA[what]))
         fields = [plain_field(field) for field in self._columns]
         if self._changes:
             fields.append(pa.field(RETRACT, pa.bool_()))

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import Delivery
-from headrace.connectors.messages import MessageOptions, check_metadata
+from headrace.connectors.messages import MessageOptions
 from headrace.connectors.mqtt import Broker, BrokerOptions, connected, load_client
 from headrace.connectors.received import Inbox, Received, ReceivedSource
 from headrace.options import Duration
 
-_METADATA: Mapping[str, pa.DataType] = {"topic": pa.string()}
 _ALL = -1
 _LONGEST_SESSION = 0xFFFF_FFFF  # seconds; MQTT takes it for ever
 
@@ -32,7 +31,6 @@ class MqttSource(ReceivedSource):
     """
 
     label = "mqtt"
-    METADATA = _METADATA
     deliveries = (
         Delivery("exactly once", "the ids of messages are in a log with them", when="qos = 'ExactlyOnce'"),
         Delivery(
@@ -43,6 +41,8 @@ class MqttSource(ReceivedSource):
 
     class Options(BrokerOptions, MessageOptions):
         """The options of the mqtt source."""
+
+        METADATA: ClassVar = {"topic": pa.string()}
 
         topic: str = Field(
             min_length=1,
@@ -56,7 +56,6 @@ class MqttSource(ReceivedSource):
 
         @model_validator(mode="after")
         def _can_be_read(self) -> Self:
-            check_metadata(self, _METADATA)
             if not 1 <= self.session_expiry.total_seconds() <= _LONGEST_SESSION:
                 raise ValueError("`session_expiry` is at least a second, and less than 136 years")
             return self

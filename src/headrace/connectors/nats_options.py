@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from headrace.connectors.messages import MessageOptions, check_metadata
+from headrace.connectors.messages import MessageOptions
 from headrace.options import Duration, Names, Secret, Size
 from headrace.options import Options as DeclaredOptions
 
@@ -99,6 +99,8 @@ def _capital(value: Any) -> Any:
 
 class SourceOptions(ServerOptions, MessageOptions):
     """What is read, and from where on."""
+
+    METADATA: ClassVar = METADATA
 
     stream: str | None = Field(
         None, min_length=1, description="The JetStream stream to read; instead of `subject`."
@@ -198,5 +200,4 @@ class SourceOptions(ServerOptions, MessageOptions):
             raise ValueError(
                 "`consumer.replay_policy` = 'Original' is not supported: event time is in the messages"
             )
-        check_metadata(self, METADATA)
         return self

@@ -18,7 +18,7 @@ from headrace.connectors.base import Connector, Delivery
 from headrace.connectors.look import message_columns
 from headrace.connectors.messages import MessageReader, Messages, declared_columns
 from headrace.connectors.nats import NatsServers, close, in_loop, known_errors, load_client
-from headrace.connectors.nats_options import METADATA, SourceOptions
+from headrace.connectors.nats_options import SourceOptions
 from headrace.connectors.nats_stream import NatsConnector, Reading, StreamMessage, StreamState, stream_state
 from headrace.connectors.received import Inbox, ReceivedSource
 from headrace.errors import ConfigurationError, ExternalError
@@ -116,7 +116,7 @@ class _StreamSource(NatsConnector, SourceOperator):
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read the messages of one share."""
         detail = ctx.split.detail
-        reader = MessageReader(self.options, METADATA, connector="nats", where=f"nats, stream {self._stream}")
+        reader = MessageReader(self.options, connector="nats", where=f"nats, stream {self._stream}")
         for messages in self._read(detail["sequence"], detail["end"]):
             for batch in reader.read(_described(messages), ctx, collector).to_batches():
                 collector.collect(batch)
@@ -173,7 +173,6 @@ class _SubjectSource(NatsConnector, ReceivedSource):
 
     Options = SourceOptions
     label = "nats"
-    METADATA = METADATA
 
     def validate(self) -> None:
         """Refuse columns that cannot be read, and settings that are none."""

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import time
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from headrace.connectors.base import Delivery
 from headrace.connectors.http_client import (
+    EndpointConnector,
     EndpointOptions,
     ask,
     check_answer,
     check_heard,
     connect,
-    load_client,
     read_body,
 )
-from headrace.connectors.messages import MessageOptions, check_metadata
+from headrace.connectors.messages import MessageOptions
 from headrace.connectors.received import Inbox, ReceivedSource
 from headrace.options import Secret, Size
 
 
-class PollingHttpSource(ReceivedSource):
+class PollingHttpSource(EndpointConnector, ReceivedSource):
     """Asks an address at an interval; each answer is a message, in the state directory before it is read.
 
     With `emit_behavior` = 'changed' an answer that is the same as the one before it is left out, also after a
@@ -54,23 +54,7 @@ class PollingHttpSource(ReceivedSource):
             5 * 1024 * 1024, ge=1, description="How large an answer may be, uncompressed."
         )
 
-        @model_validator(mode="after")
-        def _no_metadata(self) -> Self:
-            check_metadata(self, {})
-            return self
-
     options: Options
-
-    @property
-    def address(self) -> str:
-        """The endpoint, without what may be a secret."""
-        return self.options.address
-
-    def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
-        super().validate()
-        load_client(self.label)
-        self.options.tls_context()
 
     def listen(self, inbox: Inbox) -> None:
         """Ask, and wait, until the run ends."""

@@ -6,13 +6,13 @@ import json
 import time as clock
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.base import Delivery
-from headrace.connectors.messages import MessageOptions, check_metadata
+from headrace.connectors.messages import MessageOptions
 from headrace.connectors.rabbitmq import RabbitConnector, ServerOptions, known_errors
 from headrace.connectors.received import Inbox, Received, ReceivedSource
 from headrace.errors import ExternalError
@@ -44,6 +44,8 @@ class RabbitSource(RabbitConnector, ReceivedSource):
     class Options(ServerOptions, MessageOptions):
         """The options of the rabbitmq source."""
 
+        METADATA: ClassVar = METADATA
+
         queue: str | None = Field(None, min_length=1, description="The queue to read; instead of `stream`.")
         stream: str | None = Field(None, min_length=1, description="The stream to read; instead of `queue`.")
         source_offset: Literal["first", "last", "next", "earliest", "latest"] = Field(
@@ -71,12 +73,10 @@ class RabbitSource(RabbitConnector, ReceivedSource):
                 raise ValueError("it takes either `queue` or `stream`")
             if self.queue is not None and "source_offset" in self.model_fields_set:
                 raise ValueError("`source.offset` needs `stream`: a queue starts with what it holds")
-            check_metadata(self, METADATA)
             return self
 
     options: Options
     label = "rabbitmq"
-    METADATA = METADATA
     deliveries = (
         Delivery(
             "at least once",

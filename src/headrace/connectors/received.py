@@ -212,25 +212,62 @@ class Inbox:
             interrupt()
 
 
-class ReceivedSource(Connector, SourceOperator):
+class LoggedSource(SourceOperator):
+    """A source whose offsets count parts of a log: what it receives is written there before it is read."""
+
+    _log: ReceivedLog | None = None
+    _parts = 0
+
+    @abstractmethod
+    def receive(self, rows: int) -> bool:
+        """Write what came, of about so many rows, as the next part, if any; whether nothing follows it."""
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """See what was received and not handled before."""
+        self._log = ReceivedLog(storage, node)
+        self._parts = self._log.last()
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """Nothing was received."""
+        return {LANE: {"parts": 0, "ended": False}}
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """All that was received by now, written to the log first."""
+        before, log, parts = start[LANE], self._log, self._parts
+        assert log is not None, "open comes first"
+        if before["ended"]:
+            return start
+        if parts > before["parts"]:
+            return {LANE: {"parts": parts, "ended": log.ends(parts)}}
+        log.forget(before["parts"])
+        ended = self.receive(limit.rows)
+        return start if self._parts == parts else {LANE: {"parts": self._parts, "ended": ended}}
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """One task: the order matters."""
+        return [Split(LANE, {"from": start[LANE]["parts"], **end[LANE]})]
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether nothing will ever follow."""
+        return bool(offset[LANE]["ended"])
+
+
+class ReceivedSource(Connector, LoggedSource):
     """A source of messages that come once, from a connection that is held beside the driver.
 
-    A connector writes `listen`, and says in `METADATA` what its messages have besides content. What `listen`
-    puts into the inbox is written to the state directory before an epoch may read it, and only then are its
-    tokens given back to be acknowledged: each message that was acknowledged counts exactly once.
+    A connector writes `listen`, and its options say in `METADATA` what messages have besides content. What
+    `listen` puts into the inbox is written to the state directory before an epoch may read it, and only then
+    are its tokens given back to be acknowledged: each message that was acknowledged counts exactly once.
     """
 
     options: Any
     label: ClassVar[str]
     """The connector's name."""
-    METADATA: ClassVar[Mapping[str, pa.DataType]] = {}
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         assert isinstance(self.options, MessageOptions)
         self.idle_timeout = self.options.idle_timeout
-        self._log: ReceivedLog | None = None
-        self._parts = 0
         self._unkept: Sequence[Received] = []
         self._inbox: Inbox | None = None
         self._thread: threading.Thread | None = None
@@ -287,8 +324,8 @@ class ReceivedSource(Connector, SourceOperator):
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """See what was received and not handled before."""
-        self._log = ReceivedLog(storage, node)
-        self._parts = self._log.last()
+        super().open(storage, job_id=job_id, node=node)
+        assert self._log is not None
         self._resume = self._log.resume(self._parts)
 
     def close(self) -> None:
@@ -304,34 +341,23 @@ class ReceivedSource(Connector, SourceOperator):
         if left and self._log is not None:
             self._write(left, ended=False)
 
-    def initial_offset(self, *, time: float) -> Offset:
-        """Nothing was received."""
-        return {LANE: {"parts": 0, "ended": False}}
-
-    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """All that was received by now, written to the log first."""
-        before, log = start[LANE], self._log
-        assert log is not None, "open comes first"
-        if before["ended"]:
-            return start
-        if self._parts > before["parts"]:
-            return {LANE: {"parts": self._parts, "ended": log.ends(self._parts)}}
-        log.forget(before["parts"])
+    def receive(self, rows: int) -> bool:
+        """Write what is in the inbox to the log."""
         if self._inbox is None:
             self._start(Inbox(self._resume))
         assert self._inbox is not None
         ended = self._ended
-        messages = self._inbox.take(max(1, limit.rows), _WAIT_SECONDS)
+        messages = self._inbox.take(max(1, rows), _WAIT_SECONDS)
         if not messages and not ended:
             self._check(self._inbox)
-            return start
+            return False
         ends = ended and not messages
         self._unkept = messages
         self._write(messages, ended=ends)
         self._unkept = []
         if self._acknowledges:
             self._inbox.written()
-        return {LANE: {"parts": self._parts, "ended": ends}}
+        return ends
 
     def _start(self, inbox: Inbox) -> None:
         self._inbox, self._problem, self._ended = inbox, None, False
@@ -380,30 +406,22 @@ class ReceivedSource(Connector, SourceOperator):
             "value": pa.array([message.value for message in messages], pa.binary()),
             "time": pa.array([message.time for message in messages], pa.int64()),
         }
-        for name, kind in self.METADATA.items():
+        for name, kind in self.options.METADATA.items():
             columns[f"metadata.{name}"] = pa.array([one.metadata.get(name) for one in messages], kind)
         self._log.write(self._parts + 1, [pa.record_batch(columns)], ended=ended, resume=resume)
         self._parts, self._resume = self._parts + 1, resume
-
-    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """One task: the order matters."""
-        return [Split(LANE, {"from": start[LANE]["parts"], **end[LANE]})]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read the log."""
         detail = ctx.split.detail
         log = ReceivedLog(ctx.storage, ctx.task_info.operator_id)
-        reader = MessageReader(self.options, self.METADATA, connector=self.label, where=self.address)
+        reader = MessageReader(self.options, connector=self.label, where=self.address)
         for part in range(detail["from"] + 1, detail["parts"] + 1):
             for batch in log.read(part):
                 for rows in reader.read(_messages(batch, part), ctx, collector).to_batches():
                     if rows.num_rows:
                         collector.collect(rows)
         return Finish.FINAL if detail["ended"] else Finish.GRACEFUL
-
-    def is_finished(self, offset: Offset) -> bool:
-        """Whether nothing will ever follow."""
-        return bool(offset[LANE]["ended"])
 
 
 def _messages(batch: pa.RecordBatch, part: int) -> Messages:

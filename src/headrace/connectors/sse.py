@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from headrace.connectors.base import Delivery
 from headrace.connectors.http_client import (
+    EndpointConnector,
     EndpointOptions,
     ask,
     check_answer,
@@ -22,7 +23,7 @@ from headrace.connectors.http_client import (
     no_answer,
     socket_of,
 )
-from headrace.connectors.messages import MessageOptions, check_metadata
+from headrace.connectors.messages import MessageOptions
 from headrace.connectors.received import Inbox, ReceivedSource
 from headrace.errors import RefusedError
 from headrace.options import Names, Size
@@ -32,10 +33,8 @@ RECONNECT_SECONDS = 1.0
 _LONGEST_RECONNECT = 600.0
 _EVENT_STREAM = "text/event-stream"
 
-_METADATA: Mapping[str, pa.DataType] = {"event": pa.string(), "id": pa.string()}
 
-
-class SseSource(ReceivedSource):
+class SseSource(EndpointConnector, ReceivedSource):
     """Reads an event stream; the data of each event is a message, in the state directory before it is read.
 
     After a lost connection, and after a restart, it asks for what follows the last event that is kept, by its
@@ -44,7 +43,6 @@ class SseSource(ReceivedSource):
     """
 
     label = "sse"
-    METADATA = _METADATA
     deliveries = (
         Delivery(
             "exactly once",
@@ -61,29 +59,15 @@ class SseSource(ReceivedSource):
     class Options(EndpointOptions, MessageOptions):
         """The options of the sse source."""
 
+        METADATA: ClassVar = {"event": pa.string(), "id": pa.string()}
+
         events: Names = Field(
             default=[],
             description="The events that are wanted, by name, with commas between; by default all of them.",
         )
         max_event_size: Size = Field(16 * 1024 * 1024, ge=1, description="How large an event may be.")
 
-        @model_validator(mode="after")
-        def _known_metadata(self) -> Self:
-            check_metadata(self, _METADATA)
-            return self
-
     options: Options
-
-    @property
-    def address(self) -> str:
-        """The endpoint, without what may be a secret."""
-        return self.options.address
-
-    def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
-        super().validate()
-        load_client(self.label)
-        self.options.tls_context()
 
     def listen(self, inbox: Inbox) -> None:
         """Read the stream until the run ends, or the server says that nothing follows."""

@@ -15,12 +15,12 @@ from pydantic import Field, model_validator
 from headrace.connectors import http_client
 from headrace.connectors.base import Delivery
 from headrace.connectors.http_client import (
+    EndpointConnector,
     EndpointOptions,
     ask,
     check_answer,
     connect,
     drain,
-    load_client,
     retry_after,
 )
 from headrace.connectors.message_sink import VALUE, MessageSink
@@ -37,7 +37,7 @@ _CONTENT_TYPES = {
 }
 
 
-class WebhookSink(MessageSink):
+class WebhookSink(EndpointConnector, MessageSink):
     """Sends rows to an address with POST, once the epoch of the row is past its commit point.
 
     Each request has the header `Idempotency-Key`: a request that is made again, after a lost connection or a
@@ -47,6 +47,7 @@ class WebhookSink(MessageSink):
     epoch go out side by side, unless `max_in_flight` is 1.
     """
 
+    label = "webhook"
     deliveries = (
         Delivery(
             "at least once", "a request that is repeated has the same Idempotency-Key, by which to drop it"
@@ -73,16 +74,6 @@ class WebhookSink(MessageSink):
             return self
 
     options: Options
-
-    def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
-        super().validate()
-        load_client("webhook")
-        self.options.tls_context()
-
-    def display(self) -> str:
-        """The endpoint, without what may be a secret."""
-        return f"{type(self).__name__}({self.options.address})"
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
         """Make the requests of an epoch."""

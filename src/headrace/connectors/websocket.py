@@ -16,13 +16,14 @@ from headrace.connectors.base import Delivery
 from headrace.connectors.http_client import (
     CONNECT_SECONDS,
     Address,
+    EndpointConnector,
     EndpointOptions,
     no_answer,
     patiently,
     quieten,
 )
 from headrace.connectors.message_sink import VALUE, MessageSink
-from headrace.connectors.messages import MessageOptions, check_metadata
+from headrace.connectors.messages import MessageOptions
 from headrace.connectors.received import Inbox, ReceivedSource
 from headrace.errors import ExternalError, MissingExtraError, RefusedError
 from headrace.formats.options import FormatOptions
@@ -81,7 +82,20 @@ class SocketOptions(EndpointOptions):
         )
 
 
-class WebSocketSource(ReceivedSource):
+class _SocketConnector(EndpointConnector):
+    label = "websocket"
+
+    def load_client(self) -> None:
+        """Have the client's package."""
+        load_client()
+
+    def reach(self) -> str:
+        """Connect, and say what is to be said first."""
+        with _connect(self.options):
+            return f"{self.address} is a web socket"
+
+
+class WebSocketSource(_SocketConnector, ReceivedSource):
     """Reads the messages of a web socket, texts and bytes alike; each is in a log before it is read.
 
     A connection that is lost, or whose other side does not answer a ping, is made again, and what is to be
@@ -89,7 +103,6 @@ class WebSocketSource(ReceivedSource):
     while there is no connection are gone.
     """
 
-    label = "websocket"
     deliveries = (
         Delivery(
             "at most once",
@@ -100,23 +113,7 @@ class WebSocketSource(ReceivedSource):
     class Options(SocketOptions, MessageOptions):
         """The options of the websocket source."""
 
-        @model_validator(mode="after")
-        def _no_metadata(self) -> Self:
-            check_metadata(self, {})
-            return self
-
     options: Options
-
-    @property
-    def address(self) -> str:
-        """The endpoint, without what may be a secret."""
-        return self.options.address
-
-    def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
-        super().validate()
-        load_client()
-        self.options.tls_context()
 
     def listen(self, inbox: Inbox) -> None:
         """Read messages until the run ends."""
@@ -142,13 +139,8 @@ class WebSocketSource(ReceivedSource):
                 inbox.put(message)
                 heard, pong = time.monotonic(), None
 
-    def reach(self) -> str:
-        """Connect, and say what is to be said first."""
-        with _connect(self.options):
-            return f"{self.address} is a web socket"
 
-
-class WebSocketSink(MessageSink):
+class WebSocketSink(_SocketConnector, MessageSink):
     """Sends each row as a message of a web socket, in order, once the epoch of the row is committed.
 
     An epoch is done when the other side has answered a ping that was sent after its last message. Formats of
@@ -164,16 +156,6 @@ class WebSocketSink(MessageSink):
 
     options: Options
 
-    def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
-        super().validate()
-        load_client()
-        self.options.tls_context()
-
-    def display(self) -> str:
-        """The endpoint, without what may be a secret."""
-        return f"{type(self).__name__}({self.options.address})"
-
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
         """Send the messages of an epoch over one connection, and all of them again if that is lost."""
         patiently(lambda: self._send(messages.column(VALUE).to_pylist()))
@@ -187,11 +169,6 @@ class WebSocketSink(MessageSink):
                 raise ExternalError(
                     "websocket: the other side does not answer a ping", where=self.options.address
                 )
-
-    def reach(self) -> str:
-        """Connect, and say what is to be said first."""
-        with _connect(self.options):
-            return f"{self.options.address} is a web socket"
 
 
 def load_client() -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import time as clock
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.connectors.received import LANE, ReceivedLog
+from headrace.connectors.received import LoggedSource, ReceivedLog
 from headrace.dataflow.document import Output, Unit
 from headrace.dataflow.messages import Closed, Message
 from headrace.dataflow.packing import pack
@@ -19,13 +19,13 @@ from headrace.dataflow.printed import LINES, Line, encode_lines
 from headrace.dataflow.process import ProcessNode
 from headrace.dataflow.runtime import output_key
 from headrace.errors import OperatorError
-from headrace.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
+from headrace.operator import Collector, Finish, SourceContext
 
 _EPOCH_BYTES = 64 * 1024 * 1024
 _EPOCH_SECONDS = 0.05
 
 
-class ProcessSource(SourceOperator):
+class ProcessSource(LoggedSource):
     """The messages of a node without inputs, in the order it sent them.
 
     The process runs beside the driver. What it sends is written to the state directory before an epoch may
@@ -38,13 +38,11 @@ class ProcessSource(SourceOperator):
         self._directory = directory
         self._descriptor = descriptor
         self._process: ProcessNode | None = None
-        self._received: ReceivedLog | None = None
         self._lines: list[Line] = []
         self._restarts: list[float] = []
-        self._parts = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": None, "_received": None, "_lines": [], "_restarts": []}
+        return {**self.__dict__, "_process": None, "_log": None, "_lines": [], "_restarts": []}
 
     @property
     def name(self) -> str:
@@ -53,11 +51,6 @@ class ProcessSource(SourceOperator):
     def display(self) -> str:
         """What runs."""
         return f"process({' '.join(self._unit.command)})"
-
-    def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """See what was received and not handled before."""
-        self._received = ReceivedLog(storage, node)
-        self._parts = self._received.last()
 
     def close(self) -> None:
         """End the process; what it still sends is kept for the next run."""
@@ -75,26 +68,14 @@ class ProcessSource(SourceOperator):
         if last or self._lines:
             self._write(last, ended=False)
 
-    def initial_offset(self, *, time: float) -> Offset:
-        """Nothing was received."""
-        return {LANE: {"parts": 0, "ended": False}}
-
-    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """All that was received by now, written to the log first."""
-        before, log = start[LANE], self._received
-        assert log is not None, "open comes first"
-        if before["ended"]:
-            return start
-        if self._parts > before["parts"]:
-            return {LANE: {"parts": self._parts, "ended": log.ends(self._parts)}}
-        log.forget(before["parts"])
+    def receive(self, rows: int) -> bool:
+        """Write what the process has sent and printed to the log."""
         if self._process is None:
             self._start()
-        messages, ended = self._receive(limit.rows)
-        if not messages and not self._lines:
-            return start
-        self._write(messages, ended=ended)
-        return {LANE: {"parts": self._parts, "ended": ended}}
+        messages, ended = self._receive(rows)
+        if messages or self._lines:
+            self._write(messages, ended=ended)
+        return ended
 
     def _start(self) -> None:
         self._process = ProcessNode(
@@ -102,11 +83,11 @@ class ProcessSource(SourceOperator):
             directory=self._directory,
             python=sys.executable,
             descriptor=self._descriptor,
-            log=self._log,
+            log=self._note,
         )
         self._process.start(None)
 
-    def _log(self, stream: str, text: str) -> None:
+    def _note(self, stream: str, text: str) -> None:
         self._lines.append(Line(self._unit.address, stream, text, clock.time()))
 
     def _receive(self, rows: int) -> tuple[list[tuple[str, Message | Closed]], bool]:
@@ -155,7 +136,7 @@ class ProcessSource(SourceOperator):
             return False
         self._restarts, delay = allowed
         clock.sleep(delay)
-        self._log("warning", f"it ended with exit code {code} and is started again")
+        self._note("warning", f"it ended with exit code {code} and is started again")
         return True
 
     def _printed(self) -> list[tuple[str, Message | Closed]]:
@@ -177,13 +158,9 @@ class ProcessSource(SourceOperator):
         if lines:
             printed = Message(pa.array([encode_lines(lines)]), int(lines[-1].time * 1e9))
             messages = [*messages, (LINES, printed)]
-        assert self._received is not None, "open comes first"
-        self._received.write(self._parts + 1, list(pack(messages)), ended=ended)
+        assert self._log is not None, "open comes first"
+        self._log.write(self._parts + 1, list(pack(messages)), ended=ended)
         self._parts += 1
-
-    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """One task: the order matters."""
-        return [Split(LANE, {"from": start[LANE]["parts"], **end[LANE]})]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read the log."""
@@ -192,7 +169,3 @@ class ProcessSource(SourceOperator):
             for batch in log.read(part):
                 collector.collect(batch)
         return Finish.FINAL if detail["ended"] else Finish.GRACEFUL
-
-    def is_finished(self, offset: Offset) -> bool:
-        """Whether the process has ended."""
-        return bool(offset[LANE]["ended"])

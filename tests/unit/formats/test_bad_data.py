@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,16 +39,20 @@ class Outputs(ListCollector):
         (self.dead if output == DEAD_LETTER else self.batches).append(batch)
 
 
+class KeyedOptions(MessageOptions):
+    METADATA: ClassVar = {"key": pa.int64()}
+
+
 def options(given: dict[str, Any], **more: Any) -> MessageOptions:
     columns = pa.schema(
         [pa.field("n", pa.int64(), nullable=False), pa.field("t", pa.string()), pa.field("k", pa.int64())]
     )
     made = {"schema": columns, "metadata": {"k": "key"}, **given, **more}
-    return parse_options(MessageOptions, made, what="it")
+    return parse_options(KeyedOptions, made, what="it")
 
 
 def read(chosen: MessageOptions, values: list[bytes | None]) -> tuple[pa.Table, Outputs, SourceContext]:
-    reader = MessageReader(chosen, {"key": pa.int64()}, connector="test", where="test, topic t")
+    reader = MessageReader(chosen, connector="test", where="test, topic t")
     ctx, outputs = SourceContext(task(), Split("0", {})), Outputs()
     messages = Messages(
         values,
