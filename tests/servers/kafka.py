@@ -33,6 +33,8 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+USER, PASSWORD = "tester", "s3cret-w0rd"
+LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 
 
 def fetch_broker() -> Path:
@@ -45,10 +47,13 @@ def fetch_broker() -> Path:
 
 
 class KafkaBroker:
-    """A broker on a free loopback port, with its data in `folder`; it can be stopped and started again."""
+    """A broker on free loopback ports, open to all and for a user; it can be stopped and started again.
+
+    Its data is in `folder`.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address, self.guarded_address = (f"127.0.0.1:{free_port()}" for _ in range(2))
         self._java = [find_java("Kafka"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"]
         self._java.append(f"{fetch_broker()}/*")
         self._folder = folder
@@ -59,7 +64,12 @@ class KafkaBroker:
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
+            "listeners": f"PLAINTEXT://{self.address},SASL_PLAINTEXT://{self.guarded_address},"
+            f"CONTROLLER://{controller}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": LOGIN,
             "controller.listener.names": "CONTROLLER",
             "log.dirs": folder / "data",
             "offsets.topic.num.partitions": 1,
@@ -174,9 +184,12 @@ class KafkaBroker:
         return sorted(found, key=lambda one: (one.partition(), one.offset()))
 
     def _settle(self, topic: str, partitions: Sequence[int]) -> None:
-        """Wait a little: a transaction ends for its producer before its mark is in the partitions."""
+        """Wait a little: a transaction ends for its producer before its mark is in the partitions.
+
+        And the partitions of a new topic have no leader for a moment.
+        """
         import confluent_kafka.admin
-        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
         client: Any = confluent_kafka.admin
 
@@ -187,8 +200,9 @@ class KafkaBroker:
             return [future.result(10).offset for future in found.values()]
 
         for _ in range(60):
-            if ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED):
-                return
+            with contextlib.suppress(KafkaException):
+                if ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED):
+                    return
             time.sleep(0.05)
 
     def options(self, topic: str, **more: Any) -> Mapping[str, Any]:

@@ -17,10 +17,11 @@ from headrace import Pipeline
 from headrace.connectors import kafka as shared
 from headrace.connectors import kafka_sink
 from headrace.connectors.kafka_sink import KafkaSink
-from headrace.errors import ExternalError, PlanError, SqlError
+from headrace.connectors.kafka_source import KafkaSource
+from headrace.errors import ExternalError, PlanError, RefusedError, SqlError
 from headrace.jobs.progress import RunResult
 from headrace.testing.in_process import CrashError, run_in_process
-from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka import PASSWORD, USER, KafkaBroker
 from tests.support import SinkDriver
 
 ROWS = 60
@@ -358,3 +359,42 @@ def test_a_call_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> No
     never.set()
     with pytest.raises(ZeroDivisionError):
         kafka_sink._in_time(lambda: 1 // 0, lambda: ExternalError("late"))
+
+
+def test_who_is_not_known_is_refused_at_once_and_others_copy(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, out = filled(kafka), kafka.create()
+    given = {"bootstrap_servers": kafka.guarded_address, "auth.type": "sasl", "auth.mechanism": "PLAIN"}
+    given |= {"auth.protocol": "SASL_PLAINTEXT", "auth.username": USER}
+
+    def pipeline(password: str) -> Pipeline:
+        login = {**given, "auth.password": password}
+        return Pipeline.from_sql(
+            f"""
+            CREATE TABLE numbers (n BIGINT) {with_options(kafka, topic, "source", **login)};
+            CREATE TABLE copied (n BIGINT) {with_options(kafka, out, "sink", **login)};
+            INSERT INTO copied SELECT n FROM numbers;
+            """,
+            name="copying",
+        )
+
+    wrong = {"topic": topic, "format": "raw_string", "auth.password": "wr0ng-one", **given}
+    with pytest.raises(RefusedError, match=r"refuses access .* Invalid username or password") as caught:
+        run(pipeline("wr0ng-one"), tmp_path / "a")
+    assert "wr0ng-one" not in str(caught.value)
+    for kind in (KafkaSource, KafkaSink):
+        with pytest.raises(RefusedError, match="refuses access"):
+            kind(**wrong).reach()
+    for mode in ("at_least_once", "exactly_once"):
+        mistaken = KafkaSink(**{**wrong, "sink.commit_mode": mode})
+        driver = SinkDriver(lambda sink=mistaken: sink, tmp_path / mode)  # type: ignore[misc]
+        with pytest.raises(RefusedError, match="refuses access"):
+            driver.run(1, [pa.record_batch({"value": ["a"]})])
+    assert run(pipeline(PASSWORD), tmp_path / "c").reason == "finished"
+    assert found(kafka, out) == Counter(range(ROWS))
+
+    monkeypatch.setattr(shared, "FIRST_CONTACT_SECONDS", 2)
+    anonymous = {"bootstrap_servers": kafka.guarded_address, "topic": topic, "format": "raw_string"}
+    with pytest.raises(ExternalError, match=r"does not answer(.|\n)*whether they ask for a login"):
+        KafkaSource(**anonymous).reach()

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from headrace.connectors.base import Connector
-from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
+from headrace.errors import ConfigurationError, ExternalError, MissingExtraError, RefusedError
 from headrace.formats.options import FormatOptions
 from headrace.formats.schema_registry import RegistryOptions, SchemaRegistry
 from headrace.options import Options as DeclaredOptions
@@ -320,7 +320,7 @@ class Cluster:
             )
         if name in _FATAL:
             message = f"Kafka at {self.servers} refuses access to topic `{topic}`: {text}"
-            return ExternalError(message, hint="check the user, the password and the rights", where="kafka")
+            return RefusedError(message, hint="check the user, the password and the rights", where="kafka")
         if name in {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_MSG_TIMED_OUT", "_RESOLVE"}:
             return self.silence(trouble, text)
         return ExternalError(f"Kafka at {self.servers}, topic `{topic}`: {text}", where="kafka")
@@ -330,9 +330,8 @@ class Cluster:
         if trouble is not None and trouble.last is not None:
             text = trouble.last.str()
         message = f"Kafka at {self.servers} does not answer: {text}"
-        return ExternalError(
-            message, hint="check `bootstrap_servers`, and that the brokers run", where="kafka"
-        )
+        hint = "check `bootstrap_servers`, that the brokers run, and whether they ask for a login or TLS"
+        return ExternalError(message, hint=hint, where="kafka")
 
 
 class Trouble:

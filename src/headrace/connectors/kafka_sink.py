@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -39,6 +40,8 @@ DELIVERY_SECONDS = 120
 """How long a message may take to arrive before the epoch fails; brokers restart meanwhile."""
 
 _TRANSACTION_SECONDS = 600
+_SLICE_SECONDS = 0.5
+"""So often it is looked whether the client complains of something that waiting does not mend."""
 _REMEMBERED = 64
 _MESSAGE = pa.schema({"key": pa.binary(), "value": pa.large_binary(), "time": pa.int64()})
 
@@ -155,7 +158,7 @@ class _TopicSink(KafkaConnector, ArrowOperator):
                 self._transactional(name) as (producer, trouble),
                 self.cluster.connect("Consumer", group) as (consumer, _),
             ):
-                producer.init_transactions(kafka.PATIENCE_SECONDS)
+                self._start(producer, trouble)
                 # That has ended what a crash left open under this name: only now the marks are certain.
                 marks = self._marks(consumer)
                 if mark in marks:
@@ -173,6 +176,22 @@ class _TopicSink(KafkaConnector, ArrowOperator):
                 producer.commit_transaction(DELIVERY_SECONDS)
         except client.KafkaException as error:
             raise self.cluster.failure(error.args[0], topic) from None
+
+    def _start(self, producer: Any, trouble: Trouble) -> None:
+        """Let the producer write transactions; one that is refused is told so at once."""
+        client, deadline = load_client(), clock.monotonic() + kafka.PATIENCE_SECONDS
+        while True:
+            try:
+                producer.init_transactions(_SLICE_SECONDS)
+            except client.KafkaException as error:
+                problem = error.args[0]
+                producer.poll(0)
+                trouble.check(self.cluster, self.options.topic)
+                # What takes longer than a slice, as ending what a crash left open, can be waited for again.
+                if not problem.retriable() or clock.monotonic() >= deadline:
+                    raise self.cluster.failure(problem, self.options.topic, trouble) from None
+            else:
+                return
 
     def _marks(self, consumer: Any) -> list[str]:
         """The marks of the last epochs whose messages are in the topic."""
@@ -213,13 +232,17 @@ class _TopicSink(KafkaConnector, ArrowOperator):
                             break
                         except BufferError:
                             producer.poll(0.1)
+                            trouble.check(self.cluster, topic)
                 producer.poll(0)
         except client.KafkaException as error:
             raise self._lost(error.args[0], trouble) from None
 
     def _flush(self, producer: Any, trouble: Trouble) -> None:
-        if producer.flush(DELIVERY_SECONDS + 10):
-            raise self.cluster.silence(trouble)
+        deadline = clock.monotonic() + DELIVERY_SECONDS + 10
+        while producer.flush(_SLICE_SECONDS):
+            trouble.check(self.cluster, self.options.topic)
+            if clock.monotonic() >= deadline:
+                raise self.cluster.silence(trouble)
 
     def _lost(self, problem: Any, trouble: Trouble) -> ExternalError:
         failure = self.cluster.failure(problem, self.options.topic, trouble)
