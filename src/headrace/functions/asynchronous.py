@@ -6,18 +6,16 @@ import asyncio
 import functools
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-import datafusion
 import pyarrow as pa
-from datafusion import SessionContext
 from pydantic import Field
 
 from headrace.errors import ExpressionError
-from headrace.functions.defined import Defined, check_free
-from headrace.functions.failures import keep_failure
+from headrace.functions.defined import ColumnFunction
 from headrace.options import Duration, Options
 
 
@@ -45,20 +43,14 @@ class AsyncOptions(Options):
 
 
 @dataclass(frozen=True)
-class AsyncFunction(Defined):
+class AsyncFunction(ColumnFunction):
     """An `async def` of the user; the operator `AsyncCall` calls it."""
 
     options: AsyncOptions = field(default_factory=AsyncOptions, compare=False)
 
-    def install(self, ctx: SessionContext) -> None:
-        """Make its types known to a session of DataFusion, which never calls it."""
-        check_free(ctx, self.name)
-        ctx.register_udf(
-            datafusion.udf(self._misplaced, list(self.arguments), self.returns, "volatile", self.name)
-        )
-
-    def _misplaced(self, *_: pa.Array) -> pa.Array:
-        raise keep_failure(ExpressionError(f"udf `{self.name}` is asynchronous and cannot be called here"))
+    def call(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Refuse: DataFusion knows its types, and never calls it."""
+        raise ExpressionError(f"udf `{self.name}` is asynchronous and cannot be called here")
 
 
 @functools.lru_cache(maxsize=1)

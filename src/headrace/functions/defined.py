@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import datafusion
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionContext
 
-from headrace.errors import ConfigurationError
+from headrace.errors import ConfigurationError, HeadraceError
 from headrace.functions.annotations import Convert, to_python
+from headrace.functions.failures import keep_failure
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,27 @@ class Defined:
     def row(self, columns: Sequence[pa.Array], at: int) -> list[Any]:
         """The values of one row."""
         return [one[0] for one in self.values([column.slice(at, 1) for column in columns])]
+
+
+class ColumnFunction(Defined, ABC):
+    """One that has a result for each row."""
+
+    def install(self, ctx: SessionContext) -> None:
+        """Make the function known to a session of DataFusion."""
+        check_free(ctx, self.name)
+        ctx.register_udf(
+            datafusion.udf(self._guarded, list(self.arguments), self.returns, "volatile", self.name)
+        )
+
+    def _guarded(self, *columns: pa.Array) -> pa.Array:
+        try:
+            return self.call(columns)
+        except HeadraceError as error:
+            raise keep_failure(error) from error
+
+    @abstractmethod
+    def call(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The result for each row of some columns; raises an ExpressionError."""
 
 
 def check_free(ctx: SessionContext, *names: str) -> None:

@@ -25,14 +25,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import datafusion
 import pyarrow as pa
-from datafusion import SessionContext
 
-from headrace.errors import ConfigurationError, ExpressionError, ExternalError, HeadraceError, near
+from headrace.errors import ConfigurationError, ExpressionError, ExternalError, near
 from headrace.functions.annotations import to_python
-from headrace.functions.defined import Defined, check_free, spread
-from headrace.functions.failures import keep_failure
+from headrace.functions.defined import ColumnFunction, spread
 from headrace.functions.native_host import NativeError, SharedMemory
 from headrace.functions.raised import described
 
@@ -211,7 +208,7 @@ def _no_python(*_: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class NativeFunction(Defined):
+class NativeFunction(ColumnFunction):
     """A function of a shared library over the values of rows."""
 
     library: Library = field(kw_only=True)
@@ -256,19 +253,6 @@ class NativeFunction(Defined):
             raise TypeError(f"{self.name}() takes {len(self.arguments)} values")
         columns = [pa.array([value], kind) for value, kind in zip(values, self.arguments, strict=True)]
         return to_python(self.call(columns))[0]
-
-    def install(self, ctx: SessionContext) -> None:
-        """Make the function known to a session of DataFusion."""
-        check_free(ctx, self.name)
-        ctx.register_udf(
-            datafusion.udf(self._guarded, list(self.arguments), self.returns, "volatile", self.name)
-        )
-
-    def _guarded(self, *columns: pa.Array) -> pa.Array:
-        try:
-            return self.call(columns)
-        except HeadraceError as error:
-            raise keep_failure(error) from error
 
     def call(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The result for each row of some columns; raises an ExpressionError."""

@@ -6,35 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import datafusion
 import pyarrow as pa
-from datafusion import SessionContext
 
-from headrace.errors import ExpressionError, HeadraceError
-from headrace.functions.defined import Defined, check_free, spread
-from headrace.functions.failures import keep_failure
+from headrace.errors import ExpressionError
+from headrace.functions.defined import ColumnFunction, spread
 from headrace.functions.raised import described, raised, to_arrow
 
 
 @dataclass(frozen=True)
-class ScalarFunction(Defined):
+class ScalarFunction(ColumnFunction):
     """A function of the user over the values of a row."""
 
     vectorized: bool = False
     """Whether it takes and gives whole Arrow arrays."""
-
-    def install(self, ctx: SessionContext) -> None:
-        """Make the function known to a session of DataFusion."""
-        check_free(ctx, self.name)
-        ctx.register_udf(
-            datafusion.udf(self._guarded, list(self.arguments), self.returns, "volatile", self.name)
-        )
-
-    def _guarded(self, *columns: pa.Array) -> pa.Array:
-        try:
-            return self.call(columns)
-        except HeadraceError as error:
-            raise keep_failure(error) from error
 
     def call(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The result for each row of some columns; raises an ExpressionError."""
