@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 _TELLING = "Error: "
 _BACKOFF = (0.2, 1.0, 5.0, 15.0)
+_SLOW_START, _STARTS = "Python worker failed to connect back", 4
+"""Spark gives the process that plans epochs ten seconds to start; a busy machine needs another try."""
 
 
 class StreamingLoop:
@@ -80,7 +82,12 @@ class StreamingLoop:
         try:
             with contextlib.ExitStack() as beside:
                 self._start_sources(beside)
-                self._run_query(scratch)
+                for attempt in range(1, _STARTS + 1):
+                    self._run_query(f"{scratch}/{attempt}")
+                    if not self._started_slowly() or attempt == _STARTS or self._stop.is_set():
+                        break
+                    self._failure = None
+                    self._done.clear()
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         if self._failure is None:
@@ -101,6 +108,9 @@ class StreamingLoop:
         for name, source in driver.sources.items():
             if isinstance(source, SparkSource):
                 beside.enter_context(source.running(self._spark, driver.storage, name, offsets.get(name)))
+
+    def _started_slowly(self) -> bool:
+        return isinstance(self._failure, WorkerError) and _SLOW_START in self._failure.message
 
     def _run_query(self, scratch: str) -> None:
         query = (
