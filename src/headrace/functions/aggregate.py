@@ -16,7 +16,7 @@ from headrace.errors import ExpressionError, HeadraceError
 from headrace.functions.annotations import Convert, to_python
 from headrace.functions.defined import Defined, check_free
 from headrace.functions.failures import keep_failure
-from headrace.functions.raised import described, keep_raised, short, to_arrow
+from headrace.functions.raised import described, exact_array, keep_raised, short, to_arrow
 
 RETRACTED = "_retracted"
 """In the parts of an accumulator: the values of rows that were taken back, while they wait for the others."""
@@ -230,7 +230,21 @@ class _Running:
         try:
             return to_arrow(function.name, [state], function.part, lambda _: "its state")[0]
         except HeadraceError as error:
-            raise keep_failure(error) from error
+            raise keep_failure(self._misfit(state) or error) from error
+
+    def _misfit(self, state: dict[str, Any]) -> ExpressionError | None:
+        """Which field has a value that is not of its type."""
+        for one in self.function.part:
+            try:
+                exact_array([state[one.name]], one.type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError) as error:
+                value = state.get(one.name)
+                return ExpressionError(
+                    f"the field `{one.name}` of `{self.function.name}` is {short(value)} "
+                    f"({type(value).__name__}), which is not {one.type}: {error}",
+                    hint="annotate the field with a type that holds what is put into it",
+                )
+        return None
 
     def finished(self) -> Any:
         self.settle()

@@ -171,7 +171,7 @@ def _parsed(source: str, name: str, parameters: Sequence[str] | None) -> tuple[a
     if any(getattr(one, "name", "").lower() == name for one in tree.body):
         return tree, indent
     if not _is_body(tree):
-        hint = f"write `def {name}(…):`, or a body with `return`"
+        hint = f"write `def {name}(…):`, or a body with `return`, `yield` or `raise`"
         raise SourceError(f"it defines no function `{name}`", hint=hint)
     if parameters is None:
         hint = f"write CREATE FUNCTION {name}(a BIGINT, …), or a whole `def`"
@@ -205,16 +205,21 @@ def _place(tree: ast.Module, *, line: int, column: int, indent: int) -> None:
     ast.increment_lineno(tree, line - 1)
 
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 def _is_body(tree: ast.Module) -> bool:
-    """Whether it has a `return` or a `yield` of its own, which only a body can have."""
+    """Whether it has a `return` or a `yield` of its own, which only a body can have; or does but raise."""
     left: list[ast.AST] = list(tree.body)
+    raises = False
     while left:
         one = left.pop()
         if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom | ast.Await):
             return True
-        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        raises |= isinstance(one, ast.Raise)
+        if not isinstance(one, (*_DEFINITIONS, ast.Lambda)):
             left += ast.iter_child_nodes(one)
-    return False
+    return raises and not any(isinstance(one, _DEFINITIONS) for one in tree.body)
 
 
 def _run(tree: ast.Module, name: str, file: str, first_line: int) -> Any:

@@ -79,12 +79,36 @@ def to_arrow(
 
 
 def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column; Arrow would cut off what a float has behind the point."""
-    if pa.types.is_integer(kind) and float in set(map(type, values)):
-        for value in values:
-            if type(value) is float and not value.is_integer():
-                raise ValueError("it is not a whole number")
+    """Values as a column; Arrow would cut off what a float has behind the point, at every depth."""
+    if _has_integers(kind):
+        _check_whole(values, kind, "")
     return pa.array(values, kind)
+
+
+def _has_integers(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or any(
+        _has_integers(kind.field(index).type) for index in range(kind.num_fields)
+    )
+
+
+def _check_whole(values: Sequence[Any], kind: pa.DataType, field: str) -> None:
+    """Raise a ValueError for a float that is not whole where the type has an integer."""
+    if pa.types.is_integer(kind):
+        if float in set(map(type, values)):
+            for value in values:
+                if type(value) is float and not value.is_integer():
+                    place = f"the field `{field}`" if field else "it"
+                    raise ValueError(f"{place} is not a whole number")
+    elif pa.types.is_struct(kind):
+        given = [value for value in values if isinstance(value, dict)]
+        for one in kind:
+            if _has_integers(one.type):
+                name = f"{field}.{one.name}" if field else one.name
+                _check_whole([value.get(one.name) for value in given], one.type, name)
+    elif pa.types.is_list(kind) and _has_integers(kind.value_type):
+        for value in values:
+            if isinstance(value, list | tuple):
+                _check_whole(value, kind.value_type, field)
 
 
 def _null_inside(array: pa.Array) -> pa.Array:

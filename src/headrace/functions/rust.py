@@ -47,6 +47,7 @@ _FUNCTION = re.compile(
     r"(?P<mark>#\[udf\b[^\]]*\]\s*)?(?:pub(?:\([^)]*\))?\s+)?(?P<is_async>async\s+)?fn\s+(?P<name>\w+)\s*"
     r"(?P<generic><[^(]*>)?\s*\("
 )
+_GROUP = re.compile(r"(?:Option\s*<\s*)?(?:(?:\w+::)*Vec\s*<\s*(?!u8\b)|&\s*(?:'\w+\s+)?\[\s*(?!u8\b))")
 _PLUGIN = re.compile(r"use\s+arroyo_udf_plugin::[^;]*;|#\[udf\b[^\]]*\]")
 _DEPENDENCIES = re.compile(r"/\*\s*(\[dependencies\].*?)\*/", re.DOTALL)
 _COMPLAINT = re.compile(r"^src/user\.rs:(\d+):(\d+): error(?:\[\w+\])?: (.*)$", re.MULTILINE)
@@ -107,7 +108,8 @@ def _signature(text: str, found: re.Match[str]) -> Signature:
         raise RustError(
             f"`{found['name']}` is async",
             line,
-            hint="asynchronous functions are written in Python: async def",
+            hint="write it without `async`, which is called row by row; what waits for another system is "
+            f"written in Python: `async def {found['name']}(…)`",
         )
     close = _closing(text, found.end())
     after = re.match(r"\s*->\s*(.*?)\s*(?:\{|\bwhere\b)", text[close + 1 :], re.DOTALL)
@@ -118,6 +120,14 @@ def _signature(text: str, found: re.Match[str]) -> Signature:
         name, colon, kind = one.partition(":")
         if not colon:
             raise RustError(f"`{one.strip()}` is not an argument that SQL can give", line)
+        if _GROUP.match(kind.strip()):
+            raise RustError(
+                f"`{found['name']}` is an aggregate: its argument `{name.strip()}` is `{kind.strip()}`, "
+                "all values of a group",
+                line,
+                hint="aggregates are written in Python: a class with @udaf, or "
+                f"`def {found['name']}({name.strip()}: list[int]) -> int`",
+            )
         plain, is_null = _read(kind, line, f"the argument `{name.strip()}`")
         arguments.append((name.replace("mut ", "").strip(), plain))
         nullable.append(is_null)

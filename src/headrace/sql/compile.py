@@ -338,13 +338,24 @@ class _Program:
         if target.kind != "connector" or target.columns is None:
             raise sql_error(f"{what} cannot go into `{target.name}`", span, "name a sink, or a new table")
         binder, columns = self._binder(table.source), _plain(target.columns)
+        described = ", ".join(f"{f.name} {type_name(f.type)}" for f in bound.relation.columns)
         if set(columns.names) <= set(bound.names):
             bound = binder.pick(bound, columns.names)
         elif len(columns) != len(bound.names):
-            described = ", ".join(f"{f.name} {type_name(f.type)}" for f in bound.relation.columns)
             raise sql_error(
                 f"`{target.name}` must have the columns of {what}", span, f"these are {described}"
             )
+        for given, column in zip(bound.relation.columns, target.definition.columns, strict=True):
+            wanted = columns.field(column.name)
+            if option == "late_table":
+                binder.check_cast(given, wanted, column.span)
+            elif given.type != wanted.type:
+                raise sql_error(
+                    f"column `{column.name}` of `{target.name}` is {type_name(wanted.type)}, "
+                    f"and {what} have {type_name(given.type)} there",
+                    column.span,
+                    f"their columns are {described}",
+                )
         option_model(target, "sink")
         return target, [binder.cast(bound, columns)], target.columns
 

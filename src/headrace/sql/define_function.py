@@ -20,7 +20,8 @@ def define_function(statement: CreateFunction) -> Function:
     """The function that a statement creates; raises a SqlError."""
     if statement.language != "python" and (statement.options or statement.columns or statement.is_aggregate):
         what = "options" if statement.options else "rows" if statement.columns else "aggregates"
-        fail(f"{what} are for functions in Python", statement.span)
+        hint = "write it in LANGUAGE python, or without them"
+        fail(f"{what} are for functions in Python", statement.span, hint)
     makers = {"python": _python, "native": _native, "rust": _rust}
     try:
         return makers[statement.language](statement)

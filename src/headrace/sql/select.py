@@ -17,6 +17,7 @@ from headrace.sql.dialect import to_sql
 from headrace.sql.from_clause import FromClause
 from headrace.sql.function_calls import AsyncBinder
 from headrace.sql.groups import Groups, window_of
+from headrace.sql.guards import guard
 from headrace.sql.logical import Expression, Item, Relation
 from headrace.sql.over import bind_over, inline_windows, window_calls
 from headrace.sql.problems import FailedError
@@ -370,15 +371,15 @@ class SelectBinder:
         if not self.tables.where:
             return relation
         nodes = [self.scope.physical(one) for one in self.tables.where]
+        waiting = [node for node in nodes if self._waits(node)]
+        nodes = guard([node for node in nodes if node not in waiting], self.planner.user_functions)
         left_over = []
         for node in nodes:
-            pushed = None if self._waits(node) else push_filter(relation, as_expression(node))
+            pushed = push_filter(relation, as_expression(node))
             if pushed is None:
                 left_over.append(node)
             else:
                 relation = pushed
-        waiting = [node for node in left_over if self._waits(node)]
-        left_over = [node for node in left_over if node not in waiting]
         if left_over:
             both = left_over[0] if len(left_over) == 1 else exp.and_(*left_over, copy=False)
             relation = where_map(limit_ranks(relation, left_over), as_expression(both))

@@ -119,6 +119,36 @@ def test_what_it_raises_shows_the_row_or_the_state() -> None:
     assert "for the state" in failure([]).message
 
 
+def test_a_field_that_holds_another_type_is_told_by_its_name() -> None:
+    class Halves:
+        total: int = 0
+        parts: list[int] = field(default_factory=list)
+
+        def update(self, value: int) -> None:
+            if value < 0:
+                self.parts.append(value / 2)  # type: ignore[arg-type]
+            else:
+                self.total += value / 2  # type: ignore[assignment]
+
+        def merge(self, other: Halves) -> None:
+            self.total += other.total
+
+        def finish(self) -> float:
+            return self.total
+
+    function: Any = udaf(Halves)
+
+    def failure(value: int) -> str:
+        with pytest.raises(ExpressionError) as caught:
+            column("halves__part(v)", pa.table({"v": [value]}), function)
+        assert "annotate the field" in str(caught.value.hint)
+        return caught.value.message
+
+    assert failure(5).startswith("the field `total` of `halves` is 2.5 (float), which is not int64: ")
+    assert failure(-5).startswith("the field `parts` of `halves` is [-2.5] (list), which is not list<")
+    assert column("halves__part(v)", pa.table({"v": [4]}), function) == [{"total": 2, "parts": []}]
+
+
 class NoFinish:
     total: int = 0
 

@@ -64,6 +64,14 @@ def test_a_raise_shows_its_line_in_the_text_around_it() -> None:
     assert "  return 1 // half" in caught.value.traceback_text
 
 
+def test_a_body_may_only_raise() -> None:
+    function = scalar('\n  import math\n  raise ValueError(f"no {a}")\n')
+    with pytest.raises(ExpressionError, match="udf `f` raised ValueError: no 5 for the row a=5"):
+        function.call([pa.array([5])])
+    with pytest.raises(SourceError, match="it defines no function `f`"):
+        made("def g(a):\n    return a\nraise ValueError", arguments=ONE, returns=pa.int64())
+
+
 def test_a_body_that_awaits_is_asynchronous() -> None:
     waits = made("import asyncio\nawait asyncio.sleep(0)\nreturn a", arguments=ONE, returns=pa.int64())
     assert isinstance(waits, AsyncFunction)

@@ -56,6 +56,8 @@ def test_marked_functions_are_the_only_ones() -> None:
         ("fn f() -> i64 { 1 }", "`f` has no arguments"),
         ("fn f(self) -> i64 { 1 }", "`self` is not an argument"),
         ("async fn f(x: i64) -> i64 { 1 }", "`f` is async"),
+        ("fn f(x: Vec<i64>) -> i64 { 1 }", "`f` is an aggregate: its argument `x` is `Vec<i64>`"),
+        ("fn f(x: &[Option<f64>]) -> i64 { 1 }", "`f` is an aggregate"),
         ("#[udf]\nfn f<T>(x: T) -> i64 { 1 }", "`f` has types to be chosen"),
         ("fn f(x: i64", "a bracket is never closed"),
     ],

@@ -295,6 +295,53 @@ def test_bad_records_need_a_place(options: str, message: str) -> None:
         pipeline(sql)
 
 
+def test_a_dead_letter_table_with_a_wrong_type_is_told_before_it_runs() -> None:
+    sql = """
+        CREATE TABLE bad (error TEXT, position BIGINT) WITH (connector = 'blackhole');
+        CREATE TABLE t (n INT) WITH (
+          connector = 'single_file', path = 'x', type = 'source', dead_letter_table = 'bad');
+        SELECT n FROM t;
+        """
+    told = "column `position` of `bad` is BIGINT, and bad records have TEXT there"
+    with pytest.raises(SqlError, match=told) as caught:
+        pipeline(sql)
+    assert "record BYTEA, content TEXT, error TEXT, source TEXT, position TEXT" in str(caught.value)
+    assert "position BIGINT" in str(caught.value)  # the line
+    pipeline(sql.replace("BIGINT", "TEXT"))
+
+
+GUARDED = """
+    CREATE FUNCTION half(x BIGINT) RETURNS BOOLEAN LANGUAGE python AS $$
+      if x <= 0:
+          raise ValueError("it was not left out")
+      return x % 2 == 0
+    $$;
+    CREATE TABLE t (x BIGINT, y BIGINT) WITH (
+      connector = 'single_file', path = '{path}', type = 'source');
+    {query};
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT x FROM t WHERE x > 0 AND half(x)", [2, 4, 6, 8]),
+        ("SELECT x FROM t WHERE x > 0 AND half(x) AND y > 0", [2, 4, 8]),
+        ("SELECT x FROM t WHERE y > 0 AND x > 0 AND NOT half(x) AND half(x + 1)", [1, 5, 7]),
+        ("SELECT x FROM t WHERE x > 0 AND random() < 2 AND (half(x) OR x = 3)", [2, 3, 4, 6, 8]),
+        ("SELECT a.x FROM t AS a JOIN t AS b ON a.x = b.x WHERE a.x > 0 AND half(a.x)", [2, 4, 6, 8]),
+        ("SELECT x FROM t WHERE CASE WHEN x > 0 THEN CAST(half(x) AS INT) ELSE 0 END = 1", [2, 4, 6, 8]),
+    ],
+)
+def test_a_function_is_called_only_for_rows_that_pass_the_conditions_before_it(
+    tmp_path: Path, query: str, expected: list[int]
+) -> None:
+    lines = "".join(json.dumps({"x": n, "y": n % 3}) + "\n" for n in range(-9, 10))
+    (tmp_path / "in.json").write_text(lines)
+    sql = GUARDED.format(path=tmp_path / "in.json", query=query)
+    assert sorted(row["x"] for row in standing(run(sql, tmp_path / "state"))) == expected
+
+
 def test_updating_results_are_forgotten_after_the_ttl(tmp_path: Path) -> None:
     sql = (
         "CREATE TABLE impulse WITH (connector = 'impulse', event_rate = 1);"
