@@ -13,7 +13,7 @@ import pytest
 
 from headrace.connectors import received, sse
 from headrace.connectors.sse import SseSource
-from headrace.errors import ExternalError
+from headrace.errors import BadLineError, ExternalError
 from headrace.operator import Limit
 from headrace.state.storage import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
@@ -181,6 +181,24 @@ def test_only_wanted_events_are_read_and_their_name_and_id_are_metadata(tmp_path
     ]
     # The last event had no id of its own: all up to it is known by that of the one before.
     assert server.requests[1].headers["Last-Event-ID"] == "2"
+
+
+def test_events_that_cannot_be_read_end_the_run_or_are_dropped(tmp_path: Path) -> None:
+    parts = [f"id: {at}\ndata: {data}\n\n".encode() for at, data in enumerate(['{"n": 1}', "{", '{"n": 2}'])]
+
+    def answer(request: Request) -> Answer:
+        return (
+            Answer(204)
+            if request.headers.get("Last-Event-ID") == "2"
+            else Answer(headers=STREAM, parts=parts)
+        )
+
+    with run_http(answer) as server:
+        with pytest.raises(BadLineError, match=r"place 2 of part 1 of what was received") as caught:
+            run_in_process(reading(server.url), tmp_path / "a", idle_epochs=10**9)
+        assert server.url in str(caught.value)
+        dropped = run_in_process(reading(server.url, bad_data="drop"), tmp_path / "b", idle_epochs=10**9)
+        assert found(dropped) == [1, 2]
 
 
 def test_an_event_that_is_too_large_ends_the_run(tmp_path: Path) -> None:

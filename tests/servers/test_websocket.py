@@ -384,3 +384,39 @@ def test_a_receiver_that_goes_away_fails_the_epoch(tmp_path: Path, monkeypatch: 
             driver.run(1, [pa.record_batch({"n": list(range(1000))})])
     with pytest.raises(ExternalError, match="does not answer"):
         driver.run(2, [pa.record_batch({"n": [1]})])
+
+
+def test_a_receiver_that_restarts_during_a_commit_costs_no_rows(tmp_path: Path) -> None:
+    heard, restarted = Heard(), list[threading.Thread]()
+
+    def restart() -> None:
+        server.stop()
+        server.start()
+
+    def talk(connection: Any) -> None:
+        for message in connection:
+            heard.messages.append(message)
+            if len(heard.messages) == 100 and not restarted:
+                restarted.append(threading.Thread(target=restart))
+                restarted[0].start()
+
+    with run_socket(talk) as server:
+        driver = SinkDriver(lambda: WebSocketSink(endpoint=server.url), tmp_path)
+        driver.run(1, [pa.record_batch({"n": list(range(5000))})])
+        driver.run(2, [pa.record_batch({"n": list(range(5000, 5100))})])
+        restarted[0].join()
+        wait_for(lambda: len(heard.numbers()) >= 5100, "the rows")
+    assert set(heard.numbers()) == set(range(5100))
+
+
+def test_a_sink_that_is_refused_is_told_so_at_once(tmp_path: Path) -> None:
+    def refuse(connection: Any, _: Any) -> Any:
+        return connection.respond(HTTPStatus.UNAUTHORIZED, "who is t0ken123?\n")
+
+    with run_socket(send(), process_request=refuse) as server:
+        given = {"endpoint": server.url, "headers": "Authorization: Bearer t0ken123"}
+        driver = SinkDriver(lambda: WebSocketSink(**given), tmp_path)
+        with pytest.raises(ExternalError, match="401 Unauthorized: who is") as caught:
+            driver.run(1, [pa.record_batch({"n": [1]})])
+    assert not caught.value.retry
+    assert "t0ken123" not in str(caught.value)
