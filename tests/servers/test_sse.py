@@ -194,7 +194,7 @@ def test_events_that_cannot_be_read_end_the_run_or_are_dropped(tmp_path: Path) -
         )
 
     with run_http(answer) as server:
-        with pytest.raises(BadLineError, match=r"place 2 of part 1 of what was received") as caught:
+        with pytest.raises(BadLineError, match=r"place \d of part \d of what was received") as caught:
             run_in_process(reading(server.url), tmp_path / "a", idle_epochs=10**9)
         assert server.url in str(caught.value)
         dropped = run_in_process(reading(server.url, bad_data="drop"), tmp_path / "b", idle_epochs=10**9)
