@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from headrace.errors import CorruptStateError, StateError, UserError, near
 from headrace.keys import KEY_SPACE, key_range
 from headrace.state.backend import ParquetBackend
+from headrace.state.base import restored_run
 from headrace.state.config import TableConfig
 from headrace.state.files import RunFiles, run_path, write_run
 from headrace.state.lock import StateLock
@@ -30,7 +31,6 @@ from headrace.state.metadata import (
 )
 from headrace.state.runs import Layout, merge
 from headrace.state.storage import Storage
-from headrace.state.tables import restored_run
 
 _T = TypeVar("_T")
 

@@ -6,12 +6,7 @@ saved when the epoch's checkpoint is written, and are gone if it never is.
 
 from __future__ import annotations
 
-import base64
-import functools
-import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,22 +15,19 @@ import pyarrow as pa
 
 from headrace.errors import PlanError, near
 from headrace.keys import Hashes, hash_columns, hash_key
+from headrace.state.base import Table
 from headrace.state.config import TableConfig
-from headrace.state.files import RunFiles
-from headrace.state.messages import KeyedData, RecordBatchData, TableData
-from headrace.state.metadata import StateFile
+from headrace.state.global_table import GlobalTable
+from headrace.state.messages import RecordBatchData, TableData
 from headrace.state.rows import equal_rows, group_rows, is_among, single
 from headrace.state.runs import (
     DELETE_KEY,
     DELETE_TIME_KEY,
     DELETE_VALUE,
     INSERT,
-    KEY_HASH,
     MAX_TIME,
     MIN_TIME,
-    OPERATION,
     TIMESTAMP,
-    Layout,
     Pick,
     Run,
     everything,
@@ -46,198 +38,7 @@ from headrace.state.runs import (
 )
 
 Batch: TypeAlias = "pa.RecordBatch | pa.Table"
-GlobalKey: TypeAlias = "str | int | tuple[GlobalKey, ...]"
 Found = npt.NDArray[np.bool_]
-
-
-class Table(ABC):
-    """What every state table has: a declaration, its saved runs and the changes of this epoch."""
-
-    def __init__(
-        self,
-        config: TableConfig,
-        *,
-        files: Sequence[StateFile],
-        run_files: RunFiles,
-        low: int,
-        high: int,
-        watermark: int | None = None,
-    ) -> None:
-        self.config = config
-        self.layout = Layout.of(config)
-        self.saved = [restored_run(file, self.layout, run_files) for file in files]
-        """The runs of earlier epochs, oldest first; nothing of them is read before it is needed."""
-        self.low, self.high = low, high
-        self.late_rows = 0
-        """Rows of this epoch that came too late to be kept."""
-        self._watermark = watermark
-
-    @property
-    def name(self) -> str:
-        """What the table is called in `tables()`."""
-        return self.config.name
-
-    def advance(self, watermark: int) -> None:
-        """Event time has come to `watermark`: what retention no longer covers is gone for reads."""
-        if self._watermark is None or watermark > self._watermark:
-            self._watermark = watermark
-
-    @property
-    def cutoff(self) -> int:
-        """The first instant that reads still see."""
-        return self.layout.cutoff(self._watermark)
-
-    def files(self) -> list[StateFile]:
-        """The saved files, oldest first, with the ranges of time that are gone from them."""
-        return [replace(run.file, deleted=run.deleted) for run in self.saved if run.file is not None]
-
-    @abstractmethod
-    def changes(self) -> Iterator[TableData]:
-        """The changes of this epoch, as messages to the writer."""
-
-
-def restored_run(file: StateFile, layout: Layout, run_files: RunFiles) -> Run:
-    """A saved run, opened when it is first read."""
-    return Run(
-        load=functools.cache(functools.partial(run_files.segments, file, layout)),
-        rows=file.rows,
-        low=file.min_key,
-        high=file.max_key,
-        deleted=file.deleted,
-        file=file,
-        tombstones=file.tombstones,
-    )
-
-
-# --------------------------------------------------------------------------------------- global tables
-
-_BYTES: Final = "__bytes__"
-_OBJECT: Final = "__object__"
-
-
-def encode_value(value: Any) -> bytes:
-    """A value as JSON text.
-
-    Bytes become `{"__bytes__": "<base64>"}`. An object that has that key, or `__object__`, itself is
-    wrapped as `{"__object__": {…}}`. Tuples come back as lists.
-    """
-    try:
-        text = json.dumps(_to_json(value), ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
-        raise PlanError(
-            f"a value of type {type(value).__name__} cannot be kept in a global table: {error}",
-            hint="use None, booleans, numbers, texts, bytes, and lists or dicts of these",
-        ) from None
-    return text.encode()
-
-
-def decode_value(text: bytes) -> Any:
-    """The value that `encode_value` wrote."""
-    return _from_json(json.loads(text))
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return {_BYTES: base64.b64encode(bytes(value)).decode()}
-    if isinstance(value, list | tuple):
-        return [_to_json(item) for item in value]
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} of a dict is not a text")
-        encoded = {key: _to_json(item) for key, item in value.items()}
-        return {_OBJECT: encoded} if encoded.keys() & {_BYTES, _OBJECT} else encoded
-    return value
-
-
-def _from_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_from_json(item) for item in value]
-    if isinstance(value, dict):
-        if value.keys() == {_BYTES}:
-            return base64.b64decode(value[_BYTES])
-        if value.keys() == {_OBJECT}:
-            value = value[_OBJECT]
-        return {key: _from_json(item) for key, item in value.items()}
-    return value
-
-
-def encode_key(key: GlobalKey) -> bytes:
-    """A key of a global table as JSON text; a tuple becomes a list."""
-    return json.dumps(_key_to_json(key), ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def decode_key(text: bytes) -> GlobalKey:
-    """The key that `encode_key` wrote."""
-    return _key_from_json(json.loads(text))
-
-
-def _key_to_json(key: GlobalKey) -> Any:
-    if isinstance(key, tuple):
-        return [_key_to_json(part) for part in key]
-    if isinstance(key, bool) or not isinstance(key, str | int):
-        raise PlanError(
-            f"{key!r} of type {type(key).__name__} cannot be a key of a global table",
-            hint="use a text, an integer, or a tuple of these",
-        )
-    return key
-
-
-def _key_from_json(value: Any) -> GlobalKey:
-    return tuple(_key_from_json(part) for part in value) if isinstance(value, list) else value
-
-
-class GlobalTable(Table):
-    """A small table of named values; after a restore every subtask sees the entries of all.
-
-    When two subtasks change one key in the same epoch, the one with the greater number wins.
-    """
-
-    def __init__(self, config: TableConfig, **where: Any) -> None:
-        super().__init__(config, **where)
-        self._changed: dict[bytes, bytes | None] = {}
-
-    @functools.cached_property
-    def _entries(self) -> dict[bytes, bytes]:
-        rows = live_rows(self.saved, self.layout, everything, cutoff=MIN_TIME).table
-        keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
-        return dict(zip(keys, values, strict=True))
-
-    def insert(self, key: GlobalKey, value: Any) -> None:
-        """Set the value of `key`: anything JSON can hold, and bytes."""
-        self._changed[encode_key(key)] = encode_value(value)
-
-    def get(self, key: GlobalKey, default: Any = None) -> Any:
-        """The value of `key`, a fresh copy each time, or `default`."""
-        name = encode_key(key)
-        text = self._changed[name] if name in self._changed else self._entries.get(name)
-        return default if text is None else decode_value(text)
-
-    def get_all(self) -> dict[GlobalKey, Any]:
-        """Every entry."""
-        merged: dict[bytes, bytes | None] = {**self._entries, **self._changed}
-        return {
-            decode_key(key): decode_value(text) for key, text in sorted(merged.items()) if text is not None
-        }
-
-    def delete(self, key: GlobalKey) -> None:
-        """Remove `key`; one that is not there is fine."""
-        self._changed[encode_key(key)] = None
-
-    def take(self) -> dict[GlobalKey, Any]:
-        """Every entry; the table is empty afterwards."""
-        entries = self.get_all()
-        for key in entries:
-            self.delete(key)
-        return entries
-
-    def changes(self) -> Iterator[TableData]:
-        """The keys that were set or deleted in this epoch."""
-        for key, value in sorted(self._changed.items()):
-            yield TableData(self.name, KeyedData(key, value))
-
-
-# ------------------------------------------------------------------------------ tables of record batches
 
 
 class _BatchTable(Table):
@@ -575,16 +376,5 @@ TABLES: Final[dict[str, Callable[..., Table]]] = {
     "keyed": KeyedTable,
     "time": TimeTable,
 }
-__all__ = [
-    "KEY_HASH",
-    "OPERATION",
-    "TABLES",
-    "GlobalTable",
-    "KeyedTable",
-    "Table",
-    "TimeTable",
-    "decode_key",
-    "decode_value",
-    "encode_key",
-    "encode_value",
-]
+
+__all__ = ["TABLES", "GlobalTable", "KeyedTable", "Table", "TimeTable"]

@@ -16,8 +16,8 @@ from headrace.state.config import (
     keyed_table_config,
     timestamp_table_config,
 )
+from headrace.state.global_table import decode_value, encode_value
 from headrace.state.runs import plan_compaction, size_level
-from headrace.state.tables import decode_value, encode_value
 from tests.unit.state.harness import Life
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
