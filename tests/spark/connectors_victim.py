@@ -1,0 +1,36 @@
+"""A pipeline of SQL that kills its own driver: run as a program, once per life.
+
+    python -m tests.spark.connectors_victim FILE STATE PARALLELISM STEP EPOCHS
+
+The driver dies with SIGKILL when it comes past the step in the so-manieth epoch of this life.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import headrace as hr
+
+NAME = "connectors"
+EPOCH_ROWS = 300
+
+
+def main() -> None:
+    file, state, parallelism, step, epochs = sys.argv[1:]
+    seen: set[int] = set()
+
+    def on_step(name: str, epoch: int) -> None:
+        if name == "begin":
+            seen.add(epoch)
+        if name == step and len(seen) >= int(epochs):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    pipeline = hr.Pipeline.from_sql(Path(file).read_text(), name=NAME)
+    pipeline.run(state, parallelism=int(parallelism), epoch_rows=EPOCH_ROWS, on_step=on_step)
+
+
+if __name__ == "__main__":
+    main()
