@@ -62,16 +62,19 @@ def fetch_server() -> Path:
 
 
 @contextlib.contextmanager
-def run_server(folder: Path) -> Iterator[S3Server]:
-    """Run a server on a free loopback port over `folder`, with one new bucket, until the block ends."""
+def run_server(folder: Path, again: S3Server | None = None) -> Iterator[S3Server]:
+    """Run a server over `folder` until the block ends.
+
+    It has a free loopback port and one new bucket, or is one that was stopped and runs `again`.
+    """
     java = find_java("the S3 server")
     jar = fetch_server()
     # A name of its own for each server: clients may keep connections by the bucket's address.
-    bucket = f"headrace-{uuid.uuid4().hex[:12]}"
+    bucket = f"headrace-{uuid.uuid4().hex[:12]}" if again is None else again.bucket
     data = folder / "data"
-    (data / bucket).mkdir(parents=True)
-    port = free_port()
-    endpoint = f"http://127.0.0.1:{port}"
+    (data / bucket).mkdir(parents=True, exist_ok=True)
+    endpoint = f"http://127.0.0.1:{free_port()}" if again is None else again.endpoint
+    port = int(endpoint.rpartition(":")[2])
     settings = folder / "s3proxy.conf"
     settings.write_text(
         f"s3proxy.endpoint={endpoint}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from headrace.connectors.iceberg import IcebergSink, load_catalog
 from headrace.connectors.places import Place
 from headrace.errors import ConfigurationError, ExternalError
 from headrace.testing.in_process import CrashError, ManualClock
-from tests.servers.s3 import IDENTITY, SECRET, S3Server
+from tests.servers.s3 import IDENTITY, SECRET, S3Server, run_server
 from tests.support import plan, read_range
 from tests.unit.connectors.rolling import ROWS, CrashAfter, pipeline, run, run_into_crash
 
@@ -25,16 +26,21 @@ def url(s3_server: S3Server) -> str:
     return f"s3://{s3_server.bucket}/{uuid.uuid4().hex}"
 
 
-@pytest.fixture
-def storage(s3_server: S3Server) -> dict[str, Any]:
-    """The store's settings by the names that the options have; nothing is in the environment."""
+def settings(server: S3Server) -> dict[str, Any]:
+    """The store's settings by the names that the options have."""
     return {
-        "storage.aws_endpoint": s3_server.endpoint,
+        "storage.aws_endpoint": server.endpoint,
         "storage.aws_access_key_id": IDENTITY,
         "storage.aws_secret_access_key": SECRET,
         "storage.aws_region": "us-east-1",
         "storage.allow_http": "true",
     }
+
+
+@pytest.fixture
+def storage(s3_server: S3Server) -> dict[str, Any]:
+    """The settings of the store; nothing is in the environment."""
+    return settings(s3_server)
 
 
 def rows_of(source: FileSystemSource, sizes: list[int]) -> list[dict[str, Any]]:
@@ -133,6 +139,33 @@ def test_an_iceberg_table_in_a_store_holds_each_row_once_after_a_crash(
     table = load_catalog(IcebergSink(**options).options).load_table("default.rows")
     assert sorted(table.scan().to_arrow().column("n").to_pylist()) == list(range(ROWS))
     assert table.location().startswith(url)
+
+
+def test_a_store_that_restarts_or_goes_away_during_a_run_costs_no_row(tmp_path: Path) -> None:
+    clock, state = ManualClock(), tmp_path / "state"
+    (tmp_path / "store").mkdir()
+    with contextlib.ExitStack() as running:
+        server = running.enter_context(run_server(tmp_path / "store"))
+        options = {"path": f"s3://{server.bucket}/rows", "format": "json", "rolling_policy.interval": "2s"}
+        options |= settings(server)
+        done = set()
+
+        def disturb(step: str, epoch: int) -> None:
+            if (step, epoch) in {("begin", 3), ("metadata_written", 5)} - done:
+                done.add((step, epoch))
+                running.close()
+                if step == "begin":
+                    running.enter_context(run_server(tmp_path / "store", server))
+
+        with pytest.raises(ExternalError, match="cannot be") as caught:
+            run(pipeline("filesystem", **options), state, clock, disturb)
+        assert caught.value.retry
+        assert SECRET not in str(caught.value)
+        assert ("metadata_written", 5) in done
+        running.enter_context(run_server(tmp_path / "store", server))
+        run(pipeline("filesystem", **options), state, clock)
+        source = FileSystemSource(path=options["path"], schema={"n": "int64"}, **settings(server))
+        assert sorted(row["n"] for row in rows_of(source, [50])) == list(range(ROWS))
 
 
 def test_wrong_keys_are_told(url: str, storage: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
