@@ -667,10 +667,9 @@ class Lowering:
                 ]
                 flow = self._mapped(flow, items)
             ports += self.settle(flow).ports
-        if table.columns is not None:  # else they are what the query gives
-            required = [column.name for column in columns if not column.nullable]
-            if required:
-                ports = [self.add(NotNull(table.name, required), [ports], "not_null")]
+        required = [column.name for column in table.definition.columns if column.not_null]
+        if required:
+            ports = [self.add(NotNull(table.name, required), [ports], "not_null")]
         if instead is None:
             key = relations[0].key if len(relations) == 1 else ()
             self._connector("sink", table, [ports], columns, f"sink_{table.name}", key=key)

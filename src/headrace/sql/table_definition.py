@@ -37,6 +37,8 @@ class ColumnDefinition:
     primary_key: bool = False
     generated: exp.Expr | None = None
     metadata: str | None = None
+    not_null: bool = False
+    """Whether it says so itself; the key of an updating result may be NULL, as that of a group may."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +170,10 @@ class DefinitionParser(Cursor):
         if self.current is None or self.peek(",") or self.peek(")"):
             fail(f"column `{name}` has no type", self.span(first), f"write `{name} TEXT`, for example")
         kind, is_json = self.read_type()
-        nullable, primary, generated, metadata = True, False, None, None
+        nullable, not_null, primary, generated, metadata = True, False, False, None, None
         while self.at < len(self.tokens) and not (self.peek(",") or self.peek(")")):
             if self.take("NOT", "NULL"):
-                nullable = False
+                nullable, not_null = False, True
             elif self.take("NULL"):
                 pass
             elif self.take("PRIMARY", "KEY"):
@@ -195,7 +197,7 @@ class DefinitionParser(Cursor):
                 )
         marks = {b"headrace.json": b"true"} if is_json else None
         column = pa.field(name, kind, nullable=nullable, metadata=marks)
-        return ColumnDefinition(name, column, self.span(first), primary, generated, metadata)
+        return ColumnDefinition(name, column, self.span(first), primary, generated, metadata, not_null)
 
     def read_type(self) -> tuple[pa.DataType, bool]:
         first = self.current

@@ -68,6 +68,16 @@ def test_rows_that_have_all_values_pass_and_columns_that_are_left_out_are_told(t
         )
 
 
+def test_a_primary_key_alone_may_be_null_as_that_of_a_group(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text('{"n": 1, "name": "a"}\n{"n": 2}\n')
+    sql = f"""{SOURCE}
+        CREATE TABLE names (label TEXT PRIMARY KEY, n BIGINT) WITH ({SINKS["csv"]});
+        INSERT INTO names SELECT name, n FROM numbers;
+    """.format(tmp_path)
+    run(sql, tmp_path)
+    assert (tmp_path / "out").read_text() == "label,n\na,1\n,2\n"
+
+
 class KeyedOptions(MessageOptions):
     METADATA: ClassVar = {"key": pa.int64()}
 
