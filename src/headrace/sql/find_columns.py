@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.errors import BadLineError, ExternalError, HeadraceError, near
+from headrace.formats.base import is_list
 from headrace.fragments import plain_type
 from headrace.operator import TIMESTAMP
 from headrace.registry import registry
@@ -30,6 +31,8 @@ from headrace.sql.table_definition import ColumnDefinition
 WRITE_THEM: Final = "write them: (name TYPE, …)"
 _TEXTS_HOLD_TIMES: Final = ("json", "debezium_json", "csv")
 """Formats that have no type for times, and read them from texts."""
+_JSON: Final = {b"headrace.json": b"true"}
+_IN_OPTIONS: Final = re.compile(r"declare (them|the columns) with the option `schema`")
 _KEYWORDS: Final = ("check", "constraint", "foreign", "primary", "unique", "watermark")
 """What begins something else than a column in a CREATE TABLE."""
 
@@ -76,8 +79,8 @@ def _find(table: Table) -> pa.Schema:
     except HeadraceError as error:
         if isinstance(error, ExternalError) and not isinstance(error, BadLineError):
             raise ExternalError(f"{what}: {error.message}", hint=error.hint, where=error.where) from error
-        speaks_of_them = error.hint is None or "`schema`" in error.hint
-        hint = WRITE_THEM if speaks_of_them or isinstance(error, BadLineError) else error.hint
+        given = None if isinstance(error, BadLineError) else error.hint
+        hint = WRITE_THEM if given is None else _IN_OPTIONS.sub(WRITE_THEM, given)
         raise sql_error(f"{what}: {error.message}", table.span(), hint) from error
     if not len(found):
         fail(f"{what}: nothing is there yet to find them out from", table.span(), WRITE_THEM)
@@ -86,23 +89,28 @@ def _find(table: Table) -> pa.Schema:
 
 def _column(table: Table, field: pa.Field) -> pa.Field:
     """A column in the types of SQL: instants have no zone, and event times are not texts."""
-    kind = _without_zones(plain_type(field.type))
+    field = _plain(field)
+    kind = field.type
     event_time, _ = watermark_of(table)
     is_text = kind == pa.string() and (table.value("format") or "json") in _TEXTS_HOLD_TIMES
     if field.name == event_time and is_text:
         kind = pa.timestamp("ns")
-    marks = {name: value for name, value in (field.metadata or {}).items() if name == b"headrace.json"}
-    return pa.field(field.name, kind, field.nullable, metadata=marks or None)
+    return field.with_type(kind)
 
 
-def _without_zones(kind: pa.DataType) -> pa.DataType:
+def _plain(field: pa.Field) -> pa.Field:
+    """A column of plain types without zones, and JSON in the place of objects that never had a member."""
+    kind = field.type if pa.types.is_nested(field.type) else plain_type(field.type)
+    marks = {name: value for name, value in (field.metadata or {}).items() if name in _JSON}
     if pa.types.is_timestamp(kind):
-        return pa.timestamp(kind.unit)
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _without_zones(one.type), one.nullable) for one in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_without_zones(kind.value_type))
-    return kind
+        kind = pa.timestamp(kind.unit)
+    elif pa.types.is_struct(kind) and not kind.num_fields:
+        kind, marks = pa.string(), _JSON
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_plain(one) for one in kind])
+    elif is_list(kind):
+        kind = pa.list_(_plain(kind.value_field))
+    return pa.field(field.name, kind, field.nullable, metadata=marks or None)
 
 
 def _check(table: Table, found: pa.Schema) -> None:
@@ -134,19 +142,23 @@ def _line(column: pa.Field) -> str:
     written = _written(column.type)
     if written is None:
         return f"-- {column_name(column.name)} is {column.type}, which SQL has no name for"
-    kind = "JSON" if b"headrace.json" in (column.metadata or {}) else written
+    kind = "JSON" if _is_json(column) else written
     return f"{column_name(column.name)} {kind}{'' if column.nullable else ' NOT NULL'}"
+
+
+def _is_json(field: pa.Field) -> bool:
+    return b"headrace.json" in (field.metadata or {})
 
 
 def _written(kind: pa.DataType) -> str | None:
     """A type as it is declared; None if it cannot be."""
     if pa.types.is_struct(kind):
-        members = [(column_name(one.name), _written(one.type)) for one in kind]
+        members = [(column_name(one.name), "JSON" if _is_json(one) else _written(one.type)) for one in kind]
         if any(inner is None for _, inner in members):
             return None
         return f"STRUCT<{', '.join(f'{name} {inner}' for name, inner in members)}>"
     if pa.types.is_list(kind):
-        inner = _written(kind.value_type)
+        inner = "JSON" if _is_json(kind.value_field) else _written(kind.value_type)
         return None if inner is None else f"{inner}[]"
     name = type_name(kind)
     return None if name == str(kind) else name

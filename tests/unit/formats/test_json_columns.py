@@ -37,6 +37,7 @@ def test_a_json_schema_tells_columns() -> None:
             "any": {},
             "either": {"type": ["string", "integer"]},
             "open": {"type": "object"},
+            "deep": {"type": "object", "properties": {"any": {}}},
             "elsewhere": {"$ref": "other.json"},
         },
         "definitions": {"place": {"type": "object", "properties": {"lat": {"type": "number"}}}},
@@ -51,6 +52,7 @@ def test_a_json_schema_tells_columns() -> None:
         "any JSON",
         "either JSON",
         "open JSON",
+        "deep STRUCT<any JSON>",
         "elsewhere JSON",
     ]
 

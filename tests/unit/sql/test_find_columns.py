@@ -129,6 +129,7 @@ def test_messages_of_kafka_connect_tell_the_columns_of_their_payload(tmp_path: P
         ("a line\n", ", format = 'raw_bytes'", ["value BYTEA"]),
         ('{"a": 1}\n', ", 'json.unstructured' = true", ["value TEXT"]),
         ('{"_timestamp": 1, "a": true}\n', "", ["a BOOLEAN"]),
+        ('{"a": {}, "b": [{}], "c": {"d": {}}}\n', "", ["a JSON", "b JSON[]", "c STRUCT<d JSON>"]),
         ('{"a": 1}\nnonsense\n{"b": 2.5}\n', ", bad_data = 'drop'", ["a BIGINT", "b DOUBLE"]),
     ],
 )
@@ -143,12 +144,17 @@ def test_files_tell_their_columns_and_those_of_their_directories(tmp_path: Path)
     folder = tmp_path / "parquet" / "day=1"
     folder.mkdir(parents=True)
     moment = pa.array([0], pa.timestamp("us", "UTC"))
-    kinds = {"n": pa.array([1], pa.int32()), "at": moment, "t": pa.array(["x"]).dictionary_encode()}
+    kinds = {
+        "n": pa.array([1], pa.int32()),
+        "at": moment,
+        "t": pa.array(["x"]).dictionary_encode(),
+        "many": pa.array([["x"]], pa.large_list(pa.large_string())),
+    }
     pq.write_table(pa.table(kinds), folder / "a.parquet")
     sql = table(tmp_path / "parquet", options=", format = 'parquet'", connector="filesystem")
-    assert lines(sql) == ["day TEXT", "n INT", "at TIMESTAMP(6)", "t TEXT"]
-    (row,) = rows(sql + "SELECT day, n, t, CAST(at AS BIGINT) AS at FROM t", tmp_path / "state")
-    assert (row["day"], row["n"], row["t"]) == ("1", 1, "x")
+    assert lines(sql) == ["day TEXT", "n INT", "at TIMESTAMP(6)", "t TEXT", "many TEXT[]"]
+    (row,) = rows(sql + "SELECT day, n, t, many, at FROM t", tmp_path / "state")
+    assert (row["day"], row["n"], row["t"], row["many"]) == ("1", 1, "x", ["x"])
     (tmp_path / "json").mkdir()
     (tmp_path / "json" / "a.json.gz").write_bytes(gzip.compress(b'{"n": 1}\n'))
     assert lines(table(tmp_path / "json", connector="filesystem")) == ["n BIGINT"]
@@ -191,6 +197,13 @@ def test_what_cannot_be_found_out_is_told_at_the_table(
     assert message in raised.value.message
     assert hint in (raised.value.hint or "")
     assert raised.value.more == ()
+
+
+def test_messages_without_a_schema_that_need_one_are_told_the_option() -> None:
+    mqtt = "connector = 'mqtt', url = 'mqtt://localhost:1', topic = 'x', format = 'protobuf'"
+    with pytest.raises(SqlError) as raised:
+        pipeline(f"CREATE TABLE t WITH ({mqtt}); SELECT * FROM t")
+    assert raised.value.hint == "write them: (name TYPE, …), or give `protobuf.schema`"
 
 
 def test_a_connector_that_cannot_tell_its_columns_says_so() -> None:
