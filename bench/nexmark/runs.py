@@ -1,0 +1,168 @@
+"""Runs an engine in a process of its own, watches its memory, and compares the rows of engines."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.nexmark.data import Events
+from bench.nexmark.spark_queries import SPARK_QUERIES
+
+ENGINES = ("headrace", "spark", "spark rocksdb", "datafusion")
+_WARM_UP = 1 / 3
+"""The share of the batches at the beginning that does not count: processes start, code is compiled."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of a query in an engine came to."""
+
+    engine: str
+    query: str
+    events: int
+    batches: tuple[tuple[int, float], ...]
+    seconds: float
+    memory: int
+    """The most bytes that its processes held together."""
+
+    @property
+    def steady(self) -> tuple[tuple[int, float], ...]:
+        """The batches that count: without those at the beginning, and without any that read nothing."""
+        full = [one for one in self.batches if one[0]]
+        return tuple(full[max(1, round(len(full) * _WARM_UP)) :] or full)
+
+    @property
+    def rate(self) -> float:
+        """Events per second, once it runs; batches without events count their time."""
+        counted = self.batches[self.batches.index(self.steady[0]) :]
+        return sum(rows for rows, _ in counted) / sum(seconds for _, seconds in counted)
+
+    @property
+    def batch_seconds(self) -> float:
+        """The median time of a batch."""
+        return statistics.median(seconds for _, seconds in self.steady)
+
+
+class RunFailedError(Exception):
+    """An engine did not come to the end of a query."""
+
+
+def can_run(engine: str, query: str) -> bool:
+    """Whether the engine has words for the query, and whether it is of any use to ask it."""
+    if not engine.startswith("spark"):
+        return True
+    made = SPARK_QUERIES.get(query)
+    return made is not None and (made.stateful or engine == "spark")
+
+
+def run(engine: str, query: str, events: Events, *, rows: Path | None = None, limit: float = 900) -> Run:
+    """Run a query once; raises a RunFailedError with the end of what the engine wrote."""
+    command = [sys.executable, "-m", "bench.nexmark.engines", engine, query]
+    command += ["--folder", str(events.folder.absolute()), "--count", str(events.count)]
+    command += ["--rows", str(rows)] if rows else []
+    with tempfile.TemporaryFile("w+") as written:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written, text=True)
+        watch = _Memory(process.pid)
+        try:
+            out, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            raise RunFailedError(f"{query}, {engine}: not done after {limit:g} seconds") from None
+        finally:
+            watch.stop()
+        if process.returncode:
+            written.seek(0)
+            raise RunFailedError(f"{query}, {engine}: it ended with\n{written.read()[-2000:]}")
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    batches = tuple((rows, seconds) for rows, seconds in found["batches"])
+    return Run(engine, query, events.count, batches, found["seconds"], watch.most)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process and all that it started."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for child in children:
+        if child.is_running():
+            child.kill()
+    process.wait()
+
+
+class _Memory:
+    """Looks now and then at what a process and its children hold."""
+
+    def __init__(self, pid: int) -> None:
+        self.most = 0
+        self._process = psutil.Process(pid)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.25):
+            try:
+                found = [self._process, *self._process.children(recursive=True)]
+                self.most = max(self.most, sum(_held(one) for one in found))
+            except psutil.NoSuchProcess:
+                return
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def _held(process: psutil.Process) -> int:
+    """Its memory, shared pages in parts: workers are forks of each other."""
+    try:
+        held: int = process.memory_full_info().pss
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0
+    return held
+
+
+def differences(query: str, events: Events, engines: Iterable[str]) -> list[str]:
+    """What engines answer differently from the first of them."""
+    found: list[str] = []
+    first: tuple[str, Counter[Any]] | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        for number, engine in enumerate(engines):
+            path = Path(folder) / f"{number}.parquet"
+            run(engine, query, events, rows=path)
+            answer = _rows(pq.read_table(path))
+            first = first or (engine, answer)
+            if answer != first[1]:
+                more, less = answer - first[1], first[1] - answer
+                found.append(
+                    f"{query}: {engine} has {more.total()} rows that {first[0]} has not, such as "
+                    f"{next(iter(more), None)}, and lacks {less.total()}, such as {next(iter(less), None)}"
+                )
+    return found
+
+
+def _rows(table: pa.Table) -> Counter[Any]:
+    """The rows with their numbers, in types that all engines share."""
+    columns = [_plain(table[name]).to_pylist() for name in sorted(table.column_names)]
+    return Counter(zip(*columns, strict=True))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64())
+    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+        return column.cast(pa.float64())
+    return column.cast(pa.string())
