@@ -148,7 +148,7 @@ def test_a_store_that_restarts_or_goes_away_during_a_run_costs_no_row(tmp_path: 
         server = running.enter_context(run_server(tmp_path / "store"))
         options = {"path": f"s3://{server.bucket}/rows", "format": "json", "rolling_policy.interval": "2s"}
         options |= settings(server)
-        done = set()
+        done: set[tuple[str, int]] = set()
 
         def disturb(step: str, epoch: int) -> None:
             if (step, epoch) in {("begin", 3), ("metadata_written", 5)} - done:
