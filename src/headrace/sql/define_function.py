@@ -20,7 +20,7 @@ def define_function(statement: CreateFunction) -> Function:
     """The function that a statement creates; raises a SqlError."""
     if statement.language != "python" and (statement.options or statement.columns or statement.is_aggregate):
         what = "options" if statement.options else "rows" if statement.columns else "aggregates"
-        hint = "write it in LANGUAGE python, or without them"
+        hint = "write it in LANGUAGE python"
         fail(f"{what} are for functions in Python", statement.span, hint)
     makers = {"python": _python, "native": _native, "rust": _rust}
     try:
