@@ -407,11 +407,8 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
 
 def _other_case(name: str, known: Sequence[str]) -> str | None:
     """What to write for a column whose name has large letters."""
-    same = next((one for one in known if one.lower() == name.lower()), None)
-    if same is None:
-        return None
-    text = same if same == same.lower() else f'"{same}"'
-    return f"write {text}: names without double quotes are in small letters"
+    same = next((one for one in known if one.lower() == name.lower() != one), None)
+    return None if same is None else f'write "{same}": names without double quotes are in small letters'
 
 
 def _listed(names: Sequence[str]) -> str:
