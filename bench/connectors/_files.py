@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from bench.connectors._rows import rate
 from headrace.operator import ArrowOperator, Limit, SourceContext, SourceOperator
 from tests.support import ListCollector, SinkDriver, task
 
@@ -24,9 +24,7 @@ def table(rows: int = ROWS) -> pa.Table:
 
 def per_second(action: Callable[[], Any], rows: int = ROWS) -> float:
     """How many rows a second an action takes."""
-    begun = time.perf_counter()
-    action()
-    return rows / (time.perf_counter() - begun)
+    return rate(action, rows)
 
 
 def write(make: Callable[[], ArrowOperator], rows: pa.Table, state: Path) -> None:

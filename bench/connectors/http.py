@@ -11,14 +11,13 @@ import httpx
 import pyarrow as pa
 
 from bench.connectors._received import read_received
+from bench.connectors._rows import COLUMNS, sink_rate
 from headrace.connectors.sse import SseSource
 from headrace.connectors.webhook import WebhookSink
 from tests.servers.http import Answer, HttpServer, run_http
-from tests.support import SinkDriver
 
 EVENTS, REQUESTS = 100_000, 2_000
 STREAM = {"Content-Type": "text/event-stream"}
-COLUMNS = {"n": "int64", "text": "string"}
 
 
 def measure() -> dict[str, float]:
@@ -52,10 +51,8 @@ def _read_alone(url: str) -> float:
 
 
 def _send(hook: HttpServer, folder: Path, rows: int, **options: int) -> float:
-    driver = SinkDriver(lambda: WebhookSink(endpoint=hook.url, **options), folder)
-    begun = time.perf_counter()
-    driver.run(1, [pa.record_batch({"n": list(range(rows))})])
-    return rows / (time.perf_counter() - begun)
+    batch = pa.record_batch({"n": list(range(rows))})
+    return sink_rate(lambda: WebhookSink(endpoint=hook.url, **options), [batch], folder)
 
 
 def _send_alone(url: str) -> float:

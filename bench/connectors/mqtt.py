@@ -7,16 +7,13 @@ import tempfile
 import time
 from pathlib import Path
 
-import pyarrow as pa
-
 from bench.connectors._received import read_received
+from bench.connectors._rows import COLUMNS, make_rows, make_values, rate, sink_rate
 from headrace.connectors.mqtt_sink import MqttSink
 from headrace.connectors.mqtt_source import MqttSource
 from tests.servers.mqtt import Mosquitto, run_mosquitto
-from tests.support import SinkDriver
 
 ROWS = 20_000
-COLUMNS = {"n": "int64", "text": "string"}
 
 
 def measure() -> dict[str, float]:
@@ -26,16 +23,16 @@ def measure() -> dict[str, float]:
             "source, QoS 1": _source(broker, Path(folder), 1),
             "source, QoS 2": _source(broker, Path(folder), 2),
             "client, QoS 1, read and json.loads": _read_alone(broker),
-            "sink, QoS 1": _sink(broker, Path(folder)),
+            "sink, QoS 1": sink_rate(
+                lambda: MqttSink(url=broker.url, topic="copy"), [make_rows(ROWS)], Path(folder) / "sink"
+            ),
             "client, QoS 1, write": _write(broker, broker.topic(), 1),
         }
 
 
 def _write(broker: Mosquitto, topic: str, qos: int) -> float:
-    values = [json.dumps({"n": n, "text": f"row {n}"}) for n in range(ROWS)]
-    begun = time.perf_counter()
-    broker.send(topic, values, qos=qos)
-    return ROWS / (time.perf_counter() - begun)
+    values = make_values(ROWS)
+    return rate(lambda: broker.send(topic, values, qos=qos), ROWS)
 
 
 def _source(broker: Mosquitto, folder: Path, qos: int) -> float:
@@ -58,12 +55,4 @@ def _read_alone(broker: Mosquitto) -> float:
         while len(numbers) < ROWS:
             time.sleep(0.001)
             numbers += [json.loads(message.payload)["n"] for message in messages[len(numbers) :]]
-    return ROWS / (time.perf_counter() - begun)
-
-
-def _sink(broker: Mosquitto, folder: Path) -> float:
-    rows = pa.record_batch({"n": list(range(ROWS)), "text": [f"row {n}" for n in range(ROWS)]})
-    driver = SinkDriver(lambda: MqttSink(url=broker.url, topic="copy"), folder / "sink")
-    begun = time.perf_counter()
-    driver.run(1, [rows])
     return ROWS / (time.perf_counter() - begun)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from bench.connectors._rows import rate, sink_rate
 from headrace.connectors.database import DatabaseSink
 from headrace.connectors.postgres_sink import PostgresSink
 from headrace.connectors.postgres_source import PostgresSource
 from headrace.operator import Limit
 from headrace.state.storage import open_storage
 from tests.servers.postgres import Database, new_database, run_server
-from tests.support import SinkDriver, read_split
+from tests.support import read_split
 
 ROWS = 200_000
 PEEK = "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1', %s, %s)"
@@ -29,10 +29,7 @@ def measure() -> dict[str, float]:
         return _read(postgres, Path(folder)) | _write(postgres, Path(folder))
 
 
-def _rate(work: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
-    work()
-    return ROWS / (time.perf_counter() - begun)
+_rate = functools.partial(rate, rows=ROWS)
 
 
 def _read(postgres: Database, folder: Path) -> dict[str, float]:
@@ -66,8 +63,8 @@ def _write(postgres: Database, folder: Path) -> dict[str, float]:
 
     def write(sink: Any, table: str, key: str) -> float:
         postgres.run(f"CREATE TABLE {table} (id bigint PRIMARY KEY, name text, price double precision)")
-        driver = SinkDriver(lambda: sink(url=postgres.url, table=table, primary_key=key), folder / table)
-        return _rate(lambda: driver.run(1, rows.to_batches()))
+        options = {"url": postgres.url, "table": table, "primary_key": key}
+        return sink_rate(lambda: sink(**options), rows.to_batches(), folder / table)
 
     def copy() -> None:
         postgres.run("CREATE TABLE copied (id bigint PRIMARY KEY, name text, price double precision)")

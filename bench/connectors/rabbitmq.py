@@ -7,28 +7,25 @@ import tempfile
 import time
 from pathlib import Path
 
-import pyarrow as pa
-
 from bench.connectors._received import read_received
+from bench.connectors._rows import COLUMNS, make_rows, make_values, sink_rate
 from headrace.connectors.rabbitmq_sink import RabbitSink
 from headrace.connectors.rabbitmq_source import RabbitSource
 from tests.servers.rabbitmq import RabbitServer, run_server
-from tests.support import SinkDriver
 
 ROWS, FEW = 30_000, 3_000
-COLUMNS = {"n": "int64", "text": "string"}
 
 
 def measure() -> dict[str, float]:
     """Read and write a queue with the connector, and with the client alone."""
     with tempfile.TemporaryDirectory() as folder, run_server(Path(folder)) as server:
-        rows = pa.record_batch({"n": list(range(ROWS)), "text": [f"row {n}" for n in range(ROWS)]})
         queue, alone, stream = server.create(), server.create(), server.create(stream=True)
-        driver = SinkDriver(lambda: RabbitSink(**server.options(routing_key=queue)), Path(folder))
-        begun = time.perf_counter()
-        driver.run(1, [rows])
-        written = ROWS / (time.perf_counter() - begun)
-        values = [json.dumps(row).encode() for row in rows.to_pylist()]
+        values = make_values(ROWS)
+
+        def sink() -> RabbitSink:
+            return RabbitSink(**server.options(routing_key=queue))
+
+        written = sink_rate(sink, [make_rows(ROWS)], Path(folder))
         for name in (alone, stream):
             server.send(name, values)
         source = RabbitSource(**server.options(queue=queue, schema=COLUMNS))

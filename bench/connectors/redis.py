@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.connectors._rows import COLUMNS, make_rows, rate, sink_rate
 from headrace.connectors.redis import RedisLookup
 from headrace.connectors.redis_sink import RedisSink
 from headrace.operator import OperatorContext
 from tests.servers.redis import fetch_server, run_server
-from tests.support import EpochTables, SinkDriver, task
+from tests.support import EpochTables, task
 
 ROWS = 50_000
 
@@ -23,7 +24,7 @@ def measure() -> dict[str, float]:
     """Write rows with the connector and look them up again; the same with the client alone."""
     import redis
 
-    rows = pa.record_batch({"n": list(range(ROWS)), "text": [f"row {n}" for n in range(ROWS)]})
+    rows = make_rows(ROWS)
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(__file__).parents[2] / ".pytest_cache" / "d" / "redis-server"
         cache.mkdir(parents=True, exist_ok=True)
@@ -50,19 +51,13 @@ def measure() -> dict[str, float]:
 
 def _sink(port: int, folder: Path, rows: pa.RecordBatch, target: str, more: dict[str, Any]) -> float:
     options = {"address": f"redis://127.0.0.1:{port}", "target": target, **more}
-    driver = SinkDriver(lambda: RedisSink(**options), folder)
-    begun = time.perf_counter()
-    driver.run(1, [rows])
-    return ROWS / (time.perf_counter() - begun)
+    return sink_rate(lambda: RedisSink(**options), [rows], folder)
 
 
 def _lookup(port: int) -> float:
-    columns = {"n": "int64", "text": "string"}
-    key = {"schema": columns, "primary_key": ["n"], "metadata": {"n": "key"}}
+    key = {"schema": COLUMNS, "primary_key": ["n"], "metadata": {"n": "key"}}
     table = RedisLookup(address=f"redis://127.0.0.1:{port}", **key)
     ctx = OperatorContext(
         task(), EpochTables(RedisSink(address="redis://h", target="list", key_prefix="x"), {})
     )
-    begun = time.perf_counter()
-    assert table.lookup(pa.array(range(ROWS)), ctx).num_rows == ROWS
-    return ROWS / (time.perf_counter() - begun)
+    return rate(lambda: table.lookup(pa.array(range(ROWS)), ctx), ROWS)

@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from websockets.sync.client import connect
 from websockets.sync.server import serve
 
 from bench.connectors._received import read_received
+from bench.connectors._rows import COLUMNS, make_rows, sink_rate
 from headrace.connectors.websocket import WebSocketSink, WebSocketSource
-from tests.support import SinkDriver
 
 ROWS = 20_000
 
@@ -34,14 +33,9 @@ def measure() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, serve(talk, "127.0.0.1", 0, compression=None) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
-        columns = {"n": "int64", "text": "string"}
-        source = WebSocketSource(endpoint=url, schema=columns, subscription_message="send")
-        driver = SinkDriver(lambda: WebSocketSink(endpoint=url), Path(folder, "sink"))
-        rows = pa.record_batch({"n": list(range(ROWS)), "text": [f"row {n}" for n in range(ROWS)]})
+        source = WebSocketSource(endpoint=url, schema=COLUMNS, subscription_message="send")
         read = read_received(source, Path(folder), ROWS)
-        begun = time.perf_counter()
-        driver.run(1, [rows])
-        written = ROWS / (time.perf_counter() - begun)
+        written = sink_rate(lambda: WebSocketSink(endpoint=url), [make_rows(ROWS)], Path(folder, "sink"))
         with connect(url, proxy=None) as socket:
             begun = time.perf_counter()
             socket.send("send")
