@@ -404,65 +404,57 @@ def test_a_source_that_never_connects_ends_the_run_with_what_went_wrong(
     assert caught.value.where == "nowhere"
 
 
+def check_a_message_comes(
+    storage: Any, monkeypatch: pytest.MonkeyPatch, patience: float, *tries: Talk
+) -> None:
+    """With the last of some tries to listen."""
+    monkeypatch.setattr(received, "PATIENCE_SECONDS", patience)
+    left = iter(tries)
+
+    def talk(inbox: Inbox) -> None:
+        next(left)(inbox)
+
+    source = make(talk, storage)
+    advance(source, source.initial_offset(time=0))
+    source.close()
+
+
+def fail(_: Inbox) -> None:
+    raise ConnectionError
+
+
 def test_a_connection_that_was_made_again_may_be_quiet_for_long(
     storage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(received, "PATIENCE_SECONDS", 0.2)
-    tries: list[int] = []
-
-    def talk(inbox: Inbox) -> None:
-        tries.append(1)
-        if len(tries) == 1:
-            raise ConnectionError
+    def be_quiet(inbox: Inbox) -> None:
         inbox.connected()
         inbox.closed.wait(0.6)
         put(inbox, [1])
         hold(inbox)
 
-    source = make(talk, storage)
-    advance(source, source.initial_offset(time=0))
-    source.close()
+    check_a_message_comes(storage, monkeypatch, 0.2, fail, be_quiet)
 
 
 def test_a_connection_that_is_lost_after_a_quiet_time_is_given_the_whole_patience(
     storage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(received, "PATIENCE_SECONDS", 0.4)
-    tries: list[int] = []
+    def be_quiet_and_fail(inbox: Inbox) -> None:
+        inbox.connected()
+        inbox.closed.wait(0.6)
+        raise ConnectionError
 
-    def talk(inbox: Inbox) -> None:
-        tries.append(1)
-        if len(tries) == 1:
-            inbox.connected()
-            inbox.closed.wait(0.6)
-        if len(tries) < 3:
-            raise ConnectionError
-        put(inbox, [1])
-        hold(inbox)
-
-    source = make(talk, storage)
-    advance(source, source.initial_offset(time=0))
-    source.close()
+    check_a_message_comes(storage, monkeypatch, 0.4, be_quiet_and_fail, fail, sending([1]))
 
 
 def test_a_wait_that_the_other_side_asks_for_is_not_its_absence(
     storage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(received, "PATIENCE_SECONDS", 0.3)
-    tries: list[int] = []
+    def ask_for_a_wait(inbox: Inbox) -> None:
+        inbox.excuse(0.6)
+        inbox.closed.wait(0.6)
+        raise ConnectionError
 
-    def talk(inbox: Inbox) -> None:
-        tries.append(1)
-        if len(tries) == 1:
-            inbox.excuse(0.6)
-            inbox.closed.wait(0.6)
-            raise ConnectionError
-        put(inbox, [1])
-        hold(inbox)
-
-    source = make(talk, storage)
-    advance(source, source.initial_offset(time=0))
-    source.close()
+    check_a_message_comes(storage, monkeypatch, 0.3, ask_for_a_wait, sending([1]))
 
 
 def test_who_is_refused_is_not_tried_again(storage: Any) -> None:
