@@ -32,7 +32,7 @@ class RowEnds:
             mark,
             comma,
         )
-        self._row = re.compile(b"(?:\xef\xbb\xbf)?+%b(?:%b%b)*+(\n|\\Z)" % (value, comma, value))
+        self._row = re.compile(b"(?:\xef\xbb\xbf)?+%b(?:%b%b)*+\r?+(\n|\\Z)" % (value, comma, value))
 
     def __call__(self, data: bytes, *, last: bool) -> NDArray[np.int64]:
         """Where the rows end in what begins with a row; without `last`, more of it may follow."""

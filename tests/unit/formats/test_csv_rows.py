@@ -35,6 +35,7 @@ def rows_of(data: bytes) -> list[bytes]:
         [b'"never closed,1\n', b'2,"x"\n', b'"3",y'],
         [b'"closed"too early\n', b'"a\nb",1\n', b'"open\n'],
         [b"\n", b'"\n"\n', b"\n"],
+        [b'"\n"\r\n', b'x"'],
     ],
 )
 def test_a_row_ends_with_its_line_or_with_that_of_its_last_quoted_value(rows: list[bytes]) -> None:
@@ -44,7 +45,7 @@ def test_a_row_ends_with_its_line_or_with_that_of_its_last_quoted_value(rows: li
 PARTS = st.lists(st.sampled_from(['"', '""', ",", "\n", "\r\n", "x", " ", "é"]), max_size=40).map("".join)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=400)
 @given(PARTS, st.integers(1, 9), st.integers(3, 30))
 def test_rows_end_where_they_do_however_the_bytes_are_cut(text: str, block: int, longest: int) -> None:
     data = text.encode()
