@@ -71,12 +71,11 @@ def _q3(t: Tables) -> DataFrame:
 def _q5(t: Tables) -> DataFrame:
     bids = t.bids.withWatermark("datetime", DELAY)
     counts = bids.groupBy(f.window("datetime", "10 seconds", "2 seconds"), "auction").count()
-    best = counts.groupBy(f.window(f.window_time("window"), "2 seconds").alias("at"), "window").agg(
+    best = counts.groupBy(f.window(f.window_time("window"), "2 seconds")).agg(
         f.max("count").alias("most"), f.collect_list(f.struct("auction", "count")).alias("all")
     )
-    chosen = best.select(
-        f.col("window.start").alias("window_start"), f.expr("inline(filter(all, x -> x.count = most))")
-    )
+    start = f.expr("window.end - interval 10 seconds as window_start")
+    chosen = best.select(start, f.expr("inline(filter(all, x -> x.count = most))"))
     return chosen.select("auction", f.col("count").alias("num"), "window_start")
 
 

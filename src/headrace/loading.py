@@ -101,7 +101,7 @@ def _name_of(file: str) -> str:
 
 def _read_sql(file: Path) -> Source:
     if file.is_dir():
-        raise UserError(f"{file} is a directory", hint="name the .sql or .py files in it")
+        raise UserError(f"{file} is a directory", hint="name the .sql, .py or .yml files in it")
     if not file.is_file():
         siblings = [p.name for p in file.parent.glob("*") if p.suffix in {".sql", ".py", *ENDINGS}]
         raise UserError(f"there is no file {file}", hint=near(file.name, siblings))

@@ -200,3 +200,159 @@ def test_mistakes_in_operators_sql_and_options_are_told_together(tmp_path: Path)
         Pipeline.from_dataflow(file)
     for part in ("invalid syntax", "mesage_count", "nope"):
         assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("ends", ["sys.exit(7)", "raise ValueError('no more')"])
+def test_what_a_process_sent_before_it_failed_arrives(tmp_path: Path, ends: str) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="""
+        nodes:
+          - id: counter
+            operator: {python: counter.py, inputs: {tick: dora/timer/millis/10}, outputs: [count]}
+          - id: pass_on
+            path: pass_on.py
+            inputs: {n: counter/count}
+            outputs: [n]
+            restart_policy: on-failure
+          - id: log
+            operator: {python: log.py, inputs: {n: pass_on/n}}
+        """,
+        counter=COUNTER,
+        pass_on=f"""
+        import sys
+
+        from dora import Node
+
+        node = Node()
+        for event in node:
+            if event["type"] == "INPUT":
+                node.send_output("n", event["value"], event["metadata"])
+                if event["value"][0].as_py() % 7 == 3:
+                    {ends}
+        """,
+        log=LOG,
+    )
+    outcome = run_dataflow(file)
+    assert outcome.reason == "finished", outcome.error
+    found = [json.loads(line)[1] for line in outcome.logs["log"]]
+    assert found == [*([n] for n in range(1, 21)), "INPUT_CLOSED"]
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [(None, ["printed", "told", "warned"]), ("info", ["told", "warned"]), ("warn", ["warned"])],
+)
+def test_what_is_below_the_lowest_level_is_neither_shown_nor_sent(
+    tmp_path: Path, level: str | None, expected: list[str]
+) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow=f"""
+        nodes:
+          - id: talk
+            path: talk.py
+            {"" if level is None else f"min_log_level: {level}"}
+            inputs: {{tick: dora/timer/millis/10}}
+        """,
+        talk="""
+        from dora import Node
+
+        node = Node()
+        next(iter(node))
+        print("printed")
+        node.log("info", "told")
+        node.log("warn", "warned")
+        """,
+    )
+    outcome = run_dataflow(file)
+    assert outcome.reason == "finished", outcome.error
+    assert sorted(line.text for line in outcome.lines if line.unit == "talk") == expected
+
+
+def test_a_time_in_metadata_is_a_datetime(tmp_path: Path) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="""
+        nodes:
+          - id: a
+            operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
+        """,
+        a=ECHO.replace('send_output("o", [self.n])', 'send_output("o", [1], {"timestamp": "noon"})'),
+    )
+    outcome = run_dataflow(file)
+    assert outcome.exit_code == 1
+    assert "the metadata `timestamp` must be a datetime, got str" in str(outcome.error)
+
+
+def test_a_snapshot_that_fails_names_its_operator(tmp_path: Path) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="""
+        nodes:
+          - id: keeps
+            operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
+        """,
+        a="""
+        from dora import DoraStatus
+
+        class Operator:
+            def on_event(self, dora_event, send_output):
+                return DoraStatus.CONTINUE
+
+            def snapshot(self):
+                raise ValueError("not now")
+
+            def restore(self, state): ...
+        """,
+    )
+    outcome = run_dataflow(file, max_epochs=1)
+    assert outcome.exit_code == 1
+    assert "`keeps` cannot be saved: ValueError: not now" in str(outcome.error)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def on_input(self, a, b): ...", "has no method `on_event`"),
+        ("def on_event(self, event): ...", "must take an event and `send_output`"),
+        ("async def on_event(self, event, send): ...", "must not be async"),
+        ("def __init__(self, x): ...\n    def on_event(self, e, s): ...", "is made without arguments"),
+    ],
+)
+def test_an_operator_that_cannot_be_called_is_found_before_it_runs(
+    tmp_path: Path, body: str, message: str
+) -> None:
+    file = write_dataflow(
+        tmp_path,
+        dataflow="""
+        nodes:
+          - id: a
+            operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
+        """,
+        a=f"class Operator:\n    {body}\n",
+    )
+    with pytest.raises(DataflowError, match=message) as raised:
+        Pipeline.from_dataflow(file)
+    assert "a.py:" in str(raised.value)
+
+
+def test_an_operator_that_can_be_called_passes(tmp_path: Path) -> None:
+    for number, text in enumerate(
+        (
+            "class Base: ...\nclass Operator(Base): ...",
+            "class Operator:\n    def on_event(self, *args): ...",
+            "class Operator:\n    def on_event(self, a, b, c=1): ...\n    def __init__(self, *, x=1): ...",
+            "class Operator:\n    on_event = print",
+        )
+    ):
+        file = write_dataflow(
+            tmp_path / str(number),
+            dataflow="""
+            nodes:
+              - id: a
+                operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
+            """,
+            a=text,
+        )
+        Pipeline.from_dataflow(file)

@@ -49,6 +49,26 @@ def write(path: Path, options: str, fail_at: int = -1) -> Path:
     return path
 
 
+def test_a_file_with_the_name_of_a_module_of_pythons_does_no_harm(tmp_path: Path) -> None:
+    for name in ("types", "operator", "random"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('this is not the module')")
+    (tmp_path / "beside.py").write_text("def same(batch):\n    return batch\n")
+    file = write(tmp_path / "numbers_beside.py", "message_count=10")
+    file.write_text(file.read_text().replace("return batch", "import beside\n    return beside.same(batch)"))
+    command = [str(Path(sys.executable).with_name("headrace")), "run", file.name, "--parallelism", "1"]
+    run = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        start_new_session=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert [json.loads(line)["counter"] for line in run.stdout.splitlines()] == list(range(10))
+
+
 def test_a_machine_too_busy_to_start_a_process_in_time_gets_another_try(tmp_path: Path) -> None:
     slow = tmp_path / "python"
     slow.write_text(

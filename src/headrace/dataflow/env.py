@@ -46,8 +46,12 @@ def expand(text: Scalar, environ: Mapping[str, str], findings: Findings) -> str 
     def put(match: re.Match[str]) -> str:
         nonlocal known
         name = match["bare"] or match["braced"]
-        if name is None and match["open"] is None:
-            return "$"
+        if name is None:
+            if match["open"] is None:
+                return "$"
+            known = False
+            _refuse_braces(text, match, findings)
+            return ""
         if name in environ:
             return environ[name]
         if match["default"] is not None:
@@ -73,10 +77,15 @@ def put_params(word: str, params: Mapping[str, str]) -> str:
     return _PARAM.sub(lambda match: params.get(match[1] or match[2], match[0]), word)
 
 
-def _refuse(name: str | None, place: Span, known: Mapping[str, str], findings: Findings) -> None:
-    if name is None:
-        findings.refuse("`${` is not closed", place, "write `${NAME}`, or `$$` for a dollar")
-    elif name.startswith("PARAM_"):
+def _refuse_braces(text: Scalar, match: re.Match[str], findings: Findings) -> None:
+    end = text.text.find("}", match.start())
+    place = text.place(match.start(), match.end() if end < 0 else end + 1)
+    said = "`${` is not closed" if end < 0 else f"`{text.text[match.start() : end + 1]}` names no variable"
+    findings.refuse(said, place, "write `${NAME}`, `${NAME:-default}`, or `$$` for a dollar")
+
+
+def _refuse(name: str, place: Span, known: Mapping[str, str], findings: Findings) -> None:
+    if name.startswith("PARAM_"):
         param = name.removeprefix("PARAM_").lower()
         findings.refuse(
             f"the module was not given the param `{param}`",

@@ -114,14 +114,12 @@ class KeptHost(Host):
 
     def handle(self, events: Sequence[Event], send: Send) -> int:
         """Give the events to the unit; what it sends comes back with the answer."""
-        status, outputs = self._ask("handle", list(events))
-        self._pass_on(outputs, send)
-        return int(status)
+        return int(self._ask("handle", list(events), send=send))
 
     def finish(self, send: Send) -> None:
         """Let the unit end."""
         if self._link is not None:
-            self._pass_on(self._ask("finish"), send)
+            self._ask("finish", send=send)
 
     def _pass_on(self, outputs: Sequence[tuple[str, Any, Any]], send: Send) -> None:
         refused: Exception | None = None
@@ -161,17 +159,20 @@ class KeptHost(Host):
             self._link.close()
             self._link = None
 
-    def _ask(self, what: str, *arguments: Any) -> Any:
+    def _ask(self, what: str, *arguments: Any, send: Send | None = None) -> Any:
+        """What the keeper answers; what the unit has sent is passed on first, even if it failed then."""
         if self._link is None:
             raise ExternalError(f"`{self._kept.unit.address}` has no process")
         try:
             self._link.send((what, *arguments))
-            lines, failure, answer = self._link.recv()
+            lines, sent, failure, answer = self._link.recv()
         except (EOFError, OSError) as error:
             self._hang_up()
             raise RuntimeError(f"`{self._kept.unit.address}` {self._how_it_ended()}") from error
         for stream, text in lines:
             self._log(stream, text)
+        if send is not None:
+            self._pass_on(sent, send)
         if failure is not None:
             raise failure
         return answer
@@ -221,7 +222,8 @@ class _Keeper:
             except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again by the worker
                 failure = _portable(error)
             lines, self._lines = self._lines, []
-            link.send((lines, failure, answer))
+            sent, self._sent = self._sent, []
+            link.send((lines, sent, failure, answer))
 
     def _on_start(self, epoch: int, state: bytes | None) -> None:
         if self._finished is not None and self._finished == epoch - 1:
@@ -234,18 +236,17 @@ class _Keeper:
         self._host.start(state)
         self._finished = epoch - 1
 
-    def _on_handle(self, events: list[Event]) -> tuple[int, list[Any]]:
-        sent: list[Any] = []
+    def _on_handle(self, events: list[Event]) -> int:
         try:
-            status = self._host.handle(events, lambda *message: sent.append(message))
+            return self._host.handle(events, self._keep)
         finally:
             _flush_printed()
-        return status, sent
 
-    def _on_finish(self) -> list[Any]:
-        sent: list[Any] = []
-        self._host.finish(lambda *message: sent.append(message))
-        return sent
+    def _on_finish(self) -> None:
+        self._host.finish(self._keep)
+
+    def _keep(self, output: str, data: Any, metadata: Mapping[str, Any] | None = None) -> None:
+        self._sent.append((output, data, metadata))
 
     def _on_snapshot(self, epoch: int) -> bytes | None:
         self._finished = epoch

@@ -418,7 +418,51 @@ def check_operator(unit: Unit) -> str:
             or "write `class Operator:` with `on_event(self, dora_event, send_output)`"
         )
         raise placed(DataflowError, f"{file} has no class `Operator`", unit.span, hint)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Operator":
+            _check_class(node, Source(str(file), text), unit)
     return text
+
+
+def _check_class(node: ast.ClassDef, source: Source, unit: Unit) -> None:
+    """Raise a DataflowError for what would fail with the first event."""
+    methods = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    handler, init = methods.get("on_event"), methods.get("__init__")
+    hint = "write `def on_event(self, dora_event, send_output):`"
+    if handler is None:
+        assigned = any(isinstance(one, ast.Assign | ast.AnnAssign) for one in node.body)
+        if not (node.bases or node.keywords or node.decorator_list or assigned):
+            raise _in_file(f"`{unit.address}`: `Operator` has no method `on_event`", node, source, hint)
+    elif isinstance(handler, ast.AsyncFunctionDef):
+        raise _in_file(f"`{unit.address}`: `on_event` must not be async", handler, source, hint)
+    elif not handler.decorator_list and not _takes(handler.args, 3):
+        raise _in_file(
+            f"`{unit.address}`: `on_event` must take an event and `send_output`", handler, source, hint
+        )
+    if init is not None and not init.decorator_list and not _takes(init.args, 1):
+        raise _in_file(
+            f"`{unit.address}`: `Operator` is made without arguments",
+            init,
+            source,
+            "give them defaults, or use `env`",
+        )
+
+
+def _takes(arguments: ast.arguments, count: int) -> bool:
+    """Whether a function can be called with so many arguments."""
+    places = [*arguments.posonlyargs, *arguments.args]
+    least = len(places) - len(arguments.defaults)
+    named = any(default is None for default in arguments.kw_defaults)
+    return not named and least <= count and (count <= len(places) or arguments.vararg is not None)
+
+
+def _in_file(
+    message: str, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, source: Source, hint: str
+) -> DataflowError:
+    lines = source.text.splitlines(keepends=True)
+    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+    start = source.text.index(node.name, start)
+    return placed(DataflowError, message, Span(source, start, start + len(node.name)), hint)
 
 
 def _names(node: ast.stmt) -> Iterator[str]:

@@ -110,7 +110,9 @@ def check_metadata(metadata: Mapping[str, Any], warn: Any) -> tuple[dict[str, An
     for key, value in metadata.items():
         if not isinstance(key, str):
             raise TypeError(f"the keys of metadata must be texts, got {key!r}")
-        if key == "timestamp" and isinstance(value, dt.datetime):
+        if key == "timestamp":
+            if not isinstance(value, dt.datetime):
+                raise TypeError(f"the metadata `timestamp` must be a datetime, got {type(value).__name__}")
             time = to_nanoseconds(value)
         else:
             checked[key] = _plain(key, value, warn)

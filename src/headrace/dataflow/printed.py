@@ -28,7 +28,10 @@ LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-"""What each stream counts as."""
+"""What each stream counts as for Python's logging."""
+
+_ORDER = ("stdout", "trace", "debug", "info", "warn", "error")
+"""The levels of dora; what is merely printed is below all that is logged."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,11 @@ class Line:
     @property
     def level(self) -> int:
         return LEVELS.get(self.stream, logging.INFO)
+
+    def reaches(self, level: str | None) -> bool:
+        """Whether it is at least of a level of dora's; everything is, without one."""
+        own = {"stderr": "stdout", "warning": "warn"}.get(self.stream, self.stream)
+        return level is None or _ORDER.index(own) >= _ORDER.index(level.lower())
 
     def to_json(self) -> str:
         """The line as an entry of a log, with dora's keys."""

@@ -88,7 +88,9 @@ class ProcessSource(LoggedSource):
         self._process.start(None)
 
     def _note(self, stream: str, text: str) -> None:
-        self._lines.append(Line(self._unit.address, stream, text, clock.time()))
+        line = Line(self._unit.address, stream, text, clock.time())
+        if line.reaches(self._unit.min_log_level):
+            self._lines.append(line)
 
     def _receive(self, rows: int) -> tuple[list[tuple[str, Message | Closed]], bool]:
         process = self._process

@@ -22,10 +22,10 @@ from headrace.dataflow.keeper import Kept, KeptHost, owner_of_workers
 from headrace.dataflow.messages import Closed, Message, Unreadable
 from headrace.dataflow.packing import PARTITION, message_of, pack, rows_of, unpack
 from headrace.dataflow.partitions import divide
-from headrace.dataflow.printed import LEVELS, LINES, Capture, Line, decode_lines, encode_lines, publish
+from headrace.dataflow.printed import LINES, Capture, Line, decode_lines, encode_lines, publish
 from headrace.dataflow.python_host import PythonHost
 from headrace.dataflow.scheduler import Emit, Memory, Scheduler
-from headrace.errors import HeadraceError, OperatorError
+from headrace.errors import HeadraceError, OperatorError, user_traceback
 from headrace.keys import hash_key, subtask_of
 from headrace.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.state.config import TableConfig, keyed_table_config
@@ -129,13 +129,12 @@ class _Instance:
         return lambda _name, message: self.emit(output, message)
 
     def _log(self, unit: Unit) -> Log:
-        lowest = LEVELS.get((unit.min_log_level or "").lower(), 0)
         sends = unit.send_stdout_as is not None or unit.send_logs_as is not None
         sends = sends or any(isinstance(source, Logs) for source in self.spec.sources)
 
         def log(stream: str, text: str) -> None:
             line = Line(unit.address, stream, text, clock.time())
-            if stream in {"stdout", "stderr"} or line.level >= lowest:
+            if line.reaches(unit.min_log_level):
                 self.lines.append(line)
                 if sends:
                     self._unsent.append(line)
@@ -226,7 +225,7 @@ class _Instance:
         states = {
             address: state
             for address in self.scheduler.alive
-            if (state := self._hosts[address].snapshot()) is not None
+            if (state := self._snapshot(address, epoch)) is not None
         }
         memory = self._paused or self.scheduler.memory()
         states[_MEMORY] = pickle.dumps((memory, self.scheduler.waiting, self.spec.generation))
@@ -236,6 +235,20 @@ class _Instance:
         if self._paused is not None:
             self.abandon()
         return changed
+
+    def _snapshot(self, address: str, epoch: int) -> bytes | None:
+        try:
+            return self._hosts[address].snapshot()
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise OperatorError(
+                f"`{address}` cannot be saved: {type(error).__name__}: {error}",
+                operator_id=address,
+                subtask=0,
+                epoch=epoch,
+                traceback_text=user_traceback(error) or "",
+            ) from error
 
     def abandon(self) -> None:
         """Whatever comes next, it begins with what was saved: let go of what lives outside."""
@@ -252,8 +265,7 @@ def _drop(output: Output, message: Message | Closed) -> None:
 
 
 def _wants(source: Logs, line: Line) -> bool:
-    level = LEVELS.get(source.level or "trace", 0)
-    return line.level >= level and source.node in {None, line.unit, line.unit.partition("/")[0]}
+    return line.reaches(source.level) and source.node in {None, line.unit, line.unit.partition("/")[0]}
 
 
 class DataflowRuntime(ArrowOperator):

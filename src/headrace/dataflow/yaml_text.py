@@ -188,7 +188,7 @@ class _Converter:
                 "write the value out",
             )
         self.open.add(id(node))
-        if not node.tag.startswith(_TAG):
+        if not node.tag.startswith(_TAG) or node.tag.startswith(f"{_TAG}python/"):
             self.findings.refuse(
                 f"the tag `{node.tag}` has no meaning here",
                 self._span(node),
@@ -214,6 +214,8 @@ class _Converter:
 
     def _scalar(self, node: yaml.ScalarNode) -> Scalar:
         span = self._span(node)
+        if "\0" in node.value:
+            raise placed(DataflowError, "a text has a NUL in it", span, "leave out the `\\0`")
         tagged = "!" in self.source.text[node.start_mark.index : span.start]
         return Scalar(node.value, plain=node.style is None and not tagged, span=span)
 

@@ -13,6 +13,7 @@ from headrace.runtime.context import EpochContext
 from headrace.runtime.envelope import SPARK_SCHEMA, Envelope, read_envelopes
 from headrace.runtime.stages import StagePlan
 from headrace.runtime.task import run_stage
+from headrace.spark.workers import look_here_last
 
 _PLANS: dict[bytes, StagePlan] = {}
 
@@ -20,6 +21,7 @@ _PLANS: dict[bytes, StagePlan] = {}
 def _plan(blob: bytes) -> StagePlan:
     """The stages, unpickled once per Python worker."""
     if blob not in _PLANS:
+        look_here_last()
         _PLANS.clear()
         _PLANS[blob] = pickle.loads(blob)  # noqa: S301 - made by this job's own driver
     return _PLANS[blob]

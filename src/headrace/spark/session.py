@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import ConfigurationError, ExternalError
+from headrace.spark.workers import safe_paths
 
 SETTINGS: Mapping[str, str] = {
     # Envelopes are few and large: adaptive planning and large row batches only cost time and memory.
@@ -213,7 +214,8 @@ def _launch(settings: Mapping[str, str]) -> None:
     if SparkContext._gateway is None:  # noqa: SLF001 - it asks the same before it starts one
         conf = SparkConf().setAll(list(settings.items()))
         try:
-            made = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+            with safe_paths():
+                made = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
         except Exception:
             _failed.set()
             raise

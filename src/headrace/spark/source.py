@@ -24,6 +24,7 @@ from headrace.runtime.envelope import SPARK_SCHEMA
 from headrace.runtime.offsets import EpochSize, OffsetPlanner
 from headrace.runtime.stages import StagePlan
 from headrace.runtime.task import SplitTask, run_split
+from headrace.spark.workers import look_here_last
 
 FORMAT = "headrace"
 _FAILURE = "failure"
@@ -78,6 +79,7 @@ class HeadraceReader(DataSourceStreamReader):
     @property
     def planner(self) -> OffsetPlanner:
         if self._planner is None:
+            look_here_last()
             sys.path.extend(path for path in self._job.code if path not in sys.path)
             self._planner = OffsetPlanner(
                 self._job.stages,
@@ -131,6 +133,7 @@ class HeadraceReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, _Partition):
             raise TypeError(f"not a partition of ours: {type(partition).__name__}")
+        look_here_last()
         return run_split(self._job.stages, self._job.job, partition.task)
 
 
