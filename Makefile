@@ -41,9 +41,9 @@ demo: $(STAMP) ## Run a real pipeline on local Spark and watch it
 
 # Tests that start Spark or another server wait much: three files at a time, Spark's between those of servers, the
 # longest first. They live shortly: Java should start quickly rather than compile well.
-WAITING := tests/recovery tests/servers/test_kafka_sink.py tests/spark/test_sql_on_spark.py \
-  tests/servers/test_kafka_source.py tests/spark/test_cli_on_spark.py tests/servers/test_kafka_contract.py \
-  tests/spark tests/servers
+WAITING := tests/recovery tests/spark/test_connectors_on_spark.py tests/servers/test_kafka_sink.py \
+  tests/spark/test_sql_on_spark.py tests/servers/test_kafka_source.py tests/spark/test_cli_on_spark.py \
+  tests/servers/test_kills_brokers.py tests/servers/test_kafka_contract.py tests/spark tests/servers
 test test-fast: export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 test: $(STAMP) ## Run every test (ARGS="-k name" to choose)

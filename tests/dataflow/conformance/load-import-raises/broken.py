@@ -2,4 +2,5 @@ raise ValueError("at import")
 
 
 class Operator:
-    pass
+    def on_event(self, dora_event, send_output):
+        raise NotImplementedError
