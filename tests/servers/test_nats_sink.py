@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -25,6 +25,8 @@ from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.nats import NatsServer, run_server
 from tests.servers.processes import free_port
 from tests.support import SinkDriver
+
+T = TypeVar("T")
 
 ROWS = 60
 STEPS = ("begin", "tasks_done", "operators_written", "metadata_written", "sink_committed", "committed")
@@ -310,12 +312,12 @@ def test_servers_are_reached_through_tls_and_only_if_their_certificate_is_known(
 # -------------------------------------------------------------------------------------- several servers
 
 
-def create_with_copies(server: NatsServer) -> str:
-    """A stream of three servers, when they have found each other."""
-    deadline = time.monotonic() + 30
+def once_it_answers(work: Callable[[], T]) -> T:
+    """What `work` returns, when servers have found each other and have a leader."""
+    deadline = time.monotonic() + 60
     while True:
         try:
-            return server.create(num_replicas=3)
+            return work()
         except Exception:
             if time.monotonic() > deadline:
                 raise
@@ -337,7 +339,7 @@ def test_a_stream_with_copies_is_read_and_written_while_a_server_goes_away(
     try:
         for server in servers:
             server.start(wait=False)
-        stream, out = (create_with_copies(servers[0]) for _ in range(2))
+        stream, out = (once_it_answers(lambda: servers[0].create(num_replicas=3)) for _ in range(2))
         servers[0].send(stream, [json.dumps({"n": n}) for n in range(300)])
         listed = ",".join(server.url for server in servers)
         pipeline = copying(servers[0], stream, out, stream=out, servers=listed)
@@ -348,7 +350,7 @@ def test_a_stream_with_copies_is_read_and_written_while_a_server_goes_away(
 
         result = run_in_process(pipeline, tmp_path / "state", epoch_rows=100, on_step=stop_one)
         assert result.reason == "finished"
-        assert found(servers[0], out) == Counter(range(300))
+        assert once_it_answers(lambda: found(servers[0], out)) == Counter(range(300))
     finally:
         for server in servers:
             server.stop()
