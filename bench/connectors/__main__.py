@@ -1,8 +1,8 @@
 """`python -m bench.connectors [NAME…]`: rows per second of each connector, beside its client library alone.
 
 Every module of this package has `measure()`, which starts its own server and measures both in the same run.
-What is measured is the connector without Spark: how fast one task reads or writes. The results become a page
-of the documentation when all are measured.
+What is measured is the connector without Spark: how fast one task reads or writes; and each format beside
+pyarrow or its own library. The results become a page of the documentation when all are measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ TEXT = """\
 
 Written by `python -m bench.connectors` on {date}: Python {python}, {cores} cores, load average {load:.1f} at
 the start. One task without Spark, reading or writing in the connector's own way, beside the client library
-alone doing the same in the same run. Only the ratios mean something elsewhere.
+alone doing the same in the same run; formats are decoded and encoded on one core, beside pyarrow or the
+library of the format. Only the ratios mean something elsewhere.
 
 {table}
 """

@@ -1,7 +1,7 @@
 """Decoding and encoding, beside what pyarrow or the library of a format does with the same rows alone.
 
-python -m bench.formats prints rows per second. The library's figure is for the same task: from the bytes of
-messages, or of a file, to an Arrow table of the same columns, and back.
+The library's figure is for the same task: from the bytes of messages, or of a file, to an Arrow table of the
+same columns, and back.
 """
 
 from __future__ import annotations
@@ -188,8 +188,3 @@ def measure(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
             result[f"{name} {what} rows/s"] = _speed(mine, count, rounds)
             result[f"{name} {what} {other} rows/s"] = _speed(theirs, count, rounds)
     return result
-
-
-if __name__ == "__main__":
-    for label, speed in measure().items():
-        print(f"{label:48} {speed:14,.0f}")
