@@ -41,6 +41,7 @@ def live(state: Path, out: Path, parallelism: int, *crash: str) -> subprocess.Co
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # many lives, each with its own limit
 def test_a_driver_killed_at_every_step_of_an_epoch_ends_with_every_row_once(tmp_path: Path) -> None:
     state, out = tmp_path / "state", tmp_path / "out"
     out.mkdir()

@@ -36,6 +36,7 @@ def wait_for_epochs(state: Path, run: subprocess.Popen[str], count: int) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # several lives, each with its own limit
 def test_a_dataflow_that_is_killed_and_stopped_on_spark_ends_with_every_number_once(tmp_path: Path) -> None:
     state, out, err = tmp_path / "state", tmp_path / "out.jsonl", ""
     for end in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, None):
