@@ -17,7 +17,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "connector-speed.md"
 TEXT = """\
-# How fast connectors are
+# How fast connectors and formats are
 
 Written by `python -m bench.connectors` on {date}: Python {python}, {cores} cores, load average {load:.1f} at
 the start. One task without Spark, reading or writing in the connector's own way, beside the client library
