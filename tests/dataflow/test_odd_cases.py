@@ -29,6 +29,12 @@ ECHO = """
     TIMES = 1
 """
 
+ONE = """
+    nodes:
+      - id: a
+        operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
+"""
+
 
 def test_messages_that_go_round_for_ever_wait_for_the_next_epoch(tmp_path: Path) -> None:
     file = write_dataflow(
@@ -273,11 +279,7 @@ def test_what_is_below_the_lowest_level_is_neither_shown_nor_sent(
 def test_a_time_in_metadata_is_a_datetime(tmp_path: Path) -> None:
     file = write_dataflow(
         tmp_path,
-        dataflow="""
-        nodes:
-          - id: a
-            operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
-        """,
+        dataflow=ONE,
         a=ECHO.replace('send_output("o", [self.n])', 'send_output("o", [1], {"timestamp": "noon"})'),
     )
     outcome = run_dataflow(file)
@@ -288,11 +290,7 @@ def test_a_time_in_metadata_is_a_datetime(tmp_path: Path) -> None:
 def test_a_snapshot_that_fails_names_its_operator(tmp_path: Path) -> None:
     file = write_dataflow(
         tmp_path,
-        dataflow="""
-        nodes:
-          - id: keeps
-            operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
-        """,
+        dataflow=ONE,
         a="""
         from dora import DoraStatus
 
@@ -308,7 +306,7 @@ def test_a_snapshot_that_fails_names_its_operator(tmp_path: Path) -> None:
     )
     outcome = run_dataflow(file, max_epochs=1)
     assert outcome.exit_code == 1
-    assert "`keeps` cannot be saved: ValueError: not now" in str(outcome.error)
+    assert "`a` cannot be saved: ValueError: not now" in str(outcome.error)
 
 
 @pytest.mark.parametrize(
@@ -325,11 +323,7 @@ def test_an_operator_that_cannot_be_called_is_found_before_it_runs(
 ) -> None:
     file = write_dataflow(
         tmp_path,
-        dataflow="""
-        nodes:
-          - id: a
-            operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
-        """,
+        dataflow=ONE,
         a=f"class Operator:\n    {body}\n",
     )
     with pytest.raises(DataflowError, match=message) as raised:
@@ -348,11 +342,7 @@ def test_an_operator_that_can_be_called_passes(tmp_path: Path) -> None:
     ):
         file = write_dataflow(
             tmp_path / str(number),
-            dataflow="""
-            nodes:
-              - id: a
-                operator: {python: a.py, inputs: {tick: dora/timer/secs/1}, outputs: [o]}
-            """,
+            dataflow=ONE,
             a=text,
         )
         Pipeline.from_dataflow(file)
