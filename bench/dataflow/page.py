@@ -55,6 +55,22 @@ def _milliseconds(time: float) -> str:
     return f"{time:,.3g} ms" if time < 100 else f"{time:,.0f} ms"
 
 
+def _ratios(runs: Sequence[Run]) -> str:
+    """How many times the median rate of each dora, for messages that are sent as fast as it goes."""
+    lines = []
+    for load in LOADS[:2]:
+        rates = {
+            engine: statistics.median(
+                run.rate for run in runs if (run.load, run.engine) == (load.name, engine)
+            )
+            for engine in ENGINES
+        }
+        own, *others = rates.items()
+        compared = " and ".join(f"{own[1] / rate:.2g} times that of {engine}" for engine, rate in others)
+        lines.append(f"*{load.name}*: the median rate of Headrace is {compared}.")
+    return "\n".join(lines)
+
+
 def write_page(runs: Sequence[Run], *, seconds: float, repeat: int, cores: int, load: float) -> None:
     """Write what was measured into the documentation."""
     PAGE.write_text(
@@ -67,6 +83,8 @@ and in dora 1.1.0, with `queue_policy: backpressure` and with its default policy
 medians, with the range in brackets.
 
 {table(runs)}
+
+{_ratios(runs)}
 
 The rate is taken inside the second operator, from the first message to the last. *Send to receive* is the
 time from `send_output` to `on_event`. *Tick to receive* begins at the time of the tick: it has the wait for
