@@ -313,7 +313,7 @@ def test_a_snapshot_that_fails_names_its_operator(tmp_path: Path) -> None:
     ("body", "message"),
     [
         ("def on_input(self, a, b): ...", "has no method `on_event`"),
-        ("def on_event(self, event): ...", "must take an event and `send_output`"),
+        ("\f\n    def on_event(self, event): ...", "must take an event and `send_output`"),
         ("async def on_event(self, event, send): ...", "must not be async"),
         ("def __init__(self, x): ...\n    def on_event(self, e, s): ...", "is made without arguments"),
     ],
@@ -338,6 +338,9 @@ def test_an_operator_that_can_be_called_passes(tmp_path: Path) -> None:
             "class Operator:\n    def on_event(self, *args): ...",
             "class Operator:\n    def on_event(self, a, b, c=1): ...\n    def __init__(self, *, x=1): ...",
             "class Operator:\n    on_event = print",
+            "class Operator:\n    if True:\n        def on_event(self, a, b): ...",
+            "class Operator:\n    def on_event(self): ...\nOperator = print",
+            "# \f\nclass Operator:\n    @staticmethod\n    def on_event(a, b): ...",
         )
     ):
         file = write_dataflow(

@@ -8,7 +8,6 @@ unit that itself reads a runtime is in another one.
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import TypeVar
 
 from headrace.builder import PlanBuilder, Port
 from headrace.dataflow.document import Dataflow, Logs, Output, Timer, Unit
+from headrace.dataflow.operator_file import read_operator
 from headrace.dataflow.packing import PARTITION
 from headrace.dataflow.partitions import Divide
 from headrace.dataflow.receiver import ProcessSource
@@ -24,10 +24,9 @@ from headrace.dataflow.runtime import DataflowRuntime, Feed, RuntimeSpec, output
 from headrace.dataflow.runtime import Port as RuntimePort
 from headrace.dataflow.steps import add_sink, add_sql, add_table, node_id
 from headrace.dataflow.timers import TimerSource
-from headrace.errors import DataflowError, near
+from headrace.errors import DataflowError
 from headrace.fragments import Function
 from headrace.problems import Problems, placed
-from headrace.spans import Source, Span
 from headrace.sql.embed import EmbeddedSql, Rows
 
 _ALIVE = Timer(Fraction(100_000_000), "headrace/alive")
@@ -381,7 +380,7 @@ class _Lowering:
     def _read_text(self, unit: Unit) -> None:
         """The text of an operator's file, if it can be one."""
         try:
-            self.texts[unit.address] = check_operator(unit)
+            self.texts[unit.address] = read_operator(unit)
         except DataflowError as error:
             self.problems.add(error)
 
@@ -393,87 +392,6 @@ def is_apart(unit: Unit) -> bool:
         or (unit.kind == "process" and not unit.inputs)
         or (unit.parallelism or 1) > 1
     )
-
-
-def check_operator(unit: Unit) -> str:
-    """The text of a Python operator; raises a DataflowError if it cannot be read or is none."""
-    file = unit.file
-    assert file is not None
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise placed(DataflowError, f"{file} cannot be read: {error}", unit.span) from None
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        source = Source(str(file), text)
-        lines = text.splitlines(keepends=True)
-        start = sum(map(len, lines[: (error.lineno or 1) - 1])) + max(0, (error.offset or 1) - 1)
-        told = placed(DataflowError, f"`{unit.address}`: {error.msg}", Span(source, start, start + 1))
-        raise told from None
-    bound = {name for node in tree.body for name in _names(node)}
-    if "Operator" not in bound and "*" not in bound:
-        hint = (
-            near("Operator", bound)
-            or "write `class Operator:` with `on_event(self, dora_event, send_output)`"
-        )
-        raise placed(DataflowError, f"{file} has no class `Operator`", unit.span, hint)
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == "Operator":
-            _check_class(node, Source(str(file), text), unit)
-    return text
-
-
-def _check_class(node: ast.ClassDef, source: Source, unit: Unit) -> None:
-    """Raise a DataflowError for what would fail with the first event."""
-    methods = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-    handler, init = methods.get("on_event"), methods.get("__init__")
-    hint = "write `def on_event(self, dora_event, send_output):`"
-    if handler is None:
-        assigned = any(isinstance(one, ast.Assign | ast.AnnAssign) for one in node.body)
-        if not (node.bases or node.keywords or node.decorator_list or assigned):
-            raise _in_file(f"`{unit.address}`: `Operator` has no method `on_event`", node, source, hint)
-    elif isinstance(handler, ast.AsyncFunctionDef):
-        raise _in_file(f"`{unit.address}`: `on_event` must not be async", handler, source, hint)
-    elif not handler.decorator_list and not _takes(handler.args, 3):
-        raise _in_file(
-            f"`{unit.address}`: `on_event` must take an event and `send_output`", handler, source, hint
-        )
-    if init is not None and not init.decorator_list and not _takes(init.args, 1):
-        raise _in_file(
-            f"`{unit.address}`: `Operator` is made without arguments",
-            init,
-            source,
-            "give them defaults, or use `env`",
-        )
-
-
-def _takes(arguments: ast.arguments, count: int) -> bool:
-    """Whether a function can be called with so many arguments."""
-    places = [*arguments.posonlyargs, *arguments.args]
-    least = len(places) - len(arguments.defaults)
-    named = any(default is None for default in arguments.kw_defaults)
-    return not named and least <= count and (count <= len(places) or arguments.vararg is not None)
-
-
-def _in_file(
-    message: str, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, source: Source, hint: str
-) -> DataflowError:
-    lines = source.text.splitlines(keepends=True)
-    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
-    start = source.text.index(node.name, start)
-    return placed(DataflowError, message, Span(source, start, start + len(node.name)), hint)
-
-
-def _names(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement at the top of a file may bind."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.ClassDef | ast.FunctionDef):
-            yield part.name
-        elif isinstance(part, ast.alias):
-            yield part.asname or part.name
-        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            yield part.id
 
 
 def _unique(found: Iterable[T]) -> list[T]:

@@ -6,7 +6,8 @@ import time as clock
 from collections.abc import Sequence
 
 from headrace.dataflow.document import Dataflow
-from headrace.dataflow.lower import check_operator, lower_dataflow
+from headrace.dataflow.lower import lower_dataflow
+from headrace.dataflow.operator_file import read_operator
 from headrace.dataflow.printed import Line, publish
 from headrace.errors import DataflowError
 from headrace.fragments import Function
@@ -24,7 +25,7 @@ class Reload:
         self._dataflow = dataflow
         self._functions = tuple(functions)
         self._units = [unit for unit in dataflow.units if unit.kind == "python" and unit.file is not None]
-        self._texts = {unit.address: check_operator(unit) for unit in self._units}
+        self._texts = {unit.address: read_operator(unit) for unit in self._units}
         self._refused: dict[str, str] = {}
 
     def __call__(self) -> Plan | None:
@@ -32,7 +33,7 @@ class Reload:
         changed: dict[str, str] = {}
         for unit in self._units:
             try:
-                text = check_operator(unit)
+                text = read_operator(unit)
             except DataflowError as error:
                 if self._refused.get(unit.address) != str(error):
                     self._refused[unit.address] = str(error)
