@@ -18,8 +18,6 @@ from headrace.connectors.base import (
     Delivery,
     from_ipc,
     one_schema,
-    stage,
-    to_ipc,
     unstage,
     without_event_time,
 )
@@ -31,9 +29,10 @@ from headrace.connectors.kafka import (
     Trouble,
     load_client,
 )
+from headrace.connectors.message_sink import StagingSink
 from headrace.errors import ExternalError, PlanError, near
-from headrace.formats.base import RETRACT
-from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.formats.base import RETRACT, Format
+from headrace.operator import TIMESTAMP, CheckpointBarrier, Collector, OperatorContext
 from headrace.options import Options as DeclaredOptions
 
 DELIVERY_SECONDS = 120
@@ -83,8 +82,8 @@ class SinkOptions(TopicOptions):
         return self
 
 
-class _TopicSink(KafkaConnector, ArrowOperator):
-    options: Any
+class _TopicSink(KafkaConnector, StagingSink):
+    STAGED = "messages"
     deliveries = (
         Delivery(
             "at least once",
@@ -100,39 +99,31 @@ class _TopicSink(KafkaConnector, ArrowOperator):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        self._writer = MessageWriter(self.options)
-        self._batches: list[pa.RecordBatch] = []
-        if self.accepts_updates:
-            # What became of a row is told by all its changes of the epoch together, in one place.
-            self.max_parallelism = 1
-
-    @property
-    def accepts_updates(self) -> bool:  # type: ignore[override]
-        """Whether the format can tell that a row takes back an earlier one."""
-        return self._writer.updating
+        self._writer = MessageWriter(self.options, self._format)
 
     @property
     def _exactly_once(self) -> bool:
         return bool(self.options.sink_commit_mode == "exactly_once")
 
-    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Keep the rows until the epoch ends."""
-        self._writer.check(batch.schema)
-        ctx.metrics.add("rows", batch.num_rows)
-        if batch.num_rows:
-            self._batches.append(batch)
+    def check(self, schema: pa.Schema) -> None:
+        """Raise a PlanError unless rows of this schema can be written."""
+        self._writer.check(schema)
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+        """The messages of the epoch."""
+        rows = self._writer.together(batches)
+        return [batch for one in rows for batch in self._writer.write(one).to_batches()]
 
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        """Send the messages of the epoch, or stage them for the transaction that commits it."""
+        """Stage the messages of the epoch for the transaction that commits it, or send them."""
+        if self._exactly_once:
+            super().handle_checkpoint(barrier, ctx, collector)
+            return
         batches, self._batches = self._batches, []
-        rows = self._writer.together(batches)
-        messages = [batch for one in rows for batch in self._writer.write(one).to_batches()]
-        if self._exactly_once and messages:
-            name = f"messages-{ctx.task_info.subtask}.arrow"
-            ctx.insert_committing_data("messages", stage(ctx, name, to_ipc(messages)))
-        elif messages:
+        messages = self.write(batches)
+        if messages:
             with self._producer() as (producer, trouble):
                 self._send(producer, messages, trouble)
                 self._flush(producer, trouble)
@@ -145,7 +136,7 @@ class _TopicSink(KafkaConnector, ArrowOperator):
         The transaction also writes the epoch's mark, with the offset of a consumer group that nobody is in:
         it is there if and only if the messages are.
         """
-        staged = [one for _, one in sorted(data.get("messages", {}).items())]
+        staged = [one for _, one in sorted(data.get(self.STAGED, {}).items())]
         if not staged:
             return
         client, topic = load_client(), self.options.topic
@@ -281,10 +272,9 @@ class ConfluentSink(_TopicSink):
 class MessageWriter:
     """Makes messages of rows: key, value and time. It pickles."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, form: Format) -> None:
         self._options = options
-        self._format = options.format_for(options.columns)
-        self.updating = self._format.updating
+        self._format = form
 
     def check(self, schema: pa.Schema) -> None:
         """Raise a PlanError unless rows of this schema can be written."""

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors.kafka_sink import KafkaSink, MessageWriter
+from headrace.connectors.kafka_sink import KafkaSink
 from headrace.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.formats import schema_registry
 from headrace.formats.avro import AvroFormat
@@ -298,8 +298,7 @@ def test_the_keys_of_changes_are_found_behind_the_number_of_their_schema(registr
             "sink.key_field": "a",
         },
     )
-    changes = pa.table({"a": [1, 2], "b": ["x", "y"], "_retract": [False, False]})
-    messages = MessageWriter(sink.options).write(changes)
+    (messages,) = sink.write([pa.record_batch({"a": [1, 2], "b": ["x", "y"], "_retract": [False, False]})])
     assert messages.column("key").to_pylist() == [b"1", b"2"]
     assert (
         messages.column("value")[0].as_py() == header(1) + b'{"before":null,"after":{"a":1,"b":"x"},"op":"c"}'
