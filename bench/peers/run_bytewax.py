@@ -1,0 +1,322 @@
+"""`run_bytewax.py QUERY …`: a Nexmark query in Bytewax, on two processes with one worker each.
+
+The rows are tuples, as Bytewax's guide has them; only the columns that a query needs are read, in batches. Its
+clock of events knows no watermark over workers, so it waits for 10 seconds of event time, and what would be
+late fails the run. Bytewax has no end-of-window over all keys: q5 and q7 have one key. State is not persisted.
+Python compiles nothing, so one round is enough; it is counted from the first read of any worker to the end of
+the last.
+"""
+# mypy: disable-error-code="import-not-found,misc"
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import bytewax.operators as op
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bytewax.dataflow import Dataflow
+from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
+from bytewax.operators import windowing as win
+from bytewax.outputs import DynamicSink, StatelessSinkPartition
+from bytewax.testing import cluster_main
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from bench.peers.task import CORES, Batches, Task, answer  # noqa: E402
+
+BATCH = 2_000
+START = datetime(2026, 1, 1)  # noqa: DTZ001
+WAIT = timedelta(seconds=10)
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Events(FixedPartitionedSource):
+    """Reads columns of one or more kinds of events: tuples, with the kind in front if there are several."""
+
+    folder: Path
+    columns: dict[str, tuple[str, ...]]
+    begun: list[float]
+
+    def list_parts(self) -> list[str]:
+        return sorted(path.name for path in self.folder.glob("*.parquet"))
+
+    def build_part(self, step_id: str, for_part: str, resume_state: int | None) -> Lane:
+        return Lane(self.folder / for_part, self.columns, self.begun)
+
+
+class Lane(StatefulSourcePartition):
+    def __init__(self, path: Path, columns: dict[str, tuple[str, ...]], begun: list[float]) -> None:
+        begun.append(time.monotonic())
+        self._columns = columns
+        chosen = [f"{kind}.{name}" for kind, names in columns.items() for name in names]
+        self._batches = pq.ParquetFile(path).iter_batches(batch_size=BATCH, columns=chosen)
+
+    def next_batch(self) -> list[Row]:
+        batch = next(self._batches)  # its StopIteration is the end of the source
+        rows: list[Row] = []
+        for kind, names in self._columns.items():
+            column = batch[kind]
+            given = column.filter(column.is_valid())
+            values = [given.field(name).to_pylist() for name in names]
+            rows += zip([kind] * len(given), *values) if len(self._columns) > 1 else zip(*values)
+        return rows
+
+    def snapshot(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Rows(DynamicSink):
+    """Throws rows away, or keeps them."""
+
+    kept: list[Row] | None
+
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> RowsPart:
+        return RowsPart(self.kept)
+
+
+class RowsPart(StatelessSinkPartition):
+    def __init__(self, kept: list[Row] | None) -> None:
+        self._kept = kept
+
+    def write_batch(self, items: list[Row]) -> None:
+        if self._kept is not None:
+            self._kept += items
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is read, what is made of it, and the names of the result's columns."""
+
+    columns: dict[str, tuple[str, ...]]
+    build: Callable[[Any], Any]
+    result: tuple[str, ...]
+    keys: int = field(default=0)
+    """If rows are updated: how many columns at the front say which; the last row counts."""
+
+
+def _clock(place: int) -> Any:
+    """Event time from a place in the row. Old events are replayed, so no timer is set for a window's end."""
+    return win.EventClock(
+        lambda row: row[place],
+        wait_for_system_duration=WAIT,
+        now_getter=datetime.now,
+        to_system_utc=lambda _: None,
+    )
+
+
+def _closed(windowed: Any) -> Any:
+    op.raises("late", windowed.late)
+    return windowed.down
+
+
+def _q1(bids: Any) -> Any:
+    return op.map("euros", bids, lambda row: (row[0], row[1], 0.908 * row[2], row[3], row[4]))
+
+
+def _q2(bids: Any) -> Any:
+    return op.filter("chosen", bids, lambda row: row[0] % 123 == 0)
+
+
+def _q3(both: Any) -> Any:
+    def wanted(row: Row) -> tuple[str, Row] | None:
+        good = row[3] == 10 if row[0] == "auction" else row[4] in {"OR", "ID", "CA"}
+        return (str(row[1]), row) if good else None
+
+    def joined(state: tuple[list[Row], list[int]] | None, row: Row) -> tuple[Any, Iterable[Row]]:
+        people, auctions = state or ([], [])
+        if row[0] == "person":
+            people.append(row[2:])
+            return (people, auctions), [(*row[2:], auction) for auction in auctions]
+        auctions.append(row[2])
+        return (people, auctions), [(*person, row[2]) for person in people]
+
+    keyed = op.filter_map("wanted", both, wanted)
+    return op.key_rm("rows", op.stateful_flat_map("joined", keyed, joined))
+
+
+def _q5(bids: Any) -> Any:
+    def add(counts: Counter[int], row: Row) -> Counter[int]:
+        counts[row[0]] += 1
+        return counts
+
+    def best(item: tuple[str, tuple[int, Counter[int]]]) -> list[Row]:
+        window, counts = item[1]
+        most = max(counts.values())
+        start = START + timedelta(seconds=2 * window)
+        return [(auction, most, start) for auction, count in counts.items() if count == most]
+
+    windower = win.SlidingWindower(timedelta(seconds=10), timedelta(seconds=2), align_to=START)
+    keyed = op.key_on("one key", bids, lambda _: "all")
+    counted = win.fold_window(
+        "counted", keyed, _clock(1), windower, Counter, add, lambda a, b: a + b, ordered=False
+    )
+    return op.flat_map("best", _closed(counted), best)
+
+
+def _q7(bids: Any) -> Any:
+    windower = win.TumblingWindower(length=timedelta(seconds=10), align_to=START)
+    keyed = op.key_on("one key", bids, lambda _: "all")
+    highest = win.max_window("highest", keyed, _clock(3), windower, by=lambda row: row[2])
+    return op.map("rows", _closed(highest), lambda item: item[1][1])
+
+
+def _q8(both: Any) -> Any:
+    windower = win.TumblingWindower(length=timedelta(seconds=10), align_to=START)
+    split = op.branch("kinds", both, lambda row: row[0] == "person")
+    people = op.key_on("by id", split.trues, lambda row: str(row[1]))
+    sellers = op.key_on("by seller", split.falses, lambda row: str(row[1]))
+    joined = win.join_window("joined", _clock(2), windower, people, sellers, ordered=False)
+
+    def complete(item: tuple[str, tuple[int, tuple[Row | None, Row | None]]]) -> Row | None:
+        window, (person, seller) = item[1]
+        if person is None or seller is None:
+            return None
+        return (person[1], person[3], START + timedelta(seconds=10 * window))
+
+    return op.filter_map("complete", _closed(joined), complete)
+
+
+def _q11(bids: Any) -> Any:
+    def add(state: Row | None, row: Row) -> Row:
+        return (1, row[1]) if state is None else (state[0] + 1, min(state[1], row[1]))
+
+    def merge(one: Row, other: Row) -> Row:
+        return (one[0] + other[0], min(one[1], other[1]))
+
+    windower = win.SessionWindower(gap=timedelta(seconds=10))
+    keyed = op.key_on("by bidder", bids, lambda row: str(row[0]))
+    counted = win.fold_window(
+        "counted", keyed, _clock(1), windower, lambda: None, add, merge, ordered=False
+    )
+    return op.map("rows", _closed(counted), lambda item: (int(item[0]), *item[1][1]))
+
+
+def _counts(windower: Any, slide: int) -> Callable[[Any], Any]:
+    def build(bids: Any) -> Any:
+        counted = win.count_window("counted", bids, _clock(1), windower, key=lambda row: str(row[0]))
+        start = timedelta(seconds=slide)
+        return op.map(
+            "rows", _closed(counted), lambda item: (int(item[0]), item[1][1], START + start * item[1][0])
+        )
+
+    return build
+
+
+def _hop(width: int) -> Query:
+    windower = win.SlidingWindower(timedelta(seconds=width), timedelta(seconds=1), align_to=START)
+    return Query({"bid": ("auction", "datetime")}, _counts(windower, 1), ("auction", "num", "window_start"))
+
+
+def _q17(bids: Any) -> Any:
+    def add(state: list[int] | None, row: Row) -> tuple[list[int], Row]:
+        price = row[1]
+        state = state or [0, 0, 0, 0, price, price, 0]
+        state[0] += 1
+        state[1 if price < 10_000 else 2 if price < 1_000_000 else 3] += 1
+        state[4] = min(state[4], price)
+        state[5] = max(state[5], price)
+        state[6] += price
+        return state, (row[0], row[2].strftime("%Y-%m-%d"), *state)
+
+    keyed = op.key_on("by auction and day", bids, lambda row: f"{row[0]} {row[2].toordinal()}")
+    return op.key_rm("rows", op.stateful_map("counted", keyed, add))
+
+
+def _q18(bids: Any) -> Any:
+    def newest(state: Row | None, row: Row) -> tuple[Row, Row]:
+        last = row if state is None or row[3] >= state[3] else state
+        return last, last
+
+    keyed = op.key_on("by bidder and auction", bids, lambda row: f"{row[1]} {row[0]}")
+    return op.key_rm("rows", op.stateful_map("newest", keyed, newest))
+
+
+_BID = ("auction", "bidder", "price", "datetime", "extra")
+_TUMBLE = win.TumblingWindower(length=timedelta(seconds=10), align_to=START)
+_RANKS = ("total_bids", "rank1_bids", "rank2_bids", "rank3_bids", "min_price", "max_price", "sum_price")
+
+QUERIES = {
+    "q0": Query({"bid": _BID}, lambda bids: bids, _BID),
+    "q1": Query({"bid": _BID}, _q1, _BID),
+    "q2": Query({"bid": ("auction", "price")}, _q2, ("auction", "price")),
+    "q3": Query(
+        {"person": ("id", "name", "city", "state"), "auction": ("seller", "id", "category")},
+        _q3,
+        ("name", "city", "state", "id"),
+    ),
+    "q5": Query({"bid": ("auction", "datetime")}, _q5, ("auction", "num", "window_start")),
+    "q7": Query({"bid": _BID[:4]}, _q7, _BID[:4]),
+    "q8": Query(
+        {"person": ("id", "datetime", "name"), "auction": ("seller", "datetime")},
+        _q8,
+        ("id", "name", "window_start"),
+    ),
+    "q11": Query({"bid": ("bidder", "datetime")}, _q11, ("bidder", "num", "window_start")),
+    "q12": Query({"bid": ("bidder", "datetime")}, _counts(_TUMBLE, 10), ("bidder", "num", "window_start")),
+    "q17": Query({"bid": ("auction", "price", "datetime")}, _q17, ("auction", "day", *_RANKS), keys=2),
+    "q18": Query({"bid": _BID[:4]}, _q18, _BID[:4], keys=2),
+    "hop5": _hop(5),
+    "hop60": _hop(60),
+}
+
+
+def work(task: Task, folder: Path, addresses: list[str], number: int, times: Any) -> None:
+    """One of the processes of a cluster."""
+    query = QUERIES[task.query]
+    begun: list[float] = []
+    kept: list[Row] | None = [] if task.rows else None
+    flow = Dataflow("nexmark")
+    made = query.build(op.input("events", flow, Events(folder, query.columns, begun)))
+    op.output("result", made, Rows(kept))
+    cluster_main(flow, addresses, number)
+    times.put((min(begun), time.monotonic()))
+    if task.rows and kept is not None:
+        if query.keys:
+            kept = list({row[: query.keys]: row for row in kept}.values())
+        rows = [dict(zip(query.result, row, strict=True)) for row in kept]
+        pq.write_table(pa.Table.from_pylist(rows), task.rows.with_suffix(f".{number}"))
+
+
+def run(task: Task) -> Batches:
+    """Start the cluster on two free ports, and put its results together."""
+    folder = task.lanes()
+    context = multiprocessing.get_context("spawn")
+    times = context.Queue()
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(CORES)]
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    processes = [
+        context.Process(target=work, args=(task, folder, addresses, number, times)) for number in range(CORES)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit("a process of the cluster failed")
+    spans = [times.get() for _ in processes]
+    if task.rows:
+        parts = [task.rows.with_suffix(f".{number}") for number in range(CORES)]
+        tables = [pq.read_table(part) for part in parts]
+        pq.write_table(pa.concat_tables(table for table in tables if table.num_rows), task.rows)
+        for part in parts:
+            part.unlink()
+    return [(task.count, max(end for _, end in spans) - min(begun for begun, _ in spans))]
+
+
+if __name__ == "__main__":
+    sys.exit(answer(QUERIES, run))

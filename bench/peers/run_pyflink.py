@@ -1,0 +1,183 @@
+"""`run_pyflink.py QUERY …`: a Nexmark query in PyFlink's SQL, on a cluster inside this process.
+
+Streaming mode, event time with a watermark of one second, 2 slots, state on the heap, objects reused, small
+batches in front of updating aggregates as Flink's own Nexmark has them; no checkpoints. Flink gives files to
+its readers in no order and drops what is late then, so each of the two readers has one file, see `Task.lanes`.
+What is counted is the time of the job on the cluster.
+"""
+# mypy: disable-error-code="import-not-found"
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyflink.common import Configuration, RowKind
+from pyflink.table import EnvironmentSettings, TableDescriptor, TableEnvironment
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from bench.peers.task import CORES, Batches, Task, answer  # noqa: E402
+
+TABLES = """
+CREATE TABLE nexmark (
+    person ROW<id BIGINT, name STRING, email_address STRING, credit_card STRING, city STRING, state STRING,
+        `datetime` TIMESTAMP(6), extra STRING>,
+    auction ROW<id BIGINT, description STRING, item_name STRING, initial_bid BIGINT, reserve BIGINT,
+        `datetime` TIMESTAMP(6), expires TIMESTAMP(6), seller BIGINT, category BIGINT, extra STRING>,
+    bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `datetime` TIMESTAMP(6),
+        extra STRING>,
+    `datetime` TIMESTAMP(6),
+    rowtime AS CAST(`datetime` AS TIMESTAMP(3)),
+    WATERMARK FOR rowtime AS rowtime - INTERVAL '1' SECOND
+) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet', 'parquet.utc-timezone' = 'true');
+CREATE VIEW bids AS
+SELECT rowtime, bid.auction AS auction, bid.bidder AS bidder, bid.price AS price, bid.`datetime` AS `datetime`,
+    bid.extra AS extra
+FROM nexmark WHERE bid IS NOT NULL;
+CREATE VIEW auctions AS
+SELECT rowtime, auction.id AS id, auction.item_name AS item_name, auction.`datetime` AS `datetime`,
+    auction.expires AS expires, auction.seller AS seller, auction.category AS category
+FROM nexmark WHERE auction IS NOT NULL;
+CREATE VIEW people AS
+SELECT rowtime, person.id AS id, person.name AS name, person.city AS city, person.state AS state
+FROM nexmark WHERE person IS NOT NULL
+"""
+
+
+def _hop(slide: int, width: int) -> str:
+    return (
+        "SELECT auction, count(*) AS num, window_start, window_end "
+        f"FROM TABLE(HOP(TABLE bids, DESCRIPTOR(rowtime), INTERVAL '{slide}' SECOND, INTERVAL '{width}' SECOND)) "
+        "GROUP BY auction, window_start, window_end"
+    )
+
+
+def _tumble(table: str) -> str:
+    return f"TABLE(TUMBLE(TABLE {table}, DESCRIPTOR(rowtime), INTERVAL '10' SECOND))"
+
+
+_DAY = "DATE_FORMAT(`datetime`, 'yyyy-MM-dd')"
+
+QUERIES = {
+    "q0": "SELECT auction, bidder, price, `datetime`, extra FROM bids",
+    "q1": "SELECT auction, bidder, 0.908 * price AS price, `datetime`, extra FROM bids",
+    "q2": "SELECT auction, price FROM bids WHERE MOD(auction, 123) = 0",
+    "q3": """SELECT p.name, p.city, p.state, a.id
+        FROM auctions a JOIN people p ON a.seller = p.id
+        WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
+    "q4": """SELECT category, avg(CAST(final AS DOUBLE)) AS average FROM (
+            SELECT a.id, a.category, max(b.price) AS final
+            FROM auctions a JOIN bids b ON a.id = b.auction
+            WHERE b.`datetime` BETWEEN a.`datetime` AND a.expires
+            GROUP BY a.id, a.category)
+        GROUP BY category""",
+    "q5": f"""WITH counts AS ({_hop(2, 10)})
+        SELECT c.auction, c.num, c.window_start
+        FROM counts c JOIN (
+            SELECT max(num) AS most, window_start, window_end FROM counts GROUP BY window_start, window_end) m
+        ON c.window_start = m.window_start AND c.window_end = m.window_end AND c.num = m.most""",
+    "q7": f"""SELECT auction, bidder, price, `datetime` FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) AS place
+            FROM {_tumble("bids")})
+        WHERE place <= 1""",
+    "q8": f"""SELECT p.id, p.name, p.window_start
+        FROM (SELECT id, name, window_start, window_end FROM {_tumble("people")}
+            GROUP BY id, name, window_start, window_end) p
+        JOIN (SELECT seller, window_start, window_end FROM {_tumble("auctions")}
+            GROUP BY seller, window_start, window_end) a
+        ON p.id = a.seller AND p.window_start = a.window_start AND p.window_end = a.window_end""",
+    "q9": """SELECT id, item_name, seller, category, auction, bidder, price, bid_datetime FROM (
+            SELECT a.id, a.item_name, a.seller, a.category, b.auction, b.bidder, b.price,
+                b.`datetime` AS bid_datetime,
+                ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.`datetime`) AS place
+            FROM auctions a JOIN bids b ON a.id = b.auction
+            WHERE b.`datetime` BETWEEN a.`datetime` AND a.expires)
+        WHERE place <= 1""",
+    "q11": """SELECT bidder, count(*) AS num, min(`datetime`) AS window_start
+        FROM TABLE(SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(rowtime), INTERVAL '10' SECOND))
+        GROUP BY bidder, window_start, window_end""",
+    "q12": f"""SELECT bidder, count(*) AS num, window_start
+        FROM {_tumble("bids")} GROUP BY bidder, window_start, window_end""",
+    "q15": f"""SELECT {_DAY} AS `day`, count(*) AS total_bids,
+            count(*) FILTER (WHERE price < 10000) AS rank1_bids,
+            count(DISTINCT bidder) AS total_bidders, count(DISTINCT auction) AS total_auctions
+        FROM bids GROUP BY {_DAY}""",
+    "q17": f"""SELECT auction, {_DAY} AS `day`, count(*) AS total_bids,
+            count(*) FILTER (WHERE price < 10000) AS rank1_bids,
+            count(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,
+            count(*) FILTER (WHERE price >= 1000000) AS rank3_bids,
+            min(price) AS min_price, max(price) AS max_price, sum(price) AS sum_price
+        FROM bids GROUP BY auction, {_DAY}""",
+    "q18": """SELECT auction, bidder, price, `datetime` FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY `datetime` DESC) AS age
+            FROM bids)
+        WHERE age <= 1""",
+    "q19": """SELECT auction, bidder, price, `datetime` FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC, `datetime`) AS place
+            FROM bids)
+        WHERE place <= 10""",
+    "q20": """SELECT b.auction, b.bidder, b.price, b.`datetime` AS bid_datetime, a.item_name, a.seller,
+            a.`datetime` AS auction_datetime
+        FROM bids b JOIN auctions a ON b.auction = a.id
+        WHERE a.category = 10""",
+    "hop5": f"SELECT auction, num, window_start FROM ({_hop(1, 5)})",
+    "hop60": f"SELECT auction, num, window_start FROM ({_hop(1, 60)})",
+}
+
+SETTINGS = {
+    "parallelism.default": str(CORES),
+    "pipeline.object-reuse": "true",
+    "table.local-time-zone": "UTC",
+    "table.exec.mini-batch.enabled": "true",
+    "table.exec.mini-batch.allow-latency": "2 s",
+    "table.exec.mini-batch.size": "50000",
+    "table.optimizer.distinct-agg.split.enabled": "true",
+    "state.backend.type": "hashmap",
+    "taskmanager.numberOfTaskSlots": str(CORES),
+    "rest.bind-address": "127.0.0.1",
+    "jobmanager.bind-host": "127.0.0.1",
+    "taskmanager.bind-host": "127.0.0.1",
+}
+
+
+def run(task: Task) -> Batches:
+    """Run the query; with rows wanted, apply its changes to nothing and keep what is left."""
+    configuration = Configuration()
+    for name, value in SETTINGS.items():
+        configuration.set_string(name, value)
+    settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration)
+    tables = TableEnvironment.create(settings.build())
+    for statement in TABLES.format(path=task.lanes().as_uri()).split(";"):
+        tables.execute_sql(statement)
+    query = tables.sql_query(QUERIES[task.query])
+    if task.rows:
+        job = query.execute()
+        pq.write_table(_left(job), task.rows)
+        return [(task.count, 0.0)]
+    batches: Batches = []
+    for _ in range(task.rounds):
+        job = query.execute_insert(TableDescriptor.for_connector("blackhole").build())
+        result = job.get_job_client().get_job_execution_result().result()
+        batches.append((task.count, result.get_net_runtime() / 1000))
+    return batches
+
+
+def _left(job: Any) -> pa.Table:
+    """The rows that remain of a stream of changes."""
+    counted: Counter[tuple[Any, ...]] = Counter()
+    with job.collect() as changes:
+        for change in changes:
+            gone = change.get_row_kind() in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+            counted[tuple(change)] += -1 if gone else 1
+    names = job.get_table_schema().get_field_names()
+    assert all(times >= 0 for times in counted.values())
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in counted.elements()])
+
+
+if __name__ == "__main__":
+    sys.exit(answer(QUERIES, run))

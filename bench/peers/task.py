@@ -1,0 +1,78 @@
+"""What a peer is asked, and how it answers: the same for all of them, with nothing but pyarrow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CORES = 2
+ROUNDS = 3
+"""How often a query is run in one process: the first time code is compiled and caches are cold."""
+
+Batches = list[tuple[int, float]]
+"""(events, seconds from the first read to the last result) of each round."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A query over a folder of Parquet files, and where its rows go if anybody wants them."""
+
+    query: str
+    folder: Path
+    count: int
+    rows: Path | None
+
+    @property
+    def rounds(self) -> int:
+        return 1 if self.rows else ROUNDS
+
+    def converted(self, name: str, convert: Callable[[list[Path], Path], None]) -> Path:
+        """A folder with the events in another shape: made from the files now if it is not there."""
+        made = self.folder.parent / f"{self.folder.name}-{name}"
+        if not made.exists():
+            unfinished = made.with_name(f"{made.name}.unfinished-{os.getpid()}")
+            unfinished.mkdir(parents=True)
+            convert(sorted(self.folder.glob("*.parquet")), unfinished)
+            try:
+                unfinished.rename(made)
+            except OSError:  # another process was faster
+                shutil.rmtree(unfinished)
+        return made
+
+    def lanes(self) -> Path:
+        """Two Parquet files of every other event each, in the order of event time: one for each reader."""
+        return self.converted("lanes", _lanes)
+
+
+def _lanes(files: list[Path], to: Path) -> None:
+    schema = pq.read_schema(files[0])
+    writers = [pq.ParquetWriter(to / f"{lane}.parquet", schema, compression="zstd") for lane in range(CORES)]
+    for file in files:
+        table = pq.read_table(file)
+        for lane, writer in enumerate(writers):
+            writer.write_table(table.take(pa.array(range(lane, table.num_rows, CORES))))
+    for writer in writers:
+        writer.close()
+
+
+def answer(queries: Iterable[str], run: Callable[[Task], Batches]) -> int:
+    """Run what the command line asks for, and print what it came to as one line of JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("query", choices=sorted(queries))
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--count", type=int, required=True, help="how many events the folder has")
+    parser.add_argument("--rows", type=Path, help="write the rows of the answer to this Parquet file")
+    given = parser.parse_args()
+    begun = time.perf_counter()
+    batches = run(Task(given.query, given.folder.absolute(), given.count, given.rows))
+    print(json.dumps({"batches": batches, "seconds": time.perf_counter() - begun}), flush=True)
+    return 0
