@@ -8,19 +8,16 @@ of the documentation with a chart when every query was measured.
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import statistics
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
-from bench.nexmark.data import Events, make_events
+from bench.nexmark.data import SMALL
+from bench.nexmark.page import write_page
 from bench.nexmark.queries import QUERIES
-from bench.nexmark.report import PAGE, table, write_page
+from bench.nexmark.report import table
+from bench.nexmark.results import DATA, RESULTS, about, save
 from bench.nexmark.runs import ENGINES, Run, RunFailedError, can_run, differences, run
-
-ROOT = Path(__file__).parents[2]
-RESULTS = Path(__file__).parent / "results.json"
 
 
 def main(given: list[str] | None = None) -> int:
@@ -28,54 +25,58 @@ def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.nexmark", description=__doc__)
     parser.add_argument("queries", nargs="*", metavar="QUERY", help=f"of {', '.join(QUERIES)}")
     parser.add_argument("--engine", choices=ENGINES, action="append", help="only this one; repeatable")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--files", type=int, default=24, help="files of 100,000 events each")
-    parser.add_argument("--data", type=Path, default=ROOT / "build" / "bench")
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the events")
+    parser.add_argument("--small", action="store_true", help="measure over the few events of the comparison")
     parser.add_argument("--no-check", action="store_true", help="do not compare the rows first")
+    parser.add_argument("--check-only", action="store_true", help="compare the rows and measure nothing")
+    parser.add_argument("--report", action="store_true", help="write the page from the results that are kept")
     options = parser.parse_args(given)
     unknown = [name for name in options.queries if name not in QUERIES]
     if unknown:
         parser.error(f"no query {', '.join(unknown)}; there are {', '.join(QUERIES)}")
+    if options.report:
+        write_page()
+        return 0
     queries = options.queries or list(QUERIES)
     engines = options.engine or list(ENGINES)
-    wrong = [] if options.no_check else _check(queries, engines, options.data)
+    wrong = [] if options.no_check else check(queries, engines, options.data)
     for line in wrong:
         print(line, file=sys.stderr)
-    busy = os.getloadavg()[0]
-    events = make_events(options.data, files=options.files, per_file=100_000)
-    runs, failed = _measure(queries, engines, events, repeat=options.repeat)
+    if options.check_only:
+        return 1 if wrong else 0
+    before = about()
+    runs, failed = _measure(queries, engines, options.data, repeat=options.repeat, small=options.small)
     print(table(runs))
-    if not (options.queries or options.engine or options.no_check or wrong or failed):
-        found = {"load_average": busy, "runs": [asdict(one) for one in runs]}
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        write_page(runs, repeat=options.repeat, load=busy)
-        print(f"wrote {RESULTS} and {PAGE}", file=sys.stderr)
+    if not (options.queries or options.engine or options.small or options.no_check or wrong):
+        save("queries", runs, {**before, "repeat": options.repeat})
+        write_page()
+        print(f"wrote {RESULTS} and the page", file=sys.stderr)
     return 1 if wrong or failed else 0
 
 
-def _check(queries: list[str], engines: list[str], data: Path) -> list[str]:
-    events = make_events(data, files=4, per_file=50_000)
+def check(queries: list[str], engines: list[str], data: Path) -> list[str]:
+    """What engines answer differently over few events, and what they cannot answer."""
     wrong: list[str] = []
     for query in queries:
         able = [engine for engine in engines if can_run(engine, query)]
-        try:
-            wrong += differences(query, events, able)
-        except RunFailedError as error:
-            wrong.append(str(error))
-        else:
-            print(f"{query}: compared {', '.join(able)}", file=sys.stderr)
+        events = QUERIES[query].data.make(data, SMALL)
+        found = differences(query, events, able)
+        print(f"{query}: {'differs' if found else 'the same'} in {', '.join(able)}", file=sys.stderr)
+        wrong += found
     return wrong
 
 
 def _measure(
-    queries: list[str], engines: list[str], events: Events, *, repeat: int
+    queries: list[str], engines: list[str], data: Path, *, repeat: int, small: bool
 ) -> tuple[list[Run], bool]:
     runs: list[Run] = []
     failed = False
     for _ in range(repeat):
         for query in queries:
+            events = QUERIES[query].data.make(data, SMALL if small else None)
             for engine in engines:
-                if not can_run(engine, query):
+                if not can_run(engine, query) or _is_slower_store(engine, query, runs):
                     continue
                 try:
                     runs.append(run(engine, query, events))
@@ -85,6 +86,17 @@ def _measure(
                 else:
                     print(f"{query}, {engine}: {runs[-1].rate:,.0f} events per second", file=sys.stderr)
     return runs, failed
+
+
+def _is_slower_store(engine: str, query: str, runs: list[Run]) -> bool:
+    """Whether the other state store of Structured Streaming was faster before: this one has had its turn."""
+    rates: dict[str, list[float]] = {}
+    for one in runs:
+        if one.query == query and one.engine.startswith("spark"):
+            rates.setdefault(one.engine, []).append(one.rate)
+    if len(rates) <= 1 or engine not in rates:
+        return False
+    return engine != max(rates, key=lambda name: statistics.median(rates[name]))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""The events that every engine reads: made once, the same every time."""
+"""The rows that every engine reads: made once, the same every time."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,39 +27,96 @@ _LATER = 7200 * 1_000_000
 
 
 @dataclass(frozen=True)
+class Size:
+    """How many files there are, how many rows each has, and how many make a micro-batch or an epoch."""
+
+    files: int
+    per_file: int
+    per_batch: int
+
+
+FULL = Size(40, 250_000, 8)
+HALF = Size(20, 250_000, 4)
+SMALL = Size(4, 50_000, 1)
+"""For the comparison of rows."""
+
+
+@dataclass(frozen=True)
 class Events:
-    """Files of events, in the order of event time."""
+    """Files of rows, in the order of event time."""
 
     folder: Path
     count: int
+    per_batch: int
+    """Files in a micro-batch, and in an epoch."""
 
     @property
-    def closing(self) -> Path:
-        """A file with a person, an auction and a bid long after all others."""
-        return self.folder.parent / f"{self.folder.name}-closing" / "last.parquet"
+    def closed(self) -> Path:
+        """The same files, the last of them with a person, an auction and a bid long after all others."""
+        return self.folder.with_name(f"{self.folder.name}-closed")
 
 
-def make_events(root: Path, *, files: int, per_file: int) -> Events:
-    """The events in a folder of that size, made now if they are not there."""
-    found = Events(root / f"{files}x{per_file}", files * per_file)
-    if found.closing.exists():
+@dataclass(frozen=True)
+class Data:
+    """What a table of a query holds: `nexmark` events, or uniformly drawn `keys`."""
+
+    table: str = "nexmark"
+    format: str = "parquet"
+    size: Size = FULL
+    keys: int = 0
+
+    def make(self, root: Path, size: Size | None = None) -> Events:
+        """The rows in a folder of that size, made now if they are not there."""
+        size = size or self.size
+        name = f"keys{self.keys}" if self.keys else self.table
+        found = Events(
+            root / f"{name}-{self.format}-{size.files}x{size.per_file}",
+            size.files * size.per_file,
+            size.per_batch,
+        )
+        if not found.folder.exists():
+            _make(found, size, format=self.format, read=self._draw if self.keys else _read)
         return found
-    unfinished = found.folder.with_suffix(".unfinished")
-    for folder in (found.folder, unfinished, found.closing.parent):
+
+    def _draw(self, first: int, last: int) -> pa.Table:
+        keys = np.random.default_rng([self.keys, first]).integers(0, self.keys, last - first)
+        start = np.datetime64(BASE_TIME, "us").astype(np.int64)
+        times = start + np.arange(first, last) * (1_000_000 // EVENT_RATE)
+        return pa.table({"key": pa.array(keys), "ts": pa.array(times).cast(pa.timestamp("us"))})
+
+
+def make_events(root: Path, *, files: int, per_file: int, per_batch: int = 1) -> Events:
+    """Nexmark events as Parquet files."""
+    return Data().make(root, Size(files, per_file, per_batch))
+
+
+def _make(found: Events, size: Size, *, format: str, read: Callable[[int, int], pa.Table]) -> None:  # noqa: A002
+    write = _write_json if format == "json" else _write_parquet
+    unfinished = found.folder.with_name(f"{found.folder.name}-unfinished")
+    for folder in (unfinished, found.closed):
         shutil.rmtree(folder, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    table = pa.table({})
-    for number in range(files):
-        table = _read(number * per_file, (number + 1) * per_file)
-        _write(table, unfinished / f"{number:05}.parquet")
+        folder.mkdir(parents=True)
+    for number in range(size.files):
+        table = read(number * size.per_file, (number + 1) * size.per_file)
+        path = unfinished / f"{number:05}.{format}"
+        write(table, path)
+        if number < size.files - 1:
+            os.link(path, found.closed / path.name)
+        else:
+            write(_with_end(table), found.closed / path.name)
     unfinished.rename(found.folder)
-    found.closing.parent.mkdir()
-    _write(_closing(table), found.closing)
-    return found
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _write_parquet(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, row_group_size=_ROW_GROUP, compression="zstd", coerce_timestamps="us")
+
+
+def _write_json(table: pa.Table, path: Path) -> None:
+    from datafusion import SessionConfig, SessionContext
+
+    context = SessionContext(SessionConfig().with_target_partitions(1))
+    context.register_record_batches("rows", [table.to_batches()])
+    context.sql(f"COPY rows TO '{path}' STORED AS JSON").collect()
 
 
 def _read(first: int, last: int) -> pa.Table:
@@ -82,8 +142,10 @@ def _type(given: pa.DataType) -> pa.DataType:
     return given
 
 
-def _closing(table: pa.Table) -> pa.Table:
-    """One event of each kind from a table, much later and with numbers that no other event has."""
+def _with_end(table: pa.Table) -> pa.Table:
+    """With one more event of each kind, much later and with numbers that no other event has."""
+    if "bid" not in table.column_names:
+        return table
     rows: list[dict[str, Any]] = []
     for kind in ("person", "auction", "bid"):
         row = table.filter(pc.is_valid(table[kind])).slice(0, 1).to_pylist()[0]
@@ -101,4 +163,4 @@ def _closing(table: pa.Table) -> pa.Table:
             fields = [at if f.name == "datetime" else column.field(f.name) for f in column.type]
             column = pa.StructArray.from_arrays(fields, fields=list(column.type), mask=column.is_null())
         columns[name] = at if name == "datetime" else column
-    return pa.table(columns)
+    return pa.concat_tables([table, pa.table(columns)])

@@ -1,142 +1,124 @@
 """`python -m bench.nexmark.engines ENGINE QUERY …`: one run of a query, in a process of its own.
 
 What it found is printed as one line of JSON. With `--rows FILE` the rows of the answer are written there, for
-a comparison; without it they are thrown away as cheaply as the engine can.
+a comparison.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.nexmark.data import Events
-from bench.nexmark.queries import QUERIES, TABLE, VIEWS
+from bench.nexmark.queries import QUERIES
+from bench.nexmark.task import Task
 
-CORES = 2
-PER_BATCH = 4
-"""Files in a micro-batch, and in an epoch."""
-
-Batches = list[tuple[int, float]]
-"""(events, seconds) of each micro-batch or epoch."""
+_TIMES = 3
+"""How often DataFusion is asked; the first time it warms up."""
 
 
-def headrace(events: Events, query: str, rows: Path | None) -> Batches:
+def headrace(task: Task) -> None:
     """Headrace on local Spark, as `headrace run` starts it."""
     import headrace as hr
+    from bench.nexmark.running_count import running_count
 
-    sink = ("memory", {"name": "rows"}) if rows else ("blackhole", {})
-    text = TABLE.format(path=events.folder) + VIEWS + QUERIES[query].stream + ";"
-    pipeline = hr.Pipeline.from_sql(text, preview=lambda _: sink)
-    batches: Batches = []
-    per_file = events.count // len(list(events.folder.glob("*.parquet")))
+    names: list[str] = []
+
+    def sink(_: object = None) -> tuple[str, dict[str, str]]:
+        names.append(f"rows{len(names)}")
+        return ("memory", {"name": names[-1]}) if task.rows else ("blackhole", {})
+
+    if task.name == "stateful":
+        pipeline = running_count(task.events.folder, *sink())
+    else:
+        pipeline = hr.Pipeline.from_sql(task.query.program(task.events.folder), preview=sink)
+    ended = 0.0
+
+    def note(progress: hr.Progress) -> None:
+        nonlocal ended
+        now = time.perf_counter()
+        task.batches.append((progress.rows_in, now - ended if ended else progress.seconds))
+        ended = now
+
+    files = len(list(task.events.folder.iterdir()))
     with tempfile.TemporaryDirectory() as state:
         result = pipeline.run(
             state,
-            parallelism=CORES,
-            master=f"local[{CORES}]",
-            epoch_rows=PER_BATCH * per_file,
-            on_progress=lambda progress: batches.append((progress.rows_in, progress.seconds)),
+            parallelism=task.cores,
+            master=f"local[{task.cores}]",
+            epoch_rows=task.events.per_batch * task.events.count // files,
+            on_progress=note,
         )
-    if rows:
-        from headrace.operator import TIMESTAMP
-        from headrace.operators.changes import RETRACT
-
-        table = result.rows["rows"]
-        columns = [name for name in table.column_names if name not in (TIMESTAMP, RETRACT)]
-        change = pa.repeat(1, table.num_rows)
-        if RETRACT in table.column_names:
-            change = pc.if_else(table[RETRACT].fill_null(False), -1, 1)
-        counted = table.select(columns).append_column("change", change)
-        left = counted.group_by(columns).aggregate([("change", "sum")])
-        assert pc.min(left["change_sum"]).as_py() >= 0
-        again = [at for at, times in enumerate(left["change_sum"].to_pylist()) for _ in range(times)]
-        pq.write_table(left.select(columns).take(again), rows)
-    return batches
+    if task.rows:
+        answers = [_remaining(result.rows[name]) for name in names]
+        if task.name == "stateful":
+            counts = answers[0].group_by("key").aggregate([("num", "max")])
+            answers = [counts.rename_columns({"num_max": "num"})]
+        write_rows(answers, task.rows)
 
 
-def spark(events: Events, query: str, rows: Path | None, *, rocksdb: bool = False) -> Batches:
-    """Structured Streaming: 2 shuffle partitions for 2 cores, and the state store that is asked for."""
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql import functions as f
+def _remaining(table: pa.Table) -> pa.Table:
+    """The rows that were not taken back."""
+    from headrace.operator import TIMESTAMP
+    from headrace.operators.changes import RETRACT
 
-    from bench.nexmark.spark_queries import SPARK_QUERIES, Tables
-
-    store = "RocksDBStateStoreProvider" if rocksdb else "HDFSBackedStateStoreProvider"
-    session = (
-        SparkSession.builder.master(f"local[{CORES}]")
-        .config("spark.driver.memory", "4g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", CORES)
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.parquet.inferTimestampNTZ.enabled", "false")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            f"org.apache.spark.sql.execution.streaming.state.{store}",
-        )
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    made = SPARK_QUERIES[query]
-    schema = session.read.parquet(str(events.folder)).schema
-    folders = [events.folder, *([events.closing.parent] if made.windows else [])]
-    source = session.readStream.schema(schema).option("maxFilesPerTrigger", PER_BATCH)
-    stream = source.parquet(f"{events.folder.parent}/{{{','.join(one.name for one in folders)}}}")
-    kept: list[pa.Table] = []
-
-    def keep(batch: DataFrame, _: int) -> None:
-        kept.append(batch.withColumn("batch", f.lit(len(kept))).toArrow())
-
-    with tempfile.TemporaryDirectory() as state:
-        writer = made.build(Tables(stream)).writeStream.outputMode(made.mode)
-        writer = writer.foreachBatch(keep) if rows else writer.format("noop")
-        running = writer.option("checkpointLocation", state).trigger(availableNow=True).start()
-        running.awaitTermination()
-        progress = running.recentProgress
-    if rows:
-        table = pa.concat_tables(kept)
-        if made.keys:
-            last = table.group_by(list(made.keys)).aggregate([("batch", "max")])
-            last = last.rename_columns({"batch_max": "batch"})
-            table = table.join(last, [*made.keys, "batch"], join_type="inner")
-        pq.write_table(table.drop_columns(["batch"]), rows)
-    return [(one["numInputRows"], one["durationMs"]["triggerExecution"] / 1000) for one in progress]
+    columns = [name for name in table.column_names if name not in (TIMESTAMP, RETRACT)]
+    if RETRACT not in table.column_names:
+        return table.select(columns)
+    change = pc.if_else(table[RETRACT].fill_null(False), -1, 1)
+    left = table.select(columns).append_column("change", change)
+    left = left.group_by(columns).aggregate([("change", "sum")])
+    if left.num_rows and pc.min(left["change_sum"]).as_py() < 0:
+        raise AssertionError("rows were taken back that had not been there")
+    again = [at for at, times in enumerate(left["change_sum"].to_pylist()) for _ in range(times)]
+    return left.select(columns).take(again)
 
 
-def datafusion(events: Events, query: str, rows: Path | None) -> Batches:
-    """DataFusion over all events at once, twice: the first time it warms up."""
+def write_rows(answers: list[pa.Table], path: Path) -> None:
+    """Write the rows of all sinks, each with the number of its sink."""
+    numbered = [
+        table.append_column("sink", pa.repeat(number, table.num_rows)) for number, table in enumerate(answers)
+    ]
+    pq.write_table(pa.concat_tables(numbered), path)
+
+
+def spark(task: Task, *, rocksdb: bool = False) -> None:
+    """Structured Streaming."""
+    from bench.nexmark.structured_streaming import run_streaming
+
+    run_streaming(task, rocksdb=rocksdb)
+
+
+def datafusion(task: Task) -> None:
+    """DataFusion over all events at once."""
     from datafusion import SessionConfig, SessionContext
 
-    context = SessionContext(SessionConfig().with_target_partitions(CORES))
-    context.register_parquet("nexmark", str(events.folder))
-    for statement in VIEWS.split(";")[:-1]:
+    context = SessionContext(SessionConfig().with_target_partitions(task.cores))
+    for statement in task.query.setup(task.events.folder):
         context.sql(statement)
-    batches: Batches = []
-    for _ in range(1 if rows else 3):
+    if task.rows:
+        write_rows([context.sql(text).to_arrow_table() for text in task.query.whole], task.rows)
+        return
+    for _ in range(_TIMES):
         begun = time.perf_counter()
-        frame = context.sql(QUERIES[query].whole)
-        if rows:
-            pq.write_table(frame.to_arrow_table(), rows)
-        else:
-            for _batch in frame.execute_stream():
+        for text in task.query.whole:
+            for _batch in context.sql(text).execute_stream():
                 pass
-        batches.append((events.count, time.perf_counter() - begun))
-    return batches
+        task.batches.append((task.events.count, time.perf_counter() - begun))
 
 
-ENGINES: dict[str, Callable[[Events, str, Path | None], Batches]] = {
+ENGINES: dict[str, Callable[[Task], None]] = {
     "headrace": headrace,
     "spark": spark,
-    "spark rocksdb": lambda events, query, rows: spark(events, query, rows, rocksdb=True),
+    "spark rocksdb": lambda task: spark(task, rocksdb=True),
     "datafusion": datafusion,
 }
 
@@ -149,11 +131,16 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--rows", type=Path)
+    parser.add_argument("--per-batch", type=int, default=1, help="files in a micro-batch, and in an epoch")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--limit", type=float, help="seconds after which the batches so far are reported")
     given = parser.parse_args()
-    begun = time.perf_counter()
-    batches = ENGINES[given.engine](Events(given.folder, given.count), given.query, given.rows)
-    found: dict[str, Any] = {"batches": batches, "seconds": time.perf_counter() - begun}
-    print(json.dumps(found))
+    events = Events(given.folder, given.count, given.per_batch)
+    task = Task(given.query, events, cores=given.cores, rows=given.rows)
+    if given.limit:
+        task.end_after(given.limit)
+    ENGINES[given.engine](task)
+    task.report()
     return 0
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-TABLE = """
-CREATE TABLE nexmark (
+from bench.nexmark.data import HALF, Data
+
+NEXMARK = Data()
+JSON = Data(format="json", size=HALF)
+
+COLUMNS = {
+    "nexmark": """
     person STRUCT<id BIGINT, name TEXT, email_address TEXT, credit_card TEXT, city TEXT, state TEXT,
         datetime TIMESTAMP, extra TEXT>,
     auction STRUCT<id BIGINT, description TEXT, item_name TEXT, initial_bid BIGINT, reserve BIGINT,
         datetime TIMESTAMP, expires TIMESTAMP, seller BIGINT, category BIGINT, extra TEXT>,
     bid STRUCT<auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, datetime TIMESTAMP,
         extra TEXT>,
-    datetime TIMESTAMP NOT NULL,
-    WATERMARK FOR datetime AS datetime - INTERVAL '1 second'
-) WITH (connector = 'filesystem', type = 'source', path = '{path}', format = 'parquet');
-"""
+    datetime TIMESTAMP""",
+    "keys": "key BIGINT, ts TIMESTAMP",
+}
+"""The columns of the tables, in words that all engines know."""
 
 VIEWS = """
 CREATE VIEW bids AS
@@ -36,16 +42,38 @@ FROM nexmark WHERE person IS NOT NULL;
 
 @dataclass(frozen=True)
 class Query:
-    """A query: as a stream, and over all events at once where that reads differently."""
+    """A query: as a stream, and over all rows at once where that reads differently."""
 
     name: str
     stream: str
+    """Several statements are several sinks of one pipeline."""
     batch: str = ""
+    data: Data = NEXMARK
+
+    def program(self, folder: Path) -> str:
+        """What Headrace reads."""
+        table = self.data.table
+        time = "ts" if table == "keys" else "datetime"
+        options = (
+            f"connector = 'filesystem', type = 'source', path = '{folder}', format = '{self.data.format}'"
+        )
+        return f"""CREATE TABLE {table} ({COLUMNS[table]} NOT NULL,
+            WATERMARK FOR {time} AS {time} - INTERVAL '1 second') WITH ({options});
+            {VIEWS if table == "nexmark" else ""} {self.stream};"""
+
+    def setup(self, folder: Path) -> list[str]:
+        """The statements that tell DataFusion about the table."""
+        table = self.data.table
+        columns = COLUMNS[table].replace("TIMESTAMP", "TIMESTAMP(6)")
+        kind = self.data.format.upper()
+        given = f"({columns})" if kind == "JSON" else ""
+        made = f"CREATE EXTERNAL TABLE {table} {given} STORED AS {kind} LOCATION '{folder}/'"
+        return [made, *(VIEWS.split(";")[:-1] if table == "nexmark" else [])]
 
     @property
-    def whole(self) -> str:
+    def whole(self) -> list[str]:
         """What DataFusion is asked."""
-        return self.batch or self.stream
+        return (self.batch or self.stream).split(";")
 
 
 def _starts(slide: int, width: int) -> str:
@@ -69,7 +97,20 @@ def _hop(seconds: int) -> Query:
     )
 
 
-QUERIES = {
+def _counts(name: str, keys: int) -> Query:
+    counted = "SELECT key, count(*) AS num FROM keys GROUP BY key"
+    return Query(name, counted, data=Data("keys", keys=keys, size=HALF))
+
+
+_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
+_FAN_OUT = ";\n".join(
+    [
+        *(f"SELECT auction, bidder, price FROM bids WHERE channel = '{one}'" for one in _CHANNELS),
+        "SELECT auction, bidder, price FROM bids WHERE price > 1000000",
+    ]
+)
+
+_NEXMARK = {
     query.name: query
     for query in (
         Query("q0", "SELECT auction, bidder, price, datetime, extra FROM bids"),
@@ -80,6 +121,15 @@ QUERIES = {
             """SELECT p.name AS name, p.city AS city, p.state AS state, a.id AS id
             FROM auctions a JOIN people p ON a.seller = p.id
             WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
+        ),
+        Query(
+            "q4",
+            """SELECT category, avg(final) AS average FROM (
+                SELECT a.id AS id, a.category AS category, max(b.price) AS final
+                FROM auctions a JOIN bids b ON a.id = b.auction
+                WHERE b.datetime BETWEEN a.datetime AND a.expires
+                GROUP BY a.id, a.category)
+            GROUP BY category""",
         ),
         Query(
             "q5",
@@ -124,6 +174,16 @@ QUERIES = {
                 date_bin(interval '10 second', p.datetime) AS window_start
             FROM people p JOIN auctions a ON p.id = a.seller
             AND date_bin(interval '10 second', p.datetime) = date_bin(interval '10 second', a.datetime)""",
+        ),
+        Query(
+            "q9",
+            """SELECT id, item_name, seller, category, auction, bidder, price, bid_datetime FROM (
+                SELECT a.id AS id, a.item_name AS item_name, a.seller AS seller, a.category AS category,
+                    b.auction AS auction, b.bidder AS bidder, b.price AS price, b.datetime AS bid_datetime,
+                    row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.datetime) AS place
+                FROM auctions a JOIN bids b ON a.id = b.auction
+                WHERE b.datetime BETWEEN a.datetime AND a.expires)
+            WHERE place <= 1""",
         ),
         Query(
             "q11",
@@ -185,5 +245,28 @@ QUERIES = {
         ),
         _hop(5),
         _hop(60),
+        Query(
+            "hop3600",
+            """SELECT lot, num, window.start AS window_start FROM (
+                SELECT auction % 10 AS lot, count(*) AS num,
+                    hop(interval '1 second', interval '3600 second') AS window
+                FROM bids GROUP BY auction % 10, window)""",
+            f"""SELECT lot, CAST(sum(num) AS BIGINT) AS num, {_instant("started")} AS window_start FROM (
+                SELECT lot, num, {_starts(1, 3600)} AS started FROM (
+                    SELECT auction % 10 AS lot, date_trunc('second', datetime) AS datetime, count(*) AS num
+                    FROM bids GROUP BY 1, 2))
+            GROUP BY lot, started""",
+        ),
+        Query("fanout", _FAN_OUT),
     )
+}
+
+QUERIES = {
+    **_NEXMARK,
+    "q1 json": replace(_NEXMARK["q1"], name="q1 json", data=JSON),
+    "q5 json": replace(_NEXMARK["q5"], name="q5 json", data=JSON),
+    "stateful": _counts("stateful", 100_000),
+    "keys10k": _counts("keys10k", 10_000),
+    "keys1m": _counts("keys1m", 1_000_000),
+    "keys10m": _counts("keys10m", 10_000_000),
 }

@@ -22,6 +22,10 @@ from bench.nexmark.data import Events
 from bench.nexmark.spark_queries import SPARK_QUERIES
 
 ENGINES = ("headrace", "spark", "spark rocksdb", "datafusion")
+LIMIT = 240.0
+"""Seconds that a run may take."""
+_ENOUGH = 2
+"""Batches that a run needs once it is warm, if it was not done in time."""
 _WARM_UP = 1 / 3
 """The share of the batches at the beginning that does not count: processes start, code is compiled."""
 
@@ -37,6 +41,9 @@ class Run:
     seconds: float
     memory: int
     """The most bytes that its processes held together."""
+    cores: int = 2
+    done: bool = True
+    """Whether it came to the end in time; otherwise these are the batches so far."""
 
     @property
     def steady(self) -> tuple[tuple[int, float], ...]:
@@ -65,30 +72,44 @@ def can_run(engine: str, query: str) -> bool:
     if not engine.startswith("spark"):
         return True
     made = SPARK_QUERIES.get(query)
-    return made is not None and (made.stateful or engine == "spark")
+    return made is not None and engine in made.stores
 
 
-def run(engine: str, query: str, events: Events, *, rows: Path | None = None, limit: float = 900) -> Run:
-    """Run a query once; raises a RunFailedError with the end of what the engine wrote."""
+def run(engine: str, query: str, events: Events, *, rows: Path | None = None, cores: int = 2) -> Run:
+    """Run a query once; raises a RunFailedError with the end of what the engine wrote.
+
+    A run that takes too long counts with its batches so far, if there are enough.
+    """
     command = [sys.executable, "-m", "bench.nexmark.engines", engine, query]
     command += ["--folder", str(events.folder.absolute()), "--count", str(events.count)]
+    command += ["--per-batch", str(events.per_batch), "--cores", str(cores), "--limit", str(LIMIT)]
     command += ["--rows", str(rows)] if rows else []
+    found, memory = _watch(command, f"{query}, {engine}")
+    batches = tuple((rows, seconds) for rows, seconds in found["batches"])
+    done = found.get("done", True)
+    made = Run(engine, query, events.count, batches, found["seconds"], memory, cores, done)
+    if not done and (rows or len(made.steady) < _ENOUGH):
+        raise RunFailedError(f"{query}, {engine}: not done after {LIMIT:g} seconds")
+    return made
+
+
+def _watch(command: list[str], what: str) -> tuple[dict[str, Any], int]:
+    """The line of JSON that a process prints, and the most memory it held."""
     with tempfile.TemporaryFile("w+") as written:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written, text=True)
         watch = _Memory(process.pid)
         try:
-            out, _ = process.communicate(timeout=limit)
+            out, _ = process.communicate(timeout=LIMIT + 30)
         except subprocess.TimeoutExpired:
             _end(process)
-            raise RunFailedError(f"{query}, {engine}: not done after {limit:g} seconds") from None
+            raise RunFailedError(f"{what}: not done after {LIMIT:g} seconds") from None
         finally:
             watch.stop()
         if process.returncode:
             written.seek(0)
-            raise RunFailedError(f"{query}, {engine}: it ended with\n{written.read()[-2000:]}")
+            raise RunFailedError(f"{what}: it ended with\n{written.read()[-2000:]}")
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    batches = tuple((rows, seconds) for rows, seconds in found["batches"])
-    return Run(engine, query, events.count, batches, found["seconds"], watch.most)
+    return found, watch.most
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -140,7 +161,11 @@ def differences(query: str, events: Events, engines: Iterable[str]) -> list[str]
     with tempfile.TemporaryDirectory() as folder:
         for number, engine in enumerate(engines):
             path = Path(folder) / f"{number}.parquet"
-            run(engine, query, events, rows=path)
+            try:
+                run(engine, query, events, rows=path)
+            except RunFailedError as error:
+                found.append(str(error))
+                continue
             answer = _rows(pq.read_table(path))
             first = first or (engine, answer)
             if answer != first[1]:

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from bench.nexmark.running_count import count_keys
+
 DELAY = "1 second"
+_ANY = ("spark",)
+"""The one engine to try for a query without state."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,14 @@ class Tables:
 class SparkQuery:
     """A query, how its results come, and whether an event from the future has to close its windows."""
 
-    build: Callable[[Tables], DataFrame]
+    builds: tuple[Callable[[Tables], DataFrame], ...]
+    """Several are several streams over the same files."""
     mode: str = "append"
     keys: tuple[str, ...] = ()
     """With mode `update`, what the last row of is the result."""
     windows: bool = False
-    stateful: bool = True
+    stores: tuple[str, ...] = ("spark", "spark rocksdb")
+    """The engines to try: state may be in either store."""
 
 
 def _q0(t: Tables) -> DataFrame:
@@ -139,6 +145,23 @@ def _q20(t: Tables) -> DataFrame:
     return bids.join(auctions, f.col("auction") == f.col("id")).drop("id")
 
 
+def _hop3600(t: Tables) -> DataFrame:
+    """Counts of seconds, then of windows: one row would be copied 3600 times otherwise."""
+    bids = t.bids.withWatermark("datetime", DELAY).select("datetime", f.expr("auction % 10 as lot"))
+    seconds = bids.groupBy(f.window("datetime", "1 second"), "lot").count()
+    hops = f.window(f.window_time("window"), "3600 seconds", "1 second")
+    counts = seconds.groupBy(hops, "lot").agg(f.sum("count").alias("num"))
+    return counts.select("lot", "num", f.col("window.start").alias("window_start"))
+
+
+def _fan_out(condition: str) -> Callable[[Tables], DataFrame]:
+    return lambda t: t.bids.where(condition).select("auction", "bidder", "price")
+
+
+def _counts(t: Tables) -> DataFrame:
+    return t.events.groupBy("key").agg(f.count("*").alias("num"))
+
+
 def _hop(seconds: int) -> SparkQuery:
     def build(t: Tables) -> DataFrame:
         bids = t.bids.withWatermark("datetime", DELAY)
@@ -147,22 +170,38 @@ def _hop(seconds: int) -> SparkQuery:
             "auction", f.col("count").alias("num"), f.col("window.start").alias("window_start")
         )
 
-    return SparkQuery(build, windows=True)
+    return SparkQuery((build,), windows=True)
 
 
 SPARK_QUERIES = {
-    "q0": SparkQuery(_q0, stateful=False),
-    "q1": SparkQuery(_q1, stateful=False),
-    "q2": SparkQuery(_q2, stateful=False),
-    "q3": SparkQuery(_q3),
-    "q5": SparkQuery(_q5, windows=True),
-    "q7": SparkQuery(_q7, windows=True),
-    "q8": SparkQuery(_q8, windows=True),
-    "q11": SparkQuery(_q11, windows=True),
-    "q12": SparkQuery(_q12, windows=True),
-    "q17": SparkQuery(_q17, mode="update", keys=("auction", "day")),
-    "q18": SparkQuery(_q18, mode="update", keys=("auction", "bidder")),
-    "q20": SparkQuery(_q20),
+    "q0": SparkQuery((_q0,), stores=_ANY),
+    "q1": SparkQuery((_q1,), stores=_ANY),
+    "q2": SparkQuery((_q2,), stores=_ANY),
+    "q3": SparkQuery((_q3,)),
+    "q5": SparkQuery((_q5,), windows=True),
+    "q7": SparkQuery((_q7,), windows=True),
+    "q8": SparkQuery((_q8,), windows=True),
+    "q11": SparkQuery((_q11,), windows=True),
+    "q12": SparkQuery((_q12,), windows=True),
+    "q17": SparkQuery((_q17,), mode="update", keys=("auction", "day")),
+    "q18": SparkQuery((_q18,), mode="update", keys=("auction", "bidder")),
+    "q20": SparkQuery((_q20,)),
     "hop5": _hop(5),
     "hop60": _hop(60),
+    "hop3600": SparkQuery((_hop3600,), windows=True),
+    "fanout": SparkQuery(
+        (
+            *(_fan_out(f"channel = '{one}'") for one in ("Google", "Facebook", "Baidu", "Apple")),
+            _fan_out("price > 1000000"),
+        ),
+        stores=_ANY,
+    ),
+    "q1 json": SparkQuery((_q1,), stores=_ANY),
+    "q5 json": SparkQuery((_q5,), windows=True),
+    "stateful": SparkQuery(
+        (lambda t: count_keys(t.events),), mode="update", keys=("key",), stores=("spark rocksdb",)
+    ),
+    "keys10k": SparkQuery((_counts,), mode="update", keys=("key",)),
+    "keys1m": SparkQuery((_counts,), mode="update", keys=("key",)),
+    "keys10m": SparkQuery((_counts,), mode="update", keys=("key",)),
 }

@@ -1,0 +1,5 @@
+"""The page of the documentation."""
+
+
+def write_page() -> None:
+    """Write it."""

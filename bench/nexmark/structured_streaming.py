@@ -1,0 +1,89 @@
+"""Runs a query in Structured Streaming: as many shuffle partitions as cores, and a state store of choice."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from bench.nexmark.engines import write_rows
+from bench.nexmark.queries import COLUMNS
+from bench.nexmark.spark_queries import SPARK_QUERIES, SparkQuery, Tables
+from bench.nexmark.task import Batches, Task
+
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+
+
+def run_streaming(task: Task, *, rocksdb: bool) -> None:
+    """Run all streams of a query, started together, until the events are over."""
+    store = "RocksDBStateStoreProvider" if rocksdb else "HDFSBackedStateStoreProvider"
+    session = (
+        SparkSession.builder.master(f"local[{task.cores}]")
+        .config("spark.driver.memory", "4g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", task.cores)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.stateStore.providerClass", f"{_STATE}.{store}")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    made = SPARK_QUERIES[task.name]
+    data = task.query.data
+    folder = task.events.closed if made.windows else task.events.folder
+    reader = session.readStream.schema(COLUMNS[data.table].replace("TEXT", "STRING"))
+    stream = reader.option("maxFilesPerTrigger", task.events.per_batch).format(data.format).load(str(folder))
+    kept: list[list[pa.Table]] = [[] for _ in made.builds]
+    with tempfile.TemporaryDirectory() as state:
+        running = []
+        for number, build in enumerate(made.builds):
+            writer = build(Tables(stream)).writeStream.outputMode(made.mode)
+            writer = writer.foreachBatch(_keep(kept[number])) if task.rows else writer.format("noop")
+            writer = writer.option("checkpointLocation", f"{state}/{number}")
+            running.append(writer.trigger(availableNow=True).start())
+        for query in running:
+            while not query.awaitTermination(1):
+                task.batches[:] = _batches([one.recentProgress for one in running])
+        task.batches[:] = _batches([one.recentProgress for one in running])
+    if task.rows:
+        write_rows([_answer(tables, made) for tables in kept], task.rows)
+
+
+def _keep(kept: list[pa.Table]) -> Any:
+    def keep(batch: DataFrame, _: int) -> None:
+        kept.append(batch.withColumn("batch", f.lit(len(kept))).toArrow())
+
+    return keep
+
+
+def _answer(kept: list[pa.Table], made: SparkQuery) -> pa.Table:
+    """All rows, or the last of each key."""
+    table = pa.concat_tables(kept)
+    if made.keys:
+        last = table.group_by(list(made.keys)).aggregate([("batch", "max")])
+        last = last.rename_columns({"batch_max": "batch"})
+        table = table.join(last, [*made.keys, "batch"], join_type="inner")
+    return table.drop_columns(["batch"])
+
+
+def _batches(progress: list[list[Any]]) -> Batches:
+    """The batches that all streams have done; each takes from the end of the one before to its own end."""
+    together = list(zip(*progress, strict=False))
+    if not together:
+        return []
+    ends = [
+        max(_begin(one) + one["durationMs"]["triggerExecution"] / 1000 for one in row) for row in together
+    ]
+    ends = [min(_begin(one) for one in together[0]), *ends]
+    return [
+        (row[0]["numInputRows"], end - begin)
+        for row, (begin, end) in zip(together, pairwise(ends), strict=True)
+    ]
+
+
+def _begin(progress: Any) -> float:
+    return datetime.fromisoformat(progress["timestamp"]).timestamp()
