@@ -21,7 +21,7 @@ from pyflink.table import EnvironmentSettings, TableDescriptor, TableEnvironment
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.peers.task import CORES, Batches, Task, answer  # noqa: E402
+from bench.peers.task import CORES, Batches, Task, answer
 
 TABLES = """
 CREATE TABLE nexmark (
