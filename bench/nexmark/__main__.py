@@ -17,7 +17,7 @@ from bench.nexmark.page import write_page
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.report import table
 from bench.nexmark.results import DATA, RESULTS, about, save
-from bench.nexmark.runs import ENGINES, Run, RunFailedError, can_run, differences, run
+from bench.nexmark.runs import ENGINES, Run, can_run, differences, run
 
 
 def main(given: list[str] | None = None) -> int:
@@ -46,13 +46,13 @@ def main(given: list[str] | None = None) -> int:
     if options.check_only:
         return 1 if wrong else 0
     before = about()
-    runs, failed = _measure(queries, engines, options.data, repeat=options.repeat, small=options.small)
+    runs = _measure(queries, engines, options.data, repeat=options.repeat, small=options.small)
     print(table(runs))
     if not (options.queries or options.engine or options.small or options.no_check or wrong):
         save("queries", runs, {**before, "repeat": options.repeat})
         write_page()
         print(f"wrote {RESULTS} and the page", file=sys.stderr)
-    return 1 if wrong or failed else 0
+    return 1 if wrong or any(one.failure for one in runs) else 0
 
 
 def check(queries: list[str], engines: list[str], data: Path) -> list[str]:
@@ -67,25 +67,16 @@ def check(queries: list[str], engines: list[str], data: Path) -> list[str]:
     return wrong
 
 
-def _measure(
-    queries: list[str], engines: list[str], data: Path, *, repeat: int, small: bool
-) -> tuple[list[Run], bool]:
+def _measure(queries: list[str], engines: list[str], data: Path, *, repeat: int, small: bool) -> list[Run]:
     runs: list[Run] = []
-    failed = False
     for _ in range(repeat):
         for query in queries:
             events = QUERIES[query].data.make(data, SMALL if small else None)
             for engine in engines:
-                if not can_run(engine, query) or _is_slower_store(engine, query, runs):
-                    continue
-                try:
+                if can_run(engine, query) and not _is_slower_store(engine, query, runs):
                     runs.append(run(engine, query, events))
-                except RunFailedError as error:
-                    failed = True
-                    print(error, file=sys.stderr)
-                else:
-                    print(f"{query}, {engine}: {runs[-1].rate:,.0f} events per second", file=sys.stderr)
-    return runs, failed
+                    print(runs[-1], file=sys.stderr)
+    return runs
 
 
 def _is_slower_store(engine: str, query: str, runs: list[Run]) -> bool:
@@ -93,7 +84,7 @@ def _is_slower_store(engine: str, query: str, runs: list[Run]) -> bool:
     rates: dict[str, list[float]] = {}
     for one in runs:
         if one.query == query and one.engine.startswith("spark"):
-            rates.setdefault(one.engine, []).append(one.rate)
+            rates.setdefault(one.engine, []).append(one.rate if one.counts else 0.0)
     if len(rates) <= 1 or engine not in rates:
         return False
     return engine != max(rates, key=lambda name: statistics.median(rates[name]))

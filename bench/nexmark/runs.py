@@ -22,6 +22,9 @@ from bench.nexmark.data import Events
 from bench.nexmark.spark_queries import SPARK_QUERIES
 
 ENGINES = ("headrace", "spark", "spark rocksdb", "datafusion")
+PEERS = ("pyflink", "bytewax", "pathway")
+_ROOT = Path(__file__).parents[2]
+_PEERS = _ROOT / "bench" / "peers"
 LIMIT = 240.0
 """Seconds that a run may take."""
 _ENOUGH = 2
@@ -42,8 +45,13 @@ class Run:
     memory: int
     """The most bytes that its processes held together."""
     cores: int = 2
-    done: bool = True
-    """Whether it came to the end in time; otherwise these are the batches so far."""
+    failure: str = ""
+    """Why it did not come to the end; then these are the batches so far."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has a rate: it came to the end, or had enough batches once it was warm."""
+        return len(self.steady) >= (_ENOUGH if self.failure else 1)
 
     @property
     def steady(self) -> tuple[tuple[int, float], ...]:
@@ -57,14 +65,14 @@ class Run:
         counted = self.batches[self.batches.index(self.steady[0]) :]
         return sum(rows for rows, _ in counted) / sum(seconds for _, seconds in counted)
 
+    def __str__(self) -> str:
+        rate = f"{self.rate:,.0f} events per second" if self.counts else "no rate"
+        return f"{self.query}, {self.engine}: {rate}{self.failure and f' ({self.failure})'}"
+
     @property
     def batch_seconds(self) -> float:
         """The median time of a batch."""
         return statistics.median(seconds for _, seconds in self.steady)
-
-
-class RunFailedError(Exception):
-    """An engine did not come to the end of a query."""
 
 
 def can_run(engine: str, query: str) -> bool:
@@ -75,26 +83,38 @@ def can_run(engine: str, query: str) -> bool:
     return made is not None and engine in made.stores
 
 
+def peer_python(peer: str) -> Path:
+    """The interpreter of the environment that a peer has for itself."""
+    return _ROOT / "build" / "peers" / peer / "bin" / "python"
+
+
+def peer_queries(peer: str) -> list[str]:
+    """What a peer can be asked; nothing if it is not installed."""
+    known = _PEERS / "queries.json"
+    if not (known.exists() and peer_python(peer).exists()):
+        return []
+    queries: list[str] = json.loads(known.read_text(encoding="utf-8")).get(peer, [])
+    return queries
+
+
 def run(engine: str, query: str, events: Events, *, rows: Path | None = None, cores: int = 2) -> Run:
-    """Run a query once; raises a RunFailedError with the end of what the engine wrote.
-
-    A run that takes too long counts with its batches so far, if there are enough.
-    """
+    """Run a query once; what fails or takes too long is a run with the batches so far and the reason."""
     command = [sys.executable, "-m", "bench.nexmark.engines", engine, query]
+    if engine in PEERS:
+        command = [str(peer_python(engine)), str(_PEERS / f"run_{engine}.py"), query]
     command += ["--folder", str(events.folder.absolute()), "--count", str(events.count)]
-    command += ["--per-batch", str(events.per_batch), "--cores", str(cores), "--limit", str(LIMIT)]
+    if engine not in PEERS:
+        command += ["--per-batch", str(events.per_batch), "--cores", str(cores), "--limit", f"{LIMIT}"]
     command += ["--rows", str(rows)] if rows else []
-    found, memory = _watch(command, f"{query}, {engine}")
-    batches = tuple((rows, seconds) for rows, seconds in found["batches"])
-    done = found.get("done", True)
-    made = Run(engine, query, events.count, batches, found["seconds"], memory, cores, done)
-    if not done and (rows or len(made.steady) < _ENOUGH):
-        raise RunFailedError(f"{query}, {engine}: not done after {LIMIT:g} seconds")
-    return made
+    found, failure, memory = _watch(command)
+    batches = tuple((rows, seconds) for rows, seconds in found.get("batches", ()))
+    if not found.get("done", True):
+        failure = f"not done in {LIMIT:.0f} s"
+    return Run(engine, query, events.count, batches, found.get("seconds", 0.0), memory, cores, failure)
 
 
-def _watch(command: list[str], what: str) -> tuple[dict[str, Any], int]:
-    """The line of JSON that a process prints, and the most memory it held."""
+def _watch(command: list[str]) -> tuple[dict[str, Any], str, int]:
+    """The line of JSON that a process prints, or why it printed none, and the most memory it held."""
     with tempfile.TemporaryFile("w+") as written:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written, text=True)
         watch = _Memory(process.pid)
@@ -102,14 +122,15 @@ def _watch(command: list[str], what: str) -> tuple[dict[str, Any], int]:
             out, _ = process.communicate(timeout=LIMIT + 30)
         except subprocess.TimeoutExpired:
             _end(process)
-            raise RunFailedError(f"{what}: not done after {LIMIT:g} seconds") from None
+            return {}, f"not done in {LIMIT:.0f} s", watch.most
         finally:
             watch.stop()
         if process.returncode:
             written.seek(0)
-            raise RunFailedError(f"{what}: it ended with\n{written.read()[-2000:]}")
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found, watch.most
+            end = written.read()[-2000:]
+            print(end, file=sys.stderr)
+            return {}, (end.strip().splitlines() or ["failed"])[-1][:200], watch.most
+    return json.loads(out.splitlines()[-1]), "", watch.most
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -161,10 +182,9 @@ def differences(query: str, events: Events, engines: Iterable[str]) -> list[str]
     with tempfile.TemporaryDirectory() as folder:
         for number, engine in enumerate(engines):
             path = Path(folder) / f"{number}.parquet"
-            try:
-                run(engine, query, events, rows=path)
-            except RunFailedError as error:
-                found.append(str(error))
+            failure = run(engine, query, events, rows=path).failure
+            if failure:
+                found.append(f"{query}, {engine}: {failure}")
                 continue
             answer = _rows(pq.read_table(path))
             first = first or (engine, answer)

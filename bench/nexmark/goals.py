@@ -1,0 +1,119 @@
+"""What is to be reached, and whether it is."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.nexmark.queries import QUERIES
+from bench.nexmark.report import best_spark, bound, of, ratio, spark_ratios, times
+from bench.nexmark.runs import PEERS, Run
+from bench.nexmark.series import series
+
+_FLAT = 1.25
+"""Memory over 16 times the input, as a multiple: what still counts as flat."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure that is to be at least or at most something; none if it was not measured."""
+
+    what: str
+    least: float = 0.0
+    most: float = 0.0
+    figure: float | None = None
+    detail: str = ""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether it is; none if it was not measured."""
+        if self.figure is None:
+            return None
+        return self.figure <= self.most if self.most else self.figure >= self.least
+
+    def __str__(self) -> str:
+        goal = f"≤ {self.most:g}×" if self.most else f"≥ {self.least:g}×"
+        answer = {True: "reached", False: "**not reached**", None: "not measured"}[self.reached]
+        return f"| {self.what} | {goal} | {times(self.figure)}{self.detail} | {answer} |"
+
+
+def goals_table(
+    runs: Sequence[Run], growth: Sequence[Run], peers: Sequence[Run], latency: Mapping[str, Any]
+) -> str:
+    """A row for each goal."""
+    found = [
+        *_against_spark(runs),
+        _against_batch(runs, "heavy", ("q5", "q8"), 0.6),
+        _against_batch(runs, "light", ("q1", "q2", "q7"), 0.25),
+        _lowest("each query against PyFlink, Bytewax, Pathway", 1.0, _peer_ratios(peers)),
+        Goal(
+            "p50 latency, windowed, 1 thousand events/s, against Structured Streaming",
+            most=0.7,
+            figure=latency.get("latency"),
+        ),
+        Goal(
+            "`headrace run` to the first row, against a bare SparkSession",
+            most=1.1,
+            figure=latency.get("startup"),
+        ),
+        _memory(growth),
+    ]
+    return "\n".join(["| what | goal | measured | |", "|---|---|---|---|", *map(str, found)])
+
+
+def _against_spark(runs: Sequence[Run]) -> list[Goal]:
+    ratios = spark_ratios(runs)
+    single = dict(ratios)
+    mean = statistics.geometric_mean(single.values()) if single else None
+    return [
+        Goal("throughput against Structured Streaming, geometric mean of all queries", 5, figure=mean),
+        _lowest("any single query against Structured Streaming", 1.2, ratios),
+        *(
+            Goal(what, least, figure=single.get(query), detail=_bound(runs, query))
+            for what, query, least in (
+                ("hop(1 s, 60 s) against Structured Streaming", "hop60", 20),
+                ("windowed join (q8) against Structured Streaming", "q8", 20),
+                ("stateful Python operator against `transformWithState` of PySpark", "stateful", 10),
+            )
+        ),
+    ]
+
+
+def _bound(runs: Sequence[Run], query: str) -> str:
+    return " or more" if bound(best_spark(runs, query)) else ""
+
+
+def _lowest(what: str, least: float, ratios: Sequence[tuple[str, float]]) -> Goal:
+    if not ratios:
+        return Goal(what, least)
+    query, figure = min(ratios, key=lambda one: one[1])
+    return Goal(what, least, figure=figure, detail=f" ({query})")
+
+
+def _against_batch(runs: Sequence[Run], kind: str, queries: Sequence[str], least: float) -> Goal:
+    found = [(query, ratio(of(runs, query, "headrace"), of(runs, query, "datafusion"))) for query in queries]
+    ratios = [(query, one) for query, one in found if one is not None]
+    return _lowest(
+        f"steady against DataFusion over all at once, {kind} ({', '.join(queries)})", least, ratios
+    )
+
+
+def _peer_ratios(runs: Sequence[Run]) -> list[tuple[str, float]]:
+    found = [
+        (f"{query}, {peer}", ratio(of(runs, query, "headrace"), of(runs, query, peer)))
+        for peer in PEERS
+        for query in QUERIES
+    ]
+    return [(name, one) for name, one in found if one is not None]
+
+
+def _memory(growth: Sequence[Run]) -> Goal:
+    """The worst of the queries over growing input, the last step against the first."""
+    own = [one for one in series(growth) if one.kind == "input" and "Headrace" in one.name]
+    what = "memory for a bounded run, 16 times the input"
+    if not own:
+        return Goal(what, most=_FLAT)
+    worst = max(own, key=lambda one: one.steps[-1].memory)
+    return Goal(what, most=_FLAT, figure=worst.steps[-1].memory, detail=f" ({worst.name})")
