@@ -1,21 +1,23 @@
 """Pieces of SQL over Arrow batches, computed by DataFusion inside an operator.
 
 A fragment is a SELECT over named inputs. It is planned where the pipeline is planned, which gives the types
-of its result, travels to the workers as text, and runs there on one thread.
+of its result, and travels to the workers as text. There it is planned once more, and runs on one thread over
+one batch after the other: planning takes far longer than computing most batches does.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext
+from pyarrow.dataset import InMemoryDataset
 
-from headrace.errors import ExpressionError
+from headrace.errors import ExpressionError, InternalError
 from headrace.functions.failures import take_failure
 from headrace.functions.install import install_functions
 
@@ -63,6 +65,107 @@ def new_context(functions: Sequence[Function] = ()) -> SessionContext:
 def shared_context(functions: tuple[Function, ...] = ()) -> SessionContext:
     """The session of this process for these functions."""
     return new_context(functions)
+
+
+_ONCE_A_PLAN = re.compile(r"\b(now|today|current_(timestamp|date|time))\b", re.IGNORECASE)
+"""Functions whose value DataFusion writes into the plan."""
+_REPEATABLE = re.compile(
+    r"\s*(ProjectionExec|FilterExec|CooperativeExec|DatasetExec|AggregateExec|UnnestExec|WindowAggExec"
+    r"|BoundedWindowAggExec|SortExec: expr=)"
+)
+"""Steps of a plan that remember nothing of an earlier run. A join keeps one side of it, a Top-K its bound."""
+_RUNS = 1_000
+"""A plan keeps some kilobytes of metrics for each of its runs: it is made anew after so many."""
+
+
+class _Input(InMemoryDataset):  # type: ignore[misc]
+    """A table whose rows are those of the moment: a plan over it can run again and again."""
+
+    batches: Sequence[pa.RecordBatch] = ()
+
+    def get_fragments(self, filter: Any = None) -> list[_InputRows]:  # noqa: A002 - pyarrow's name
+        """The rows in one piece; without pushed filters."""
+        if filter is not None:
+            raise InternalError("a filter was pushed into the rows of a fragment")
+        return [_InputRows(self)]
+
+
+class _InputRows:
+    """What DataFusion asks a piece of a dataset for."""
+
+    def __init__(self, table: _Input) -> None:
+        self._table = table
+        self._columns: list[str] = []
+        self.projected_schema = table.schema
+
+    def scanner(self, schema: pa.Schema, *, columns: list[str] | None = None, **_: Any) -> _InputRows:
+        self._columns = schema.names if columns is None else columns
+        self.projected_schema = pa.schema([schema.field(name) for name in self._columns])
+        return self
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._table.batches:
+            yield batch.select(self._columns)
+
+
+class PlannedFragment:
+    """A SELECT that DataFusion has planned, over inputs whose rows are given for each run."""
+
+    def __init__(self, ctx: SessionContext, sql: str, inputs: Mapping[str, pa.Schema]) -> None:
+        self._ctx = ctx
+        self._sql = sql
+        self._inputs = {name: _Input(schema.empty_table()) for name, schema in inputs.items()}
+        self._runs = 0
+        self._plan = self._make()
+
+    def _make(self) -> Any:
+        for name, table in self._inputs.items():
+            self._ctx.register_dataset(name, table)
+        try:
+            return self._ctx.sql(self._sql).execution_plan()
+        finally:
+            for name in self._inputs:
+                self._ctx.deregister_table(name)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a run of the plan leaves nothing behind for the next."""
+        lines = self._plan.display_indent().splitlines()
+        return self._plan.partition_count == 1 and all(
+            _REPEATABLE.match(line) and "lim=[" not in line for line in lines
+        )
+
+    def run(self, rows: Mapping[str, Sequence[pa.RecordBatch]]) -> list[pa.RecordBatch]:
+        """The result over these rows."""
+        self._runs += 1
+        if self._runs % _RUNS == 0:
+            self._plan = self._make()
+        for name, table in self._inputs.items():
+            table.batches = rows[name]
+        try:
+            return [batch.to_pyarrow() for batch in self._ctx.execute(self._plan, 0)]
+        finally:
+            for table in self._inputs.values():
+                table.batches = ()
+
+
+@functools.lru_cache(maxsize=16)
+def _planning_context(functions: tuple[Function, ...]) -> SessionContext:
+    """A session for plans that run again: filters stay where they are, and are not told to the inputs."""
+    ctx = new_context(functions)
+    ctx.remove_optimizer_rule("push_down_filter")
+    return ctx
+
+
+@functools.lru_cache(maxsize=256)
+def plan_once(
+    sql: str, inputs: tuple[tuple[str, pa.Schema], ...], functions: tuple[Function, ...]
+) -> PlannedFragment | None:
+    """The plan of this process for a fragment; none if it has to be planned for each run."""
+    if _ONCE_A_PLAN.search(sql):
+        return None
+    planned = PlannedFragment(_planning_context(functions), sql, dict(inputs))
+    return planned if planned.is_repeatable else None
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -147,18 +250,28 @@ class Fragment:
 
     def run(self, **tables: Rows) -> pa.Table:
         """The result over these rows, one keyword for each input."""
-        plan = self._plan(tables)
+        planned = plan_once(self.sql, tuple(self.inputs.items()), self.functions)
         try:
-            batches = plan.collect()
+            if planned is None:
+                batches = self._collect(tables)
+            else:
+                batches = planned.run(
+                    {name: as_batches(tables[name], schema) for name, schema in self.inputs.items()}
+                )
         except Exception as error:
             raise expression_error(error, self.sql) from error
-        finally:
-            ctx = shared_context(self.functions)
-            for name in self.inputs:
-                ctx.deregister_table(name)
         if not batches:
             return self.output.empty_table()
         return pa.Table.from_batches(batches).cast(self.output)
+
+    def _collect(self, tables: Mapping[str, Rows]) -> list[pa.RecordBatch]:
+        ctx = shared_context(self.functions)
+        try:
+            batches: list[pa.RecordBatch] = self._plan(tables).collect()
+        finally:
+            for name in self.inputs:
+                ctx.deregister_table(name)
+        return batches
 
 
 _NOISE = re.compile(

@@ -111,8 +111,7 @@ def read_rows(
         if first < seen + rows and seen < end:
             groups.append(group)
         seen += rows
-    known = file.schema_arrow.names
-    columns = None if schema is None else [name for name in schema.names if name in known]
+    columns = None if schema is None else _paths(file.schema_arrow, schema)
     if schema is not None and columns == []:
         nothing = pa.table({"": pa.nulls(end - first)})
         yield conform(nothing, schema, first=first, where=where, drop_bad=drop_bad)
@@ -127,6 +126,20 @@ def read_rows(
             else:
                 yield conform(table, schema, first=position + begin, where=where, drop_bad=drop_bad)
         position += batch.num_rows
+
+
+def _paths(known: pa.Schema, wanted: pa.Schema) -> list[str]:
+    """What to read of a file: columns, and only those fields in them that are wanted."""
+    return [path for one in wanted if one.name in known.names for path in _inside(known.field(one.name), one)]
+
+
+def _inside(known: pa.Field, wanted: pa.Field) -> list[str]:
+    if not (pa.types.is_struct(known.type) and pa.types.is_struct(wanted.type)):
+        return [known.name]
+    found = {part.name: part for part in known.type}
+    inner = [path for one in wanted.type if one.name in found for path in _inside(found[one.name], one)]
+    # Without any of the fields, the others still tell whether there is a value.
+    return [f"{known.name}.{path}" for path in inner] or [known.name]
 
 
 def conform(

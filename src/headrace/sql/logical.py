@@ -13,6 +13,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from headrace.builder import Port
+from headrace.fragments import quote
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.table import TableFunction
 from headrace.sql.catalog import Table
@@ -22,6 +23,11 @@ WindowKind = Tumble | Hop | Session
 JoinKind = Literal["inner", "left", "right", "full"]
 Part = Literal["window", "start", "end"]
 
+
+Path = tuple[str, ...]
+"""A column, or a field in it: `("place", "city")`."""
+PRESENCE: Final = ""
+"""At the end of a path: only whether there is a value."""
 
 TIES: Final = "_timestamp:ties"
 """In the ORDER BY of a window function: stands for all other columns, so that no two rows are alike."""
@@ -33,6 +39,18 @@ class Expression:
 
     text: str
     columns: frozenset[str] = frozenset()
+    fields: frozenset[Path] = frozenset()
+    """All that it reads of columns of which it reads only fields."""
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is a column as it is."""
+        return len(self.columns) == 1 and self.text == quote(next(iter(self.columns)))
+
+    @property
+    def paths(self) -> set[Path]:
+        """What it reads: columns, and fields in them."""
+        return {*self.fields, *((name,) for name in self.columns - {path[0] for path in self.fields})}
 
 
 @dataclass(frozen=True)

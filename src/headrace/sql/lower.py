@@ -55,7 +55,7 @@ from headrace.sql.logical import (
     Union,
     WindowCalls,
 )
-from headrace.sql.needs import Needs, find_needs, makes_rows
+from headrace.sql.needs import Needs, find_needs, makes_rows, narrow
 from headrace.sql.planning import Planner
 from headrace.sql.problems import sql_error
 from headrace.windows import Instant, Session
@@ -65,6 +65,8 @@ _TAKEN_BACK = pa.field(RETRACT, pa.bool_())
 _WATERMARK = f"{TIMESTAMP}:watermark"
 _LATE = f"{TIMESTAMP}:late"
 """The row as it was read, carried to the windows of a table with a late_table."""
+_READS_FIELDS = ("json", "parquet")
+"""Formats of which single fields of a column can be read."""
 DEFAULT_LATENESS = "1 second"
 """How far behind event time the watermark is where a table says nothing."""
 
@@ -187,7 +189,8 @@ class Lowering:
         return Fragment(sql, inputs, functions=called_functions(self.functions, [sql]))
 
     def _columns(self, relation: Relation) -> list[str]:
-        return [name for name in relation.columns.names if name in self._needs.columns.get(relation, set())]
+        needed = self._needs.columns(relation)
+        return [name for name in relation.columns.names if name in needed]
 
     def batch_schema(self, relation: Relation, names: Sequence[str] | None = None) -> pa.Schema:
         """The columns of a relation's batches: those that are needed, event time, retractions."""
@@ -203,15 +206,18 @@ class Lowering:
         whole = table.value("format") == "csv" or any(
             table.value(option) is not None for option in ("late_table", "dead_letter_table")
         )
-        wanted = set(relation.columns.names if whole else self._columns(relation))
+        paths = {(name,) for name in relation.columns.names} if whole else set(self._needs.paths[relation])
         for value in (relation.event_time, relation.watermark):
-            wanted |= set() if value is None else value.columns
+            paths |= set() if value is None else value.paths
         for item in relation.generated:
-            if item.name in wanted:
-                wanted |= item.value.columns
+            if any(path[0] == item.name for path in paths):
+                paths |= item.value.paths
+        wanted = {path[0] for path in paths}
         read = relation.read
         if not relation.updating and table.columns is not None:
             read = pa.schema([one for one in relation.read if one.name in wanted])
+            if table.value("format") in _READS_FIELDS:
+                read = pa.schema([narrow(one, paths) for one in read])
         if not len(read):
             read = pa.schema([relation.read.field(0)])
         found = {"columns found": ", ".join(column_lines(table.found))} if table.found else {}
@@ -365,7 +371,7 @@ class Lowering:
 
     def _aggregate(self, relation: Aggregate) -> Flow:
         flow = self.flow(relation.input)
-        needed = self._needs.columns.get(relation, set())
+        needed = self._needs.columns(relation)
         calls = [call for call in relation.calls if call.name in needed]
         raw = sorted({name for call in calls for name in call.call.columns if name != TIMESTAMP})
         keys = tuple(item.name for item in relation.keys)
@@ -414,7 +420,7 @@ class Lowering:
 
     def _after(self, relation: Aggregate, port: Port, late_of: Table | None = None) -> Flow:
         """The rows of groups, reduced to what is needed; late rows go their own way."""
-        needed = self._needs.columns.get(relation, set())
+        needed = self._needs.columns(relation)
         unused = {call.name for call in relation.calls if call.name not in needed}
         emitted = [name for name in relation.columns.names if name not in unused]
         items = [quote(name) for name in [*self._columns(relation), TIMESTAMP]]

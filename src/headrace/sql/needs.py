@@ -1,11 +1,14 @@
-"""Which columns of each relation anything reads: the others are neither read nor carried."""
+"""Which columns of each relation anything reads, and which fields in them: the others are not carried."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from headrace.sql.logical import (
+    PRESENCE,
     Aggregate,
     AsyncCalls,
     Expression,
@@ -14,6 +17,7 @@ from headrace.sql.logical import (
     LookupJoin,
     Map,
     Ordered,
+    Path,
     Relation,
     TableCall,
     WindowCalls,
@@ -23,10 +27,14 @@ from headrace.sql.logical import (
 
 @dataclass(frozen=True)
 class Needs:
-    """What is needed of relations: their columns, and by how many others."""
+    """What is needed of relations: columns or fields in them, and by how many others."""
 
-    columns: dict[Relation, set[str]] = field(default_factory=dict)
+    paths: dict[Relation, set[Path]] = field(default_factory=dict)
     readers: dict[Relation, int] = field(default_factory=dict)
+
+    def columns(self, relation: Relation) -> set[str]:
+        """The columns of a relation that are needed."""
+        return {path[0] for path in self.paths.get(relation, ())}
 
 
 def find_needs(roots: Sequence[Relation]) -> Needs:
@@ -41,47 +49,63 @@ def find_needs(roots: Sequence[Relation]) -> Needs:
             visit(one)
         order.append(relation)
 
-    def need(relation: Relation, names: set[str]) -> None:
-        needs.columns.setdefault(relation, set()).update(names & set(relation.columns.names))
+    def need(relation: Relation, paths: set[Path]) -> None:
+        known = set(relation.columns.names)
+        needs.paths.setdefault(relation, set()).update(path for path in paths if path[0] in known)
         needs.readers[relation] = needs.readers.get(relation, 0) + 1
 
     for root in roots:
         visit(root)
-        need(root, set(root.columns.names))
+        need(root, _whole(root.columns.names))
     for relation in reversed(order):
-        for one, names in _required(relation, needs.columns.setdefault(relation, set())):
-            need(one, names)
+        for one, paths in _required(relation, needs.paths.setdefault(relation, set())):
+            need(one, paths)
     return needs
 
 
-def _required(relation: Relation, needed: set[str]) -> list[tuple[Relation, set[str]]]:
-    """What a relation needs of its inputs to give the columns `needed`."""
+def _required(relation: Relation, needed: set[Path]) -> list[tuple[Relation, set[Path]]]:
+    """What a relation needs of its inputs to give what is `needed` of it."""
     if isinstance(relation, Map):
-        names = {n for item in relation.items if item.name in needed for n in item.value.columns}
-        names |= {n for item in relation.items if makes_rows(item) for n in item.value.columns}
-        return [(relation.input, names | (relation.where.columns if relation.where else frozenset()))]
+        paths = {path for item in relation.items for path in _of_item(item, needed)}
+        return [(relation.input, paths | (relation.where.paths if relation.where else set()))]
+    names = {path[0] for path in needed}
     if isinstance(relation, Aggregate):
-        names = {n for item in relation.keys for n in item.value.columns}
-        names |= {n for call in relation.calls if call.name in needed for n in call.call.columns}
-        needed |= {item.name for item in relation.keys}
-        return [(relation.input, names)]
+        paths = _read([item.value for item in relation.keys])
+        paths |= _read(call.call for call in relation.calls if call.name in names)
+        needed |= _whole(item.name for item in relation.keys)
+        return [(relation.input, paths)]
+    carried = _whole(names)
     if isinstance(relation, Join):
-        names = set(needed) | (relation.condition.columns if relation.condition else frozenset())
+        carried |= relation.condition.paths if relation.condition else set()
         return [
-            (relation.left, names | {n for pair in relation.keys for n in pair[0].columns}),
-            (relation.right, names | {n for pair in relation.keys for n in pair[1].columns}),
+            (relation.left, carried | _read(pair[0] for pair in relation.keys)),
+            (relation.right, carried | _read(pair[1] for pair in relation.keys)),
         ]
     if isinstance(relation, LookupJoin | TableCall | AsyncCalls):
-        return [(relation.left, needed.union(*(value.columns for value in _called_with(relation, needed))))]
+        return [(relation.left, carried | _read(_called_with(relation, names)))]
     if isinstance(relation, WindowCalls):
-        names = set(needed)
-        for item in (*relation.calls, *relation.partition):
-            names |= item.value.columns
-        return [(relation.input, names)]
+        called = _read(item.value for item in (*relation.calls, *relation.partition))
+        return [(relation.input, carried | called)]
     if isinstance(relation, Ordered):
-        needed |= set(relation.columns.names)
-        return [(relation.input, set(relation.input.columns.names))]
-    return [(one, set(needed)) for one in inputs_of(relation)]
+        needed |= _whole(relation.columns.names)
+        return [(relation.input, _whole(relation.input.columns.names))]
+    return [(one, carried) for one in inputs_of(relation)]
+
+
+def _whole(names: Iterable[str]) -> set[Path]:
+    return {(name,) for name in names}
+
+
+def _read(values: Iterable[Expression]) -> set[Path]:
+    return {path for value in values for path in value.paths}
+
+
+def _of_item(item: Item, needed: set[Path]) -> set[Path]:
+    """What an expression of a Map has to read to give what is needed of its result."""
+    wanted = [path for path in needed if path[0] == item.name]
+    if wanted and item.value.is_column:
+        return {(*item.value.columns, *path[1:]) for path in wanted}
+    return item.value.paths if wanted or makes_rows(item) else set()
 
 
 def _called_with(relation: LookupJoin | TableCall | AsyncCalls, needed: set[str]) -> list[Expression]:
@@ -96,3 +120,16 @@ def _called_with(relation: LookupJoin | TableCall | AsyncCalls, needed: set[str]
 def makes_rows(item: Item) -> bool:
     """Whether a row becomes several by it."""
     return "unnest(" in item.value.text.lower()
+
+
+def narrow(one: pa.Field, paths: set[Path]) -> pa.Field:
+    """A column with only those fields that `paths`, which begin with it, name."""
+    inner = {path[1:] for path in paths if path[0] == one.name}
+    if () in inner or not pa.types.is_struct(one.type):
+        return one
+    fields = list(one.type)
+    kept = [narrow(part, inner) for part in fields if any(path[0] == part.name for path in inner)]
+    if not kept and (PRESENCE,) in inner:
+        # Whether there is a value is told by any field; a number is read quickest.
+        kept = [next((part for part in fields if pa.types.is_primitive(part.type)), fields[0])]
+    return one.with_type(pa.struct(kept)) if kept else one

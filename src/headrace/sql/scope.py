@@ -17,7 +17,7 @@ from headrace.operator import TIMESTAMP
 from headrace.problems import Problems
 from headrace.spans import Source
 from headrace.sql.dialect import Headrace, to_sql
-from headrace.sql.logical import Expression
+from headrace.sql.logical import PRESENCE, Expression, Path
 from headrace.sql.planning import WINDOWS, Planner
 from headrace.sql.problems import FailedError, span_of, sql_error
 from headrace.sql.sql_types import type_name
@@ -389,8 +389,27 @@ def _field_access(node: exp.Expr, name: str) -> exp.Expr:
 
 def as_expression(node: exp.Expr) -> Expression:
     """A physical expression as text, with the columns it needs."""
-    columns = frozenset(column.name for column in node.find_all(exp.Column))
-    return Expression(to_sql(node), columns)
+    paths = [_path(column) for column in node.find_all(exp.Column)]
+    whole = {path[0] for path in paths if len(path) == 1}
+    return Expression(
+        to_sql(node),
+        frozenset(path[0] for path in paths),
+        frozenset(path for path in paths if path[0] not in whole),
+    )
+
+
+def _path(column: exp.Column) -> Path:
+    """What is read of a column: all of it, a field, or whether there is a value."""
+    path, node = [column.name], column
+    while isinstance(node.parent, exp.Bracket) and node.parent.this is node:
+        keys = node.parent.expressions
+        if len(keys) != 1 or not keys[0].is_string or not keys[0].name:
+            return tuple(path)
+        path.append(keys[0].name)
+        node = node.parent
+    if isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null):
+        path.append(PRESENCE)
+    return tuple(path)
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
