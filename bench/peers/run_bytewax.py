@@ -1,10 +1,10 @@
 """`run_bytewax.py QUERY …`: a Nexmark query in Bytewax, on two processes with one worker each.
 
-The rows are tuples, as Bytewax's guide has them; only the columns that a query needs are read, in batches. Each
-process reads half of the files, but for windows one reads all of them: Bytewax has no watermark over workers, and
-drops what another worker has been ahead of, which fails the run here. Nor does it know the end of a window over
-all keys: q5 and q7 have one key. State is not persisted. Python compiles nothing, so one round is enough; it is
-counted from the first read to the end of the last worker.
+The rows are tuples, as Bytewax's guide has them; only the columns that a query needs are read, in batches.
+Each process reads half of the files, but for windows one reads all of them: Bytewax has no watermark over
+workers, and drops what another worker was ahead of, which would fail the run here. Nor does it know the end of
+a window over all keys: q5 and q7 have one key. State is not persisted. Python compiles nothing, so one round is
+enough; it is counted from the first read to the end of the last worker.
 """
 # mypy: disable-error-code="import-not-found,misc"
 
@@ -74,7 +74,8 @@ class Part(StatefulSourcePartition):
             column = batch[kind]
             given = column.filter(column.is_valid())
             values = [given.field(name).to_pylist() for name in names]
-            rows += zip([kind] * len(given), *values) if len(self._columns) > 1 else zip(*values)
+            kinds = [[kind] * len(given)] if len(self._columns) > 1 else []
+            rows += zip(*kinds, *values, strict=True)
         return rows
 
     def snapshot(self) -> None:

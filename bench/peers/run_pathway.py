@@ -1,10 +1,10 @@
 """`run_pathway.py QUERY …`: a Nexmark query in Pathway, on two threads.
 
-Pathway reads no Parquet without a licence key. So the events become CSV once, a folder for each kind, with their
-times in microseconds, and a query reads only the kinds and columns that it needs. Windows have no behavior: their
-results are updated, as Pathway has it unless told otherwise, and nothing can be late. Files are read as `static`,
-in minibatches to their end; nothing is persisted. Pathway compiles nothing, so one round is enough; what is
-counted is the whole run.
+Pathway reads no Parquet, and tables of Delta only with a licence key. So the events become flat CSV files once,
+with times in microseconds, and a query reads only the columns that it needs. Windows have no behavior: their
+results are updated, as Pathway has it unless told otherwise, and nothing can be late. Files are read as
+`static`, in minibatches to their end; nothing is persisted. Pathway compiles nothing, so one round is enough;
+what is counted is the whole run.
 """
 # mypy: disable-error-code="import-not-found"
 
@@ -19,17 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.peers.task import CORES, Batches, Task, answer
+from bench.peers.task import CORES, Batches, Task, answer, flat
 
 os.environ["PATHWAY_THREADS"] = str(CORES)  # it is read by the import
 
-import pathway as pw  # noqa: E402
+import pathway as pw
 
 SECOND = 1_000_000
 Table = Any
@@ -52,9 +51,21 @@ class Events:
         return self._read("person", columns)
 
     def _read(self, kind: str, columns: Iterable[str]) -> Table:
-        texts = {"extra", "name", "city", "state", "item_name"}
-        types = {name: str if name in texts else int for name in columns}
-        return pw.io.csv.read(self.folder / kind, schema=pw.schema_from_types(**types), mode="static")
+        """Its `id` is called `number` here, because `id` is a word of Pathway's own."""
+        names = {name: _column(kind, name) for name in columns}
+        types = {name: str | None if _is_text(name) else int | None for name in names.values()}
+        events = pw.io.csv.read(self.folder, schema=pw.schema_from_types(**types), mode="static")
+        first = next(name for name in names.values() if name != "datetime")
+        chosen = events.filter(pw.this[first].is_not_none())
+        return chosen.select(**{name: pw.unwrap(pw.this[column]) for name, column in names.items()})
+
+
+def _column(kind: str, name: str) -> str:
+    return name if name == "datetime" else f"{kind}_{'id' if name == 'number' else name}"
+
+
+def _is_text(name: str) -> bool:
+    return name.endswith(("extra", "name", "city", "state"))
 
 
 def _q0(events: Events) -> Table:
@@ -70,24 +81,24 @@ def _q2(events: Events) -> Table:
 
 
 def _q3(events: Events) -> Table:
-    auctions = events.auctions("id", "seller", "category").filter(pw.this.category == 10)
-    people = events.people("id", "name", "city", "state").filter(
+    auctions = events.auctions("number", "seller", "category").filter(pw.this.category == 10)
+    people = events.people("number", "name", "city", "state").filter(
         (pw.this.state == "OR") | (pw.this.state == "ID") | (pw.this.state == "CA")
     )
-    joined = auctions.join(people, pw.left.seller == pw.right.id)
-    return joined.select(pw.right.name, pw.right.city, pw.right.state, pw.left.id)
+    joined = auctions.join(people, pw.left.seller == pw.right.number)
+    return joined.select(pw.right.name, pw.right.city, pw.right.state, pw.left.number)
 
 
 def _bids_of_auctions(events: Events, *columns: str) -> Any:
     bids = events.bids("auction", "bidder", "price", "datetime")
-    auctions = events.auctions("id", "datetime", "expires", *columns)
-    joined = bids.join(auctions, pw.left.auction == pw.right.id)
+    auctions = events.auctions("number", "datetime", "expires", *columns)
+    joined = bids.join(auctions, pw.left.auction == pw.right.number)
     return joined.filter((pw.left.datetime >= pw.right.datetime) & (pw.left.datetime <= pw.right.expires))
 
 
 def _q4(events: Events) -> Table:
-    joined = _bids_of_auctions(events, "category").select(pw.right.id, pw.right.category, pw.left.price)
-    final = joined.groupby(pw.this.id, pw.this.category).reduce(
+    joined = _bids_of_auctions(events, "category").select(pw.right.number, pw.right.category, pw.left.price)
+    final = joined.groupby(pw.this.number, pw.this.category).reduce(
         pw.this.category, final=pw.reducers.max(pw.this.price)
     )
     return final.groupby(pw.this.category).reduce(pw.this.category, average=pw.reducers.avg(pw.this.final))
@@ -114,7 +125,7 @@ def _q7(events: Events) -> Table:
 
 
 def _q8(events: Events) -> Table:
-    people = events.people("id", "name", "datetime")
+    people = events.people("number", "name", "datetime")
     auctions = events.auctions("seller", "datetime")
     joined = pw.temporal.window_join(
         people,
@@ -122,27 +133,27 @@ def _q8(events: Events) -> Table:
         people.datetime,
         auctions.datetime,
         pw.temporal.tumbling(10 * SECOND),
-        people.id == auctions.seller,
-    ).select(people.id, people.name, window_start=pw.this._pw_window_start)  # noqa: SLF001
-    return joined.groupby(pw.this.id, pw.this.name, pw.this.window_start).reduce(
-        pw.this.id, pw.this.name, pw.this.window_start
+        people.number == auctions.seller,
+    ).select(people.number, people.name, window_start=pw.this._pw_window_start)  # noqa: SLF001
+    return joined.groupby(pw.this.number, pw.this.name, pw.this.window_start).reduce(
+        pw.this.number, pw.this.name, pw.this.window_start
     )
 
 
 def _q9(events: Events) -> Table:
     chosen = ("item_name", "seller", "category")
     joined = _bids_of_auctions(events, *chosen).select(
-        pw.right.id,
+        pw.right.number,
         *(pw.right[name] for name in chosen),
         pw.left.auction,
         pw.left.bidder,
         pw.left.price,
         bid_datetime=pw.left.datetime,
     )
-    best = joined.groupby(pw.this.id).reduce(
+    best = joined.groupby(pw.this.number).reduce(
         best=pw.reducers.argmax(pw.make_tuple(pw.this.price, -pw.this.bid_datetime))
     )
-    return joined.having(best.best).select(*(pw.this[name] for name in joined.column_names()))
+    return best.select(*(joined.ix(pw.this.best)[name] for name in joined.column_names()))
 
 
 def _windows(key: str, window: Any) -> Callable[[Events], Table]:
@@ -209,8 +220,8 @@ def _q18(events: Events) -> Table:
 
 def _q20(events: Events) -> Table:
     bids = events.bids("auction", "bidder", "price", "datetime")
-    auctions = events.auctions("id", "item_name", "seller", "datetime", "category")
-    joined = bids.join(auctions.filter(pw.this.category == 10), pw.left.auction == pw.right.id)
+    auctions = events.auctions("number", "item_name", "seller", "datetime", "category")
+    joined = bids.join(auctions.filter(pw.this.category == 10), pw.left.auction == pw.right.number)
     return joined.select(
         pw.left.auction,
         pw.left.bidder,
@@ -262,28 +273,24 @@ def run(task: Task) -> Batches:
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
     taken = time.perf_counter() - begun
     if task.rows:
-        pq.write_table(_with_times(pa.Table.from_pylist(list(left.values()))), task.rows)
+        pq.write_table(_as_others(pa.Table.from_pylist(list(left.values()))), task.rows)
     return [(task.count, taken)]
 
 
-def _with_times(table: pa.Table) -> pa.Table:
+def _as_others(table: pa.Table) -> pa.Table:
     for at, name in enumerate(table.column_names):
         if name.endswith("datetime") or name == "window_start":
             table = table.set_column(at, name, table[name].cast(pa.timestamp("us")))
-    return table
+    return table.rename_columns(["id" if name == "number" else name for name in table.column_names])
 
 
 def _convert(files: list[Path], to: Path) -> None:
-    for kind in ("person", "auction", "bid"):
-        (to / kind).mkdir()
-        for file in files:
-            column = pq.read_table(file, columns=[kind])[kind].combine_chunks()
-            given = column.filter(column.is_valid())
-            columns = {one.name: given.field(one.name) for one in given.type}
-            for name, values in columns.items():
-                if pa.types.is_timestamp(values.type):
-                    columns[name] = pc.cast(values, pa.int64())
-            pyarrow.csv.write_csv(pa.table(columns), to / kind / f"{file.stem}.csv")
+    for file in files:
+        table = flat(pq.read_table(file))
+        for at, field in enumerate(table.schema):
+            if pa.types.is_timestamp(field.type):
+                table = table.set_column(at, field.name, table[field.name].cast(pa.int64()))
+        pyarrow.csv.write_csv(table, to / f"{file.stem}.csv")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 CORES = 2
-ROUNDS = 3
-"""How often a query is run in one process: the first time code is compiled and caches are cold."""
+KINDS = ("person", "auction", "bid")
 
 Batches = list[tuple[int, float]]
 """(events, seconds from the first read to the last result) of each round."""
@@ -31,10 +29,6 @@ class Task:
     count: int
     rows: Path | None
 
-    @property
-    def rounds(self) -> int:
-        return 1 if self.rows else ROUNDS
-
     def converted(self, name: str, convert: Callable[[list[Path], Path], None]) -> Path:
         """A folder with the events in another shape: made from the files now if it is not there."""
         made = self.folder.parent / f"{self.folder.name}-{name}"
@@ -48,20 +42,16 @@ class Task:
                 shutil.rmtree(unfinished)
         return made
 
-    def lanes(self) -> Path:
-        """Two Parquet files of every other event each, in the order of event time: one for each reader."""
-        return self.converted("lanes", _lanes)
 
-
-def _lanes(files: list[Path], to: Path) -> None:
-    schema = pq.read_schema(files[0])
-    writers = [pq.ParquetWriter(to / f"{lane}.parquet", schema, compression="zstd") for lane in range(CORES)]
-    for file in files:
-        table = pq.read_table(file)
-        for lane, writer in enumerate(writers):
-            writer.write_table(table.take(pa.array(range(lane, table.num_rows, CORES))))
-    for writer in writers:
-        writer.close()
+def flat(table: pa.Table) -> pa.Table:
+    """Events without structs: columns such as `bid_price`, and the one `datetime` that all kinds have."""
+    columns = {}
+    for kind in KINDS:
+        events = table[kind].combine_chunks()
+        for at, field in enumerate(events.type):
+            if field.name != "datetime":
+                columns[f"{kind}_{field.name}"] = events.flatten()[at]
+    return pa.table({**columns, "datetime": table["datetime"]})
 
 
 def answer(queries: Iterable[str], run: Callable[[Task], Batches]) -> int:
