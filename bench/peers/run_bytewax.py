@@ -2,9 +2,9 @@
 
 The rows are tuples, as Bytewax's guide has them; only the columns that a query needs are read, in batches.
 Each process reads half of the files, but for windows one reads all of them: Bytewax has no watermark over
-workers, and drops what another worker was ahead of, which would fail the run here. Nor does it know the end of
-a window over all keys: q5 and q7 have one key. State is not persisted. Python compiles nothing, so one round is
-enough; it is counted from the first read to the end of the last worker.
+workers, and drops what another worker was ahead of, which would fail the run here. Nor does it know the end
+of a window over all keys: q5 and q7 have one key. State is not persisted. Python compiles nothing, so one
+round is enough; it is counted from the first read to the end of the last worker.
 """
 # mypy: disable-error-code="import-not-found,misc"
 

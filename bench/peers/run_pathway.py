@@ -1,8 +1,8 @@
 """`run_pathway.py QUERY …`: a Nexmark query in Pathway, on two threads.
 
-Pathway reads no Parquet, and tables of Delta only with a licence key. So the events become flat CSV files once,
-with times in microseconds, and a query reads only the columns that it needs. Windows have no behavior: their
-results are updated, as Pathway has it unless told otherwise, and nothing can be late. Files are read as
+Pathway reads no Parquet, and tables of Delta only with a licence key. So the events become flat CSV files
+once, with times in microseconds, and a query reads only the columns that it needs. Windows have no behavior:
+their results are updated, as Pathway has it unless told otherwise, and nothing can be late. Files are read as
 `static`, in minibatches to their end; nothing is persisted. Pathway compiles nothing, so one round is enough;
 what is counted is the whole run.
 """
