@@ -1,4 +1,4 @@
-"""`python by_hand.py QUERY INPUT [OUTPUT]`: the queries in Structured Streaming, as one would write them by hand.
+"""`python by_hand.py QUERY INPUT [OUTPUT]`: the queries in Structured Streaming, written by hand.
 
 It imports nothing of Headrace. `first` prints the rows of its first micro-batch; `stateless` and `windowed`
 write files with the file sink until they are stopped. The trigger is the default one: the next micro-batch

@@ -1,4 +1,4 @@
-"""The processes that are measured: Headrace as the command `headrace run`, Spark as the script beside this."""
+"""The processes that are measured: the command `headrace run`, and the script beside this on Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ QUIET = ("run", "--master", "local[2]", "--no-progress")
 
 _TABLE = """\
 CREATE TABLE events (
-  id BIGINT NOT NULL, key BIGINT NOT NULL, created TIMESTAMP(6) NOT NULL, WATERMARK FOR created
+  id BIGINT NOT NULL, key BIGINT NOT NULL, created BIGINT NOT NULL,
+  at TIMESTAMP GENERATED ALWAYS AS (to_timestamp_micros(created)) STORED, WATERMARK FOR at
 ) WITH (connector = 'filesystem', path = '{input}', format = 'json'{watch});
 """
 _WATCH = ", 'source.watch_interval' = '10ms'"
@@ -30,13 +31,13 @@ INSERT INTO results
 """
 _FILTERED = "SELECT id, key, created FROM events WHERE key < 50;\n"
 _COUNTED = """\
-SELECT key, n, span.end AS created FROM (
+SELECT key, n, CAST(extract(epoch FROM span.end) AS BIGINT) * 1000000 AS created FROM (
   SELECT tumble(INTERVAL '1 second') AS span, key, count(*) AS n FROM events GROUP BY span, key
 );
 """
 _QUERIES = {
-    "stateless": _SINK.replace("{columns}", "id BIGINT, key BIGINT, created TIMESTAMP(6)") + _FILTERED,
-    "windowed": _SINK.replace("{columns}", "key BIGINT, n BIGINT, created TIMESTAMP(6)") + _COUNTED,
+    "stateless": _SINK.replace("{columns}", "id BIGINT, key BIGINT, created BIGINT") + _FILTERED,
+    "windowed": _SINK.replace("{columns}", "key BIGINT, n BIGINT, created BIGINT") + _COUNTED,
 }
 
 
