@@ -56,7 +56,10 @@ def series(runs: Sequence[Run]) -> Iterator[Series]:
                 name,
                 "cores",
                 [
-                    (f"{number} cores", [one for one in own if (one.events, one.cores) == (size, number)])
+                    (
+                        f"{number} core{'s'[: number - 1]}",
+                        [one for one in own if (one.events, one.cores) == (size, number)],
+                    )
                     for number in cores
                 ],
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from datetime import datetime
 from itertools import pairwise
@@ -25,6 +26,9 @@ def run_streaming(task: Task, *, rocksdb: bool) -> None:
     session = (
         SparkSession.builder.master(f"local[{task.cores}]")
         .config("spark.driver.memory", "4g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.pyspark.python", sys.executable)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", task.cores)
         .config("spark.sql.session.timeZone", "UTC")
