@@ -128,8 +128,8 @@ in a process of its own on two cores. Only the ratios mean something elsewhere.
 {latency_table(results)}
 
 Events are created at a steady rate. Every 50 ms those of the last 50 ms appear in the input directory as one
-file of JSON lines, the same for both engines. Both read them with their sources for files and write JSON files
-with their sinks for files, exactly once. A third process looks every 5 ms at what a reader of the output could
+file of JSON lines, the same for both engines. Both read them with their source for files and write JSON files
+with their sink for files, exactly once. A third process looks every 5 ms at what a reader of the output can
 see: in Headrace files that have got their names, in Structured Streaming files that the sink's log lists.
 
 - *stateless* is a filter and a projection. Its latency is the time from the creation of an event until its
