@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -115,6 +116,7 @@ What an epoch costs as the state grows is on [its own page](state-growth.md).
 def _more() -> str:
     return """## More
 
+- [How soon results are there](latency.md): from an event to its result, and from the start to the first row.
 - [How fast dataflows are](dataflow-speed.md): chains of Python operators.
 - [How fast connectors and formats are](connector-speed.md).
 
@@ -132,7 +134,18 @@ def _machine(about: Mapping[str, Any]) -> str:
     )
 
 
-def _latency() -> dict[str, Any]:
-    """The ratios of latency and start-up, if they were measured."""
-    found: dict[str, Any] = json.loads(_LATENCY.read_text(encoding="utf-8")) if _LATENCY.exists() else {}
-    return found.get("ratios", {}) if isinstance(found.get("ratios"), dict) else {}
+def _latency() -> dict[str, float]:
+    """Latency and start-up of Headrace, in those of Structured Streaming, if they were measured."""
+    if not _LATENCY.exists():
+        return {}
+    kept = json.loads(_LATENCY.read_text(encoding="utf-8"))
+    windowed: dict[str, list[float]] = {}
+    for one in kept["runs"]:
+        if (one["query"], one["rate"]) == ("windowed", 1_000):
+            windowed.setdefault(one["engine"], []).append(one["p50"])
+    measured = {"latency": windowed, "startup": kept["starts"]}
+    return {
+        name: statistics.median(found["headrace"]) / statistics.median(found["spark"])
+        for name, found in measured.items()
+        if {"headrace", "spark"} <= found.keys()
+    }

@@ -14,7 +14,7 @@ from bench.nexmark.data import FULL, SMALL, Size
 from bench.nexmark.page import write_page
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.report import peers_table
-from bench.nexmark.results import DATA, about, save
+from bench.nexmark.results import DATA, ROOT, about, save
 from bench.nexmark.runs import PEERS, Run, differences, peer_queries, run
 
 ROUND = Size(FULL.per_batch, FULL.per_file, FULL.per_batch)
@@ -46,6 +46,7 @@ def main(given: list[str] | None = None) -> int:
     if options.check_only:
         return 1 if wrong else 0
     before = about()
+    before["versions"] |= _versions({peer for peers in asked.values() for peer in peers})
     runs: list[Run] = []
     for _ in range(options.repeat):
         for query, peers in asked.items():
@@ -59,6 +60,13 @@ def main(given: list[str] | None = None) -> int:
         save("peers", runs, {**before, "repeat": options.repeat, "differences": wrong})
         write_page()
     return 1 if wrong or any(one.failure for one in runs) else 0
+
+
+def _versions(peers: set[str]) -> dict[str, str]:
+    """The versions that are pinned for the environments of the peers."""
+    pinned = [line for one in peers for line in (ROOT / f"bench/peers/{one}.txt").read_text().splitlines()]
+    packages = {"bytewax", "pathway", "apache-flink"}
+    return {name: number for name, _, number in (line.partition("==") for line in pinned) if name in packages}
 
 
 if __name__ == "__main__":
