@@ -250,7 +250,6 @@ QUERIES: dict[str, Callable[[Events], Table]] = {
     "q18": _q18,
     "q20": _q20,
     "hop5": _hop(1, 5),
-    "hop60": _hop(1, 60),
 }
 
 

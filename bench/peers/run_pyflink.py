@@ -2,9 +2,9 @@
 
 Streaming mode, event time with a watermark of one second, 2 slots, state on the heap, objects reused, small
 batches in front of updating aggregates as Flink's own Nexmark has them; no checkpoints. Flink reads no times
-within structs, nor only some of their columns, and gives files to its readers in no order, so that events
-come late and are dropped. So the events become two flat Parquet files once, one for each reader. What is
-counted is the time of the job on the cluster; the first round compiles.
+within structs, and gives files to its readers in no order, so that events come late and are dropped: the
+events become two flat Parquet files once, one for each reader. What is counted is the time of the job on the
+cluster; the first round compiles.
 """
 # mypy: disable-error-code="import-not-found"
 
