@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 _POINTS = (
-    ("headrace.cli.program", "read_program", "compile the SQL, import what that takes"),
+    ("headrace.cli.program", "read_program", "compile the SQL"),
     ("headrace.runtime.driver", "EpochDriver.open", "take up the state"),
-    ("headrace.spark.session", "open_session", "import pyspark"),
+    ("headrace.spark.session", "open_session", "check Java"),
     ("headrace.spark.session", "_launch", "start Java"),
     ("pyspark.sql", "SparkSession.Builder.getOrCreate", "SparkContext and session"),
     ("headrace.spark.shipping", "ship_code", "find the code to ship"),
@@ -61,7 +61,7 @@ def _mark_when_imported(log: int) -> None:
 
 if __name__ == "__main__":
     marks = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(marks, f"{time.time():.4f} import the command line\n".encode())
+    os.write(marks, f"{time.time():.4f} import Headrace and DataFusion\n".encode())
     _mark_when_imported(marks)
     from headrace.cli.main import main
 
