@@ -16,13 +16,15 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from bench.latency.page import PAGE, Results, tables, write_page
-from bench.latency.processes import ENGINES, RunFailedError
+from bench.latency.processes import ENGINES, HEADRACE, RunFailedError
 from bench.latency.runs import QUERIES, RATES, Run, run
 from bench.latency.startup import first_row, phases
 
@@ -55,42 +57,53 @@ def main(given: list[str] | None = None) -> int:
         warm_up=options.warm_up,
         repeat=options.repeat,
     )
-    try:
-        if options.part != "latency":
-            _measure_starts(results, options)
-        if options.part != "start":
-            _measure_latency(results, options)
-    except RunFailedError as error:
+    failed = _measure(results, options)
+    print(tables(results))
+    for error in failed:
         print(error, file=sys.stderr)
-        return 1
-    finally:
-        print(tables(results))
-    if not (options.part or options.query or options.rate or options.engine):
+    if not (failed or options.part or options.query or options.rate or options.engine):
         RESULTS.write_text(json.dumps(asdict(results), indent=1) + "\n", encoding="utf-8")
         write_page(results)
         print(f"wrote {RESULTS} and {PAGE}", file=sys.stderr)
-    return 0
+    return 1 if failed else 0
 
 
-def _measure_starts(results: Results, options: argparse.Namespace) -> None:
+def _measure(results: Results, options: argparse.Namespace) -> list[RunFailedError]:
+    """Add everything that was asked for to the results; returns what went wrong."""
+    failed: list[RunFailedError] = []
+
+    def attempt(action: Callable[[], None]) -> None:
+        try:
+            action()
+        except RunFailedError as error:
+            failed.append(error)
+
     engines = [options.engine] if options.engine else list(ENGINES)
-    for number in range(options.starts + 1):
+    for number in range(options.starts + 1) if options.part != "latency" else ():
         for engine in engines:
-            seconds = first_row(engine)
-            print(f"start, {engine}: {seconds:.2f} s", file=sys.stderr)
-            if number:  # the first brings the files into memory
-                results.starts.setdefault(engine, []).append(round(seconds, 3))
-    results.phases = [(what, round(seconds, 3)) for what, seconds in phases()]
-
-
-def _measure_latency(results: Results, options: argparse.Namespace) -> None:
-    for _ in range(options.repeat):
+            # The first start brings the files into memory.
+            attempt(partial(_start, results, engine, counted=number > 0))
+    if options.part != "latency" and HEADRACE in engines:
+        attempt(lambda: results.phases.extend((what, round(time, 3)) for what, time in phases()))
+    for _ in range(options.repeat if options.part != "start" else 0):
         for query in [options.query] if options.query else QUERIES:
             for rate in [options.rate] if options.rate else RATES:
-                for engine in [options.engine] if options.engine else ENGINES:
-                    found = run(engine, query, rate, seconds=options.seconds, warm_up=options.warm_up)
-                    results.runs.append(found)
-                    print(f"{query}, {rate} per second, {engine}: {found.p50:,.0f} ms", file=sys.stderr)
+                for engine in engines:
+                    attempt(partial(_run, results, engine, query, rate))
+    return failed
+
+
+def _start(results: Results, engine: str, *, counted: bool) -> None:
+    seconds = first_row(engine)
+    print(f"start, {engine}: {seconds:.2f} s", file=sys.stderr)
+    if counted:
+        results.starts.setdefault(engine, []).append(round(seconds, 3))
+
+
+def _run(results: Results, engine: str, query: str, rate: int) -> None:
+    found = run(engine, query, rate, seconds=results.seconds, warm_up=results.warm_up)
+    print(f"{query}, {rate:,} events per second, {engine}: p50 {found.p50:,.0f} ms", file=sys.stderr)
+    results.runs.append(found)
 
 
 def _versions() -> str:
