@@ -98,9 +98,10 @@ QUERIES = {
             FROM auctions a JOIN bids b ON a.id = b.auction
             WHERE b.`datetime` BETWEEN a.`datetime` AND a.expires)
         WHERE place <= 1""",
-    "q11": """SELECT bidder, count(*) AS num, min(`datetime`) AS window_start
-        FROM TABLE(SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(rowtime), INTERVAL '10' SECOND))
-        GROUP BY bidder, window_start, window_end""",
+    "q11": """SELECT bidder, num, begun AS window_start FROM (
+            SELECT bidder, count(*) AS num, min(`datetime`) AS begun
+            FROM TABLE(SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(rowtime), INTERVAL '10' SECOND))
+            GROUP BY bidder, window_start, window_end)""",
     "q12": f"""SELECT bidder, count(*) AS num, window_start
         FROM {_tumble("bids")} GROUP BY bidder, window_start, window_end""",
     "q15": f"""SELECT {_DAY} AS `day`, count(*) AS total_bids,
@@ -152,7 +153,7 @@ def run(task: Task) -> Batches:
         configuration.set_string(name, value)
     settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration)
     tables = TableEnvironment.create(settings.build())
-    for statement in TABLES.format(path=task.converted("lanes", _convert).as_uri()).split(";"):
+    for statement in TABLES.format(path=task.converted("flat", _convert).as_uri()).split(";"):
         tables.execute_sql(statement)
     query = tables.sql_query(QUERIES[task.query])
     if task.rows:
