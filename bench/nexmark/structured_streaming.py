@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from datetime import datetime
@@ -22,13 +23,13 @@ _STATE = "org.apache.spark.sql.execution.streaming.state"
 
 def run_streaming(task: Task, *, rocksdb: bool) -> None:
     """Run all streams of a query, started together, until the events are over."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     store = "RocksDBStateStoreProvider" if rocksdb else "HDFSBackedStateStoreProvider"
     session = (
         SparkSession.builder.master(f"local[{task.cores}]")
         .config("spark.driver.memory", "4g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.pyspark.python", sys.executable)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", task.cores)
         .config("spark.sql.session.timeZone", "UTC")
@@ -51,8 +52,8 @@ def run_streaming(task: Task, *, rocksdb: bool) -> None:
             running.append(writer.trigger(availableNow=True).start())
         for query in running:
             while not query.awaitTermination(1):
-                task.batches[:] = _batches([one.recentProgress for one in running])
-        task.batches[:] = _batches([one.recentProgress for one in running])
+                _note(task, [one.recentProgress for one in running])
+        _note(task, [one.recentProgress for one in running])
     if task.rows:
         write_rows([_answer(tables, made) for tables in kept], task.rows)
 
@@ -74,7 +75,16 @@ def _answer(kept: list[pa.Table], made: SparkQuery) -> pa.Table:
     return table.drop_columns(["batch"])
 
 
-def _batches(progress: list[list[Any]]) -> Batches:
+def _note(task: Task, progress: list[list[Any]]) -> None:
+    """Put down the batches so far, with each event once: a join of the stream with itself reads it twice."""
+    found = batches(progress)
+    if found:
+        first = task.events.per_batch * task.events.count // len(list(task.events.folder.iterdir()))
+        scans = max(1, round(found[0][0] / first))
+        task.batches[:] = [(rows // scans, seconds) for rows, seconds in found]
+
+
+def batches(progress: list[list[Any]]) -> Batches:
     """The batches that all streams have done; each takes from the end of the one before to its own end."""
     together = list(zip(*progress, strict=False))
     if not together:
