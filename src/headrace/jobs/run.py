@@ -18,7 +18,7 @@ from headrace.runtime.offsets import EpochSize
 from headrace.runtime.reports import EpochReport
 from headrace.runtime.stages import cut_stages
 from headrace.settings import Settings
-from headrace.spark.query import StreamingLoop
+from headrace.spark.loop import EpochLoop
 from headrace.spark.session import Session, cores_of, is_lost, open_session
 from headrace.spark.shipping import ship_code
 from headrace.state.files import cache_directory
@@ -144,9 +144,9 @@ def _run(
             session = open_spark()
             if stop.is_set():
                 return session.log_file
-            code = ship_code(session.spark, plan, py_files)
+            ship_code(session.spark, plan, py_files)
             size = EpochSize(target=settings.run.epoch_target.total_seconds(), most=settings.run.epoch_rows)
-            StreamingLoop(
+            EpochLoop(
                 session.spark,
                 driver,
                 size=size,
@@ -155,7 +155,6 @@ def _run(
                 on_epoch=on_epoch,
                 on_retry=on_retry,
                 stop=stop,
-                code=code,
                 refresh=refresh,
             ).run()
             return session.log_file

@@ -36,11 +36,6 @@ class EpochReport:
     errors: tuple[str, ...] = ()
 
 
-def nothing_read(control: Iterable[Envelope]) -> bool:
-    """Whether no task was there to read: then it was no epoch, but a batch of Spark's with nothing in it."""
-    return not any(one.kind is Kind.ERROR or "split" in one.message() for one in control)
-
-
 @dataclass(frozen=True)
 class TaskReports:
     """The reports of all tasks of one epoch: by split, and by chain and subtask."""

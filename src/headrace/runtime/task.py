@@ -46,8 +46,6 @@ class SplitTask:
     source: str | None
     split: Split | None
     signals: Mapping[str, Any] | None
-    failure: HeadraceError | None = None
-    """Why the epoch could not be planned; the task only reports it."""
 
 
 class _SourceCollector:
@@ -98,7 +96,6 @@ def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[p
     """Read one split through the operators chained behind its source."""
     writer = EnvelopeWriter(task.index)
     try:
-        _check_planned(task)
         report: dict[str, Any] = {"split": task.index, "signals": task.signals}
         if task.split is not None and task.source is not None:
             report |= _read_split(stages, job, task, writer)
@@ -111,11 +108,6 @@ def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[p
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver decides what a failure means
         writer = failed(error, task.index, task.source or "source", task.epoch, stages.width_after(0))
     yield from writer.drain(everything=True)
-
-
-def _check_planned(task: SplitTask) -> None:
-    if task.failure is not None:
-        raise task.failure
 
 
 def _lanes(signals: Mapping[str, Any]) -> dict[str, Any]:

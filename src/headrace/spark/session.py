@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    # Spark's own offset and commit logs are scratch files of one run here; the checkpoint is ours.
+    # Of sources that Spark reads by itself: its logs are scratch files of one run; the checkpoint is ours.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),

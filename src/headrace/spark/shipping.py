@@ -22,10 +22,8 @@ from headrace.errors import ConfigurationError
 from headrace.plan import Plan
 
 
-def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> tuple[str, ...]:
+def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
     """Give the workers every module that the plan's operators come from, and `py_files`.
-
-    Returns what was shipped, for the planning process next to the driver, which Spark does not give it to.
 
     The modules of a script are the ones loaded from the directories that its operators' modules lie in.
     Installed packages are not shipped: the workers' own Python has to have them.
@@ -43,7 +41,6 @@ def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> tuple[str
         shipped.append(_archive(files))
     for path in shipped:
         context.addPyFile(path)
-    return tuple(str(Path(path).parent) if path.endswith(".py") else path for path in shipped)
 
 
 def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:

@@ -1,11 +1,14 @@
-"""What Spark's Python processes may import: their directory comes last, not first."""
+"""Spark's Python processes: what they may import, and what they need not look at again and again."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pyarrow as pa
 
 _VARIABLE, _OURS = "PYTHONSAFEPATH", "headrace"
 
@@ -32,3 +35,21 @@ def look_here_last() -> None:
     if os.environ.get(_VARIABLE) == _OURS:
         del os.environ[_VARIABLE]
         sys.path.append(os.getcwd())  # noqa: PTH109 - as Python itself puts it there
+
+
+_settling = 3
+"""Tasks until everything that a worker imports and keeps is there."""
+
+
+def settled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task gives; after the first tasks of a worker, what it has loaded is kept from the collector.
+
+    PySpark collects garbage in all generations after each task. Over the modules of Arrow and DataFusion this
+    takes about as long as a small epoch does.
+    """
+    global _settling  # noqa: PLW0603 - of this process
+    yield from batches
+    if _settling:
+        _settling -= 1
+        gc.collect()
+        gc.freeze()

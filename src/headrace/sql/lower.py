@@ -49,6 +49,7 @@ from headrace.sql.logical import (
     LookupJoin,
     Map,
     Ordered,
+    Path,
     Relation,
     Scan,
     TableCall,
@@ -206,7 +207,9 @@ class Lowering:
         whole = table.value("format") == "csv" or any(
             table.value(option) is not None for option in ("late_table", "dead_letter_table")
         )
-        paths = {(name,) for name in relation.columns.names} if whole else set(self._needs.paths[relation])
+        paths: set[Path] = {(name,) for name in relation.columns.names}
+        if not whole:
+            paths = set(self._needs.paths[relation])
         for value in (relation.event_time, relation.watermark):
             paths |= set() if value is None else value.paths
         for item in relation.generated:

@@ -400,7 +400,8 @@ def as_expression(node: exp.Expr) -> Expression:
 
 def _path(column: exp.Column) -> Path:
     """What is read of a column: all of it, a field, or whether there is a value."""
-    path, node = [column.name], column
+    path: list[str] = [column.name]
+    node: exp.Expr = column
     while isinstance(node.parent, exp.Bracket) and node.parent.this is node:
         keys = node.parent.expressions
         if len(keys) != 1 or not keys[0].is_string or not keys[0].name:

@@ -1,46 +1,42 @@
-"""The streaming query that drives a job: one micro-batch is one epoch."""
+"""The loop that drives a job: one Spark job for each epoch, one epoch after the other."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import threading
 import time as clock
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from headrace.errors import (
-    ExternalError,
-    HeadraceError,
-    InternalError,
-    OutputClosedError,
-    WorkerError,
-)
+from headrace.errors import ExternalError, HeadraceError, InternalError, OutputClosedError, WorkerError
 from headrace.plan import Plan
 from headrace.runtime.driver import EpochDriver
-from headrace.runtime.envelope import SPARK_SCHEMA
-from headrace.runtime.offsets import EpochSize
-from headrace.runtime.reports import EpochReport, nothing_read
-from headrace.runtime.task import run_split
+from headrace.runtime.offsets import EpochSize, OffsetPlanner
+from headrace.runtime.reports import EpochReport
+from headrace.runtime.task import SplitTask
 from headrace.spark.connector import SparkSource
 from headrace.spark.exchange import SparkExchange
 from headrace.spark.session import SETTINGS, keep_log
-from headrace.spark.source import FORMAT, HeadraceDataSource, SourceJob
 
 T = TypeVar("T")
 
 _TELLING = "Error: "
 _BACKOFF = (0.2, 1.0, 5.0, 15.0)
-_SLOW_START, _STARTS = "Python worker failed to connect back", 4
-"""Spark gives the process that plans epochs ten seconds to start; a busy machine needs another try."""
+_PAUSES = (0.2, 1.0, 5.0)
+"""Seconds between attempts to ask a source whose server does not answer."""
+_LOOK = 0.01
+"""Seconds between two looks for something to read."""
 
 
-class StreamingLoop:
-    """Runs epochs on Spark until there is a reason to end."""
+class EpochLoop:
+    """Runs epochs on Spark until there is a reason to end.
+
+    They run in a thread of their own: the one that waits for them can be interrupted, and an epoch cannot.
+    """
 
     def __init__(
         self,
@@ -53,7 +49,6 @@ class StreamingLoop:
         on_epoch: Callable[[EpochReport], bool],
         on_retry: Callable[[HeadraceError, int], None],
         stop: threading.Event,
-        code: tuple[str, ...] = (),
         refresh: Callable[[], Plan | None] | None = None,
     ) -> None:
         # A session of our own, so that our settings do not change the user's.
@@ -65,31 +60,26 @@ class StreamingLoop:
         self._on_epoch = on_epoch
         self._on_retry = on_retry
         self._stop = stop
-        self._code = code
         self._refresh = refresh
-        self._exchange = SparkExchange(driver.stages)
-        self._done = threading.Event()
+        self._exchange = SparkExchange(self._spark, driver.stages)
+        self._over = threading.Event()
         self._failure: BaseException | None = None
-        self._busy = threading.Lock()
         self._ending = self._cut_short = False
 
     def run(self) -> None:
         """Run until `on_epoch` says it is over or `stop` is set; raise what made an epoch fail."""
         for name, value in SETTINGS.items():
             self._spark.conf.set(name, value)
-        self._spark.dataSource.register(HeadraceDataSource)
-        scratch = tempfile.mkdtemp(prefix="headrace-query-")
-        try:
-            with contextlib.ExitStack() as beside:
-                self._start_sources(beside)
-                for attempt in range(1, _STARTS + 1):
-                    self._run_query(f"{scratch}/{attempt}")
-                    if not self._started_slowly() or attempt == _STARTS or self._stop.is_set():
-                        break
-                    self._failure = None
-                    self._done.clear()
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        epochs = threading.Thread(target=self._run_epochs, name="headrace-epochs", daemon=True)
+        with contextlib.ExitStack() as beside:
+            self._start_sources(beside)
+            epochs.start()
+            try:
+                self._over.wait()
+            finally:
+                # Between epochs only: one that is at work comes to its end.
+                self._over.set()
+                epochs.join()
         if self._failure is None:
             try:
                 self._run_last_epoch()
@@ -109,69 +99,50 @@ class StreamingLoop:
             if isinstance(source, SparkSource):
                 beside.enter_context(source.running(self._spark, driver.storage, name, offsets.get(name)))
 
-    def _started_slowly(self) -> bool:
-        return isinstance(self._failure, WorkerError) and _SLOW_START in self._failure.message
-
-    def _run_query(self, scratch: str) -> None:
-        query = (
-            self._spark.readStream.format(FORMAT)
-            .option("job", self._job().to_option())
-            .load()
-            .writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", f"file://{scratch}")
-            .start()
-        )
+    def _run_epochs(self) -> None:
+        """One epoch after the other; whatever is raised is kept for the thread that waits."""
         try:
-            self._wait(query)
+            with contextlib.closing(self._planner()) as planner:
+                start = self._asking(planner.initial)
+                while not (self._over.is_set() or self._stop.is_set()):
+                    end = self._asking(partial(planner.latest, start))
+                    if end == start:
+                        self._over.wait(_LOOK)
+                        continue
+                    tasks = self._asking(partial(planner.tasks, start, end))
+                    report = self._run_epoch(tasks)
+                    start = end
+                    self._ending, self._cut_short = report.stop_requested, report.immediate
+                    if self._on_epoch(report) or self._ending:
+                        break
+        except OutputClosedError:
+            self._stop.set()
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            self._failure = error
         finally:
-            # Between epochs only: once the lock was free, no epoch is at work and none will begin.
-            self._done.set()
-            with self._busy:
-                pass
-            query.stop()
+            self._over.set()
 
-    def _job(self) -> SourceJob:
+    def _planner(self) -> OffsetPlanner:
         driver = self._driver
         if driver.job is None:
             raise InternalError("the driver was not opened")
-        return SourceJob(
-            stages=driver.stages,
-            job=driver.job,
+        return OffsetPlanner(
+            driver.stages,
             size=self._size,
-            epoch=driver.epoch,
             restored=None if driver.checkpoint is None else driver.checkpoint.offsets,
-            code=self._code,
+            epoch=driver.epoch,
+            job=driver.job,
         )
 
-    def _wait(self, query: Any) -> None:
-        while not self._done.wait(0.05):
-            if self._stop.is_set() and self._busy.acquire(blocking=False):
-                self._done.set()
-                self._busy.release()
-            elif not query.isActive:
-                error = query.exception()
-                if not self._done.is_set() and self._failure is None:
-                    self._failure = self._translate(error or RuntimeError("the query ended by itself"))
-                return
-
-    def _on_batch(self, frame: DataFrame, _batch: int) -> None:
-        """One epoch. Nothing is raised into Spark: the query is stopped from outside, between epochs."""
-        with self._busy:
-            if self._done.is_set():
-                return
+    def _asking(self, question: Callable[[], T]) -> T:
+        """Ask the sources something; a server that does not answer is asked again."""
+        for pause in (*_PAUSES, None):
             try:
-                report = self._run_epoch(frame)
-                if report is None:
-                    return
-                self._ending, self._cut_short = report.stop_requested, report.immediate
-                if self._on_epoch(report) or self._ending or self._stop.is_set():
-                    self._done.set()
-            except OutputClosedError:
-                self._stop.set()
-                self._done.set()
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
-                self._failure = error
-                self._done.set()
+                return question()
+            except HeadraceError as error:
+                if pause is None or not error.retry or self._stop.wait(pause):
+                    raise
+        raise InternalError("unreachable")
 
     def _run_last_epoch(self) -> None:
         """Tell the operators that want to know that the run stops, in an epoch that reads nothing."""
@@ -179,31 +150,28 @@ class StreamingLoop:
         last = None if self._cut_short else driver.begin_last(ending=self._ending)
         if last is not None:
             context, task = last
-            envelopes = list(run_split(driver.stages, context.job, task))
-            frame = self._spark.range(1).mapInArrow(lambda _: iter(envelopes), SPARK_SCHEMA)
-            control = self._exchange.run(frame, context)
-            report = driver.seal(context, control)
+            report = driver.seal(context, self._exchange.run([task], context))
             self._retrying(driver.commit)
             self._on_epoch(report)
 
-    def _run_epoch(self, frame: DataFrame) -> EpochReport | None:
+    def _run_epoch(self, tasks: list[SplitTask]) -> EpochReport:
         if self._refresh is not None and (plan := self._refresh()) is not None:
             self._driver.replace_operators(plan)
-            self._exchange = SparkExchange(self._driver.stages)
-        report = self._retrying(lambda: self._attempt(frame))
-        if report is not None and not report.immediate:
+            self._exchange = SparkExchange(self._spark, self._driver.stages)
+        report = self._retrying(lambda: self._attempt(tasks))
+        if not report.immediate:
             self._retrying(self._driver.commit)
         return report
 
-    def _attempt(self, frame: DataFrame) -> EpochReport | None:
+    def _attempt(self, tasks: list[SplitTask]) -> EpochReport:
         context = self._driver.begin()
         try:
-            control = self._exchange.run(frame, context)
+            control = self._exchange.run(tasks, context)
         except HeadraceError:
             raise
         except Exception as error:
             raise self._translate(error) from error
-        return None if nothing_read(control) else self._driver.seal(context, control)
+        return self._driver.seal(context, control)
 
     def _retrying(self, action: Callable[[], T]) -> T:
         for attempt in range(self._restarts + 1):
