@@ -69,23 +69,6 @@ def test_a_file_with_the_name_of_a_module_of_pythons_does_no_harm(tmp_path: Path
     assert [json.loads(line)["counter"] for line in run.stdout.splitlines()] == list(range(10))
 
 
-def test_a_machine_too_busy_to_start_a_process_in_time_gets_another_try(tmp_path: Path) -> None:
-    slow = tmp_path / "python"
-    slow.write_text(
-        f"""#!/bin/sh
-case "$*" in *source_runner*) mkdir {tmp_path}/once 2>/dev/null && sleep 12 ;; esac
-exec {sys.executable} "$@"
-"""
-    )
-    slow.chmod(0o755)
-    file = write(tmp_path / "numbers_slow.py", "message_count=10")
-    run = headrace("run", file, "--parallelism", 1, PYSPARK_PYTHON=str(slow))
-    out, err = run.communicate(timeout=300)
-    assert run.returncode == 0, err
-    assert (tmp_path / "once").is_dir()
-    assert [json.loads(line)["counter"] for line in out.splitlines()] == list(range(10))
-
-
 def test_a_bounded_run_prints_its_rows_and_nothing_of_sparks(tmp_path: Path) -> None:
     file = write(tmp_path / "numbers_quiet.py", "message_count=1000")
     run = headrace("run", file, "--parallelism", 2, "--epoch-rows", 400)

@@ -22,6 +22,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, SessionContext
+from pyspark import SparkContext
 
 import headrace as hr
 from headrace.runtime import envelope
@@ -155,26 +156,35 @@ def count_on_spark(folder: Path) -> Counts:
                 parallelism=PARALLELISM,
                 epoch_rows=EPOCH_ROWS,
                 spark_conf=conf,
+                on_step=partial(_label_jobs, name),
             )
             _check_whole(name, result)
     finally:
         stop_session()
     (file,) = log.iterdir()
-    return dict(zip(ON_SPARK, read_event_log(file), strict=True))
+    return read_event_log(file)
 
 
-def read_event_log(file: Path) -> list[dict[str, int]]:
-    """What Spark did for each streaming query: in the batch that is counted, and outside of any batch."""
-    queries: dict[str, Counter[str]] = defaultdict(Counter)
+LABEL = "work_counts.epoch"
+
+
+def _label_jobs(name: str, step: str, epoch: int) -> None:
+    if step == "begin":
+        SparkContext.getOrCreate().setLocalProperty(LABEL, json.dumps([name, epoch]))
+
+
+def read_event_log(file: Path) -> Counts:
+    """What Spark did for each pipeline: in the epoch that is counted, and for none in particular."""
+    pipelines: dict[str, Counter[str]] = defaultdict(Counter)
     stages: dict[int, Counter[str]] = {}
-    query = ""
+    name, epoch = "", COUNTED
     for line in file.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         match event["Event"]:
             case "SparkListenerJobStart":
-                query = event["Properties"].get("sql.streaming.queryId", query)
-                batch = event["Properties"].get("streaming.sql.batchId")
-                counts = queries[query] if batch is None or int(batch) + 1 == COUNTED else Counter[str]()
+                if label := event["Properties"].get(LABEL):
+                    name, epoch = json.loads(label)
+                counts = pipelines[name] if epoch == COUNTED or not label else Counter[str]()
                 counts["jobs"] += 1
                 stages |= dict.fromkeys(event["Stage IDs"], counts)
             case "SparkListenerStageCompleted":
@@ -186,7 +196,7 @@ def read_event_log(file: Path) -> list[dict[str, int]]:
                 counts["envelopes shuffled"] += written["Shuffle Records Written"]
                 counts[SHUFFLED] += written["Shuffle Bytes Written"]
     kinds = ("jobs", "stages", "tasks", "envelopes shuffled", SHUFFLED)
-    return [{what: counts[what] for what in kinds} for counts in queries.values()]
+    return {name: {what: counts[what] for what in kinds} for name, counts in pipelines.items()}
 
 
 _COMPUTING = (
