@@ -286,7 +286,7 @@ def work(task: Task, addresses: list[str], number: int, times: Any) -> None:
     """One of the processes of a cluster."""
     query = QUERIES[task.query]
     files = sorted(task.folder.glob("*.parquet"))
-    readers = 1 if query.ordered else CORES
+    readers = 1 if query.ordered else query.processes
     parts = {str(reader): files[reader::readers] for reader in range(readers)}
     begun: list[float] = []
     kept: list[Row] | None = [] if task.rows else None
@@ -304,16 +304,14 @@ def work(task: Task, addresses: list[str], number: int, times: Any) -> None:
 
 def run(task: Task) -> Batches:
     """Start the cluster on free ports, and put its results together."""
-    count = QUERIES[task.query].processes
+    numbers = range(QUERIES[task.query].processes)
     context = multiprocessing.get_context("spawn")
     times = context.Queue()
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in numbers]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
         one.close()
-    processes = [
-        context.Process(target=work, args=(task, addresses, number, times)) for number in range(CORES)
-    ]
+    processes = [context.Process(target=work, args=(task, addresses, number, times)) for number in numbers]
     for process in processes:
         process.start()
     for process in processes:
@@ -322,7 +320,7 @@ def run(task: Task) -> Batches:
         raise SystemExit("a process of the cluster failed")
     spans = [times.get() for _ in processes]
     if task.rows:
-        parts = [task.rows.with_suffix(f".{number}") for number in range(CORES)]
+        parts = [task.rows.with_suffix(f".{number}") for number in numbers]
         tables = [pq.read_table(part) for part in parts]
         pq.write_table(pa.concat_tables(table for table in tables if table.num_rows), task.rows)
         for part in parts:
