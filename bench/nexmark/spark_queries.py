@@ -154,15 +154,19 @@ def _counts(t: Tables) -> DataFrame:
     return t.events.groupBy("key").agg(f.count("*").alias("num"))
 
 
-def _hop(seconds: int) -> SparkQuery:
-    def build(t: Tables) -> DataFrame:
-        bids = t.bids.withWatermark("datetime", DELAY)
-        counts = bids.groupBy(f.window("datetime", f"{seconds} seconds", "1 second"), "auction").count()
-        return counts.select(
-            "auction", f.col("count").alias("num"), f.col("window.start").alias("window_start")
-        )
+def _hop5(t: Tables) -> DataFrame:
+    bids = t.bids.withWatermark("datetime", DELAY)
+    counts = bids.groupBy(f.window("datetime", "5 seconds", "1 second"), "auction").count()
+    return counts.select("auction", f.col("count").alias("num"), f.col("window.start").alias("window_start"))
 
-    return SparkQuery((build,), windows=True)
+
+def _hop60(t: Tables) -> DataFrame:
+    """Counts of seconds, then of windows: faster than to copy every bid into 60 windows."""
+    bids = t.bids.withWatermark("datetime", DELAY)
+    seconds = bids.groupBy(f.window("datetime", "1 second"), "auction").count()
+    hops = f.window(f.window_time("window"), "60 seconds", "1 second")
+    counts = seconds.groupBy(hops, "auction").agg(f.sum("count").alias("num"))
+    return counts.select("auction", "num", f.col("window.start").alias("window_start"))
 
 
 SPARK_QUERIES = {
@@ -178,8 +182,8 @@ SPARK_QUERIES = {
     "q17": SparkQuery((_q17,), mode="update", keys=("auction", "day")),
     "q18": SparkQuery((_q18,), mode="update", keys=("auction", "bidder")),
     "q20": SparkQuery((_q20,)),
-    "hop5": _hop(5),
-    "hop60": _hop(60),
+    "hop5": SparkQuery((_hop5,), windows=True),
+    "hop60": SparkQuery((_hop60,), windows=True),
     "fanout": SparkQuery(
         (
             *(_fan_out(f"channel = '{one}'") for one in ("Google", "Facebook", "Baidu", "Apple")),
