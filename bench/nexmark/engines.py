@@ -83,11 +83,13 @@ def _remaining(table: pa.Table) -> pa.Table:
 
 
 def write_rows(answers: list[pa.Table], path: Path) -> None:
-    """Write the rows of all sinks, each with the number of its sink."""
-    numbered = [
-        table.append_column("sink", pa.repeat(number, table.num_rows)) for number, table in enumerate(answers)
-    ]
-    pq.write_table(pa.concat_tables(numbered), path)
+    """Write the rows; those of several sinks with the number of their sink."""
+    if len(answers) > 1:
+        answers = [
+            table.append_column("sink", pa.repeat(number, table.num_rows))
+            for number, table in enumerate(answers)
+        ]
+    pq.write_table(pa.concat_tables(answers), path)
 
 
 def spark(task: Task, *, rocksdb: bool = False) -> None:

@@ -24,7 +24,7 @@ def main(given: list[str] | None = None) -> int:
     """Compare the rows, measure, print the table and save it."""
     parser = argparse.ArgumentParser(prog="python -m bench peers", description=__doc__)
     parser.add_argument("queries", nargs="*", metavar="QUERY")
-    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of the events")
     parser.add_argument("--small", action="store_true", help="measure over the few events of the comparison")
     parser.add_argument("--check-only", action="store_true", help="compare the rows and measure nothing")
