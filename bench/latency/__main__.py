@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -48,6 +49,7 @@ def main(given: list[str] | None = None) -> int:
     if options.report:
         write_page(_load())
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended first
     results = Results(
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         versions=_versions(),
