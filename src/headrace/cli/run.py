@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.cli.results import Results
     from headrace.jobs.progress import Progress
     from headrace.secrets import Secrets
+    from headrace.settings import Settings
 
 T = TypeVar("T")
 
@@ -112,13 +113,7 @@ def run(
 
     Ctrl-C and SIGTERM finish the epoch, commit it and stop; a second Ctrl-C ends at once.
     """
-    from headrace.cli.progress import summary
-    from headrace.cli.results import Results
-    from headrace.cli.terminal import stderr
-    from headrace.cli.unit_lines import unit_lines
-    from headrace.durations import parse_duration
     from headrace.settings import load_settings
-    from headrace.sql.compile import print_rows
 
     flags: dict[str, dict[str, Any]] = {
         "run": {
@@ -132,6 +127,15 @@ def run(
         "log": {"dir": log_dir},
     }
     settings = load_settings(flags=flags, config=config)  # before anything of the user's runs
+    if not verbose:
+        _start_spark_early(files, settings)
+    from headrace.cli.progress import summary
+    from headrace.cli.results import Results
+    from headrace.cli.terminal import stderr
+    from headrace.cli.unit_lines import unit_lines
+    from headrace.durations import parse_duration
+    from headrace.sql.compile import print_rows
+
     program, results = read_program(files, texts), Results()
     live = sys.stdout.isatty() and not verbose  # Spark's own log and a table that is redrawn do not mix
     loaded = program.load(udfs=udfs, preview=results.sink if live else print_rows)
@@ -174,6 +178,21 @@ def run(
         ]
         said = summary(result, program=named, state_dir=settings.state.dir)
         stderr().print(program.secrets.hide(said), markup=False)
+
+
+def _start_spark_early(files: tuple[str, ...], settings: Settings) -> None:
+    """Let Spark start while the pipeline is read, where nothing of the user's can want another session.
+
+    With a state directory it is started when the pipeline is known to be right: its log is kept there.
+    """
+    if not all(name.endswith((".sql", ".yml", ".yaml")) for name in files):
+        return
+    if settings.state.dir or settings.log.dir:
+        return
+    from headrace.spark.session import open_early
+
+    spark = settings.spark
+    open_early(master=spark.master, memory=spark.memory, conf=spark.conf, log_dir=None, verbose=False)
 
 
 def stopping_after(

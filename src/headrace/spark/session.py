@@ -13,7 +13,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,40 @@ _failed = threading.Event()
 """Java was started, and ended before Spark did anything."""
 
 
+class _Early:
+    """A session that is being opened in a thread, while this process does something else."""
+
+    def __init__(self, wishes: Mapping[str, Any]) -> None:
+        self.wishes = wishes
+        self._found: Session | BaseException | None = None
+        self._thread = threading.Thread(target=self._open, name="headrace-session", daemon=True)
+        self._thread.start()
+
+    def _open(self) -> None:
+        try:
+            self._found = _open_session(**self.wishes)
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it
+            self._found = error
+
+    def wait(self) -> Session:
+        self._thread.join()
+        if isinstance(self._found, Session):
+            return self._found
+        raise self._found or ExternalError("Spark was not started")
+
+
+_early: _Early | None = None
+
+
+def open_early(**wishes: Any) -> None:
+    """Begin to open a session; `open_session` with the same wishes waits until it is there.
+
+    Java needs seconds to start, and as much time passes until the pipeline is read and checked.
+    """
+    global _early  # noqa: PLW0603 - one JVM per process
+    _early = _Early(wishes)
+
+
 def open_session(
     *,
     master: str | None,
@@ -90,6 +124,28 @@ def open_session(
     verbose: bool,
 ) -> Session:
     """The active SparkSession if there is one, else a new one on `master`."""
+    global _early
+    wishes: dict[str, Any] = {
+        "master": master,
+        "memory": memory,
+        "conf": conf,
+        "log_dir": log_dir,
+        "verbose": verbose,
+    }
+    early, _early = _early, None
+    if early is not None and early.wishes == wishes:
+        return early.wait()
+    return _open_session(**wishes)
+
+
+def _open_session(
+    *,
+    master: str | None,
+    memory: str,
+    conf: Mapping[str, str],
+    log_dir: str | None,
+    verbose: bool,
+) -> Session:
     global _own  # noqa: PLW0603 - one JVM per process
     from pyspark.sql import SparkSession
 
@@ -191,9 +247,8 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        with _silence(log_file):
-            _launch({"spark.master": master, "spark.app.name": "headrace", **settings})
-            return builder.getOrCreate()
+        _launch({"spark.master": master, "spark.app.name": "headrace", **settings}, log_file)
+        return builder.getOrCreate()
     except PySparkException as error:
         raise ExternalError(
             f"Spark did not start on `{master}`: {_first_line(error)}", hint=_see(log_file)
@@ -203,8 +258,8 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
 
 
-def _launch(settings: Mapping[str, str]) -> None:
-    """Start Java in a process group of its own.
+def _launch(settings: Mapping[str, str], log_file: str | None) -> None:
+    """Start Java in a process group of its own; what it and its Python workers say goes to the log.
 
     A signal to our group, such as `timeout` sends it, asks this process to stop. Java would obey it at once.
     """
@@ -214,8 +269,12 @@ def _launch(settings: Mapping[str, str]) -> None:
     if SparkContext._gateway is None:  # noqa: SLF001 - it asks the same before it starts one
         conf = SparkConf().setAll(list(settings.items()))
         try:
-            with safe_paths():
-                made = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+            with safe_paths(), ExitStack() as opened:
+                options: dict[str, Any] = {"process_group": 0}
+                if log_file is not None:
+                    log = opened.enter_context(Path(log_file).open("ab"))
+                    options |= {"stdout": log, "stderr": log}
+                made = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         except Exception:
             _failed.set()
             raise

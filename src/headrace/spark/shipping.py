@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import io
 import os
@@ -51,7 +52,7 @@ def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
         if (module := sys.modules.get(name)) is not None
         if (root := _root_of(module)) is not None
     }
-    for module in list(sys.modules.values()):
+    for module in list(sys.modules.values()) if roots else ():
         root = _root_of(module)
         if root is not None and root in roots and module.__name__ != "__main__":
             file = Path(str(module.__file__)).resolve()
@@ -81,6 +82,12 @@ def _modules_of(payload: bytes) -> set[str]:
     return modules
 
 
+@functools.cache
+def _installed() -> frozenset[Path]:
+    """Where installed packages and Python's own modules are."""
+    return frozenset(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib"))
+
+
 def _root_of(module: ModuleType) -> Path | None:
     """The directory on the import path that a user's module was loaded from."""
     name = getattr(module, "__file__", None)
@@ -89,8 +96,7 @@ def _root_of(module: ModuleType) -> Path | None:
     file = Path(name).resolve()
     if module.__name__ == "headrace" or module.__name__.startswith("headrace."):
         return None
-    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")}
-    if any(file.is_relative_to(place) for place in installed) or "site-packages" in file.parts:
+    if any(file.is_relative_to(place) for place in _installed()) or "site-packages" in file.parts:
         return None
     depth = 0 if module.__name__ == "__main__" else module.__name__.count(".")
     root = file.parent.parent if file.name == "__init__.py" else file.parent

@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _VARIABLE, _OURS = "PYTHONSAFEPATH", "headrace"
 
