@@ -12,7 +12,6 @@ import statistics
 import sys
 from pathlib import Path
 
-from bench.nexmark.data import SMALL
 from bench.nexmark.page import write_page
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.report import table
@@ -60,7 +59,7 @@ def check(queries: list[str], engines: list[str], data: Path) -> list[str]:
     wrong: list[str] = []
     for query in queries:
         able = [engine for engine in engines if can_run(engine, query)]
-        events = QUERIES[query].data.make(data, SMALL)
+        events = QUERIES[query].data.make(data, QUERIES[query].small)
         found = differences(query, events, able)
         print(f"{query}: {'differs' if found else 'the same'} in {', '.join(able)}", file=sys.stderr)
         wrong += found
@@ -71,7 +70,7 @@ def _measure(queries: list[str], engines: list[str], data: Path, *, repeat: int,
     runs: list[Run] = []
     for _ in range(repeat):
         for query in queries:
-            events = QUERIES[query].data.make(data, SMALL if small else None)
+            events = QUERIES[query].data.make(data, QUERIES[query].small if small else None)
             for engine in engines:
                 if can_run(engine, query) and not _is_slower_store(engine, query, runs):
                     runs.append(run(engine, query, events))

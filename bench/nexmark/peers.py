@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.nexmark.data import FULL, SMALL, Size
+from bench.nexmark.data import FULL, Size
 from bench.nexmark.page import write_page
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.report import peers_table
@@ -38,7 +38,7 @@ def main(given: list[str] | None = None) -> int:
         return 0
     wrong: list[str] = []
     for query, peers in asked.items():
-        events = QUERIES[query].data.make(options.data, SMALL)
+        events = QUERIES[query].data.make(options.data, QUERIES[query].small)
         wrong += differences(query, events, ["datafusion", *peers])
         print(f"{query}: compared {', '.join(peers)}", file=sys.stderr)
     for line in wrong:
@@ -52,7 +52,7 @@ def main(given: list[str] | None = None) -> int:
         for query, peers in asked.items():
             data = QUERIES[query].data
             for engine in ("headrace", *peers):
-                size = SMALL if options.small else ROUND if engine in PEERS else None
+                size = QUERIES[query].small if options.small else ROUND if engine in PEERS else None
                 runs.append(run(engine, query, data.make(options.data, size)))
                 print(runs[-1], file=sys.stderr)
     print(peers_table(runs))

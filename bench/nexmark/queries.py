@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.nexmark.data import HALF, Data
+from bench.nexmark.data import HALF, SMALL, Data, Size
 
 NEXMARK = Data()
 JSON = Data(format="json", size=HALF)
@@ -49,6 +49,8 @@ class Query:
     """Several statements are several sinks of one pipeline."""
     batch: str = ""
     data: Data = NEXMARK
+    small: Size = SMALL
+    """How many rows are compared."""
 
     def program(self, folder: Path) -> str:
         """What Headrace reads."""
@@ -267,7 +269,7 @@ QUERIES = {
     **_NEXMARK,
     "q1 json": replace(_NEXMARK["q1"], name="q1 json", data=JSON),
     "q5 json": replace(_NEXMARK["q5"], name="q5 json", data=JSON),
-    "stateful": _counts("stateful", 100_000),
+    "stateful": replace(_counts("stateful", 100_000), small=Size(4, 5_000, 1)),
     "keys10k": _counts("keys10k", 10_000),
     "keys1m": _counts("keys1m", 1_000_000),
     "keys10m": _counts("keys10m", 10_000_000),
