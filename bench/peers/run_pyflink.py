@@ -66,7 +66,7 @@ _DAY = "DATE_FORMAT(`datetime`, 'yyyy-MM-dd')"
 
 QUERIES = {
     "q0": "SELECT auction, bidder, price, `datetime`, extra FROM bids",
-    "q1": "SELECT auction, bidder, 0.908 * price AS price, `datetime`, extra FROM bids",
+    "q1": "SELECT auction, bidder, 0.908E0 * price AS price, `datetime`, extra FROM bids",
     "q2": "SELECT auction, price FROM bids WHERE MOD(auction, 123) = 0",
     "q3": """SELECT p.name, p.city, p.state, a.id
         FROM auctions a JOIN people p ON a.seller = p.id
