@@ -31,7 +31,7 @@ _CASES = f"""\
 - **q1 json**, **q5 json**: the same over JSON lines, in batches of {HALF.per_batch * HALF.per_file:,}
   events.
 - **stateful**: a running count of 100 thousand keys in Python: an `ArrowOperator` with a keyed table, and
-  `transformWithStateInPandas` with a value for each key. DataFusion counts in SQL.
+  `transformWithState` with a value for each key, over rows. DataFusion counts in SQL.
 - **keys10k**, **keys1m**, **keys10m**: an updating count per key, drawn from 10 thousand, 1 million and
   10 million keys; {HALF.files * HALF.per_file:,} rows in batches of {HALF.per_batch * HALF.per_file:,}."""
 
