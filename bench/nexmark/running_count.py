@@ -42,7 +42,7 @@ def running_count(folder: Path, sink: str, options: dict[str, str]) -> hr.Pipeli
 class CountProcessor(StatefulProcessor):
     """The same for `transformWithState`, which calls it for each key of a micro-batch.
 
-    With rows, because `transformWithStateInPandas` makes a frame of the few rows of every key, which is slower.
+    With rows: `transformWithStateInPandas` makes a frame of the few rows of every key, which is slower.
     """
 
     def init(self, handle: StatefulProcessorHandle) -> None:
