@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.errors import InternalError
 from headrace.runtime.context import EpochContext
 from headrace.runtime.envelope import SPARK_SCHEMA, Envelope, read_envelopes
 from headrace.runtime.stages import StagePlan
@@ -30,9 +32,17 @@ def _plan(blob: bytes) -> StagePlan:
     return _PLANS[blob]
 
 
-def _partition() -> int:
+_EPOCH = "headrace.epoch"
+"""The property of a Spark job with what its tasks have to know of the epoch."""
+
+
+def _epoch() -> tuple[int, EpochContext, Sequence[SplitTask]]:
+    """In a task: its partition, the epoch, and the splits."""
     task = TaskContext.get()
-    return 0 if task is None else task.partitionId()
+    if task is None:
+        raise InternalError("outside of a task of Spark")
+    context, tasks = pickle.loads(base64.b64decode(task.getLocalProperty(_EPOCH) or ""))  # noqa: S301 - ours
+    return task.partitionId(), context, tasks
 
 
 @dataclass(frozen=True)
@@ -40,15 +50,13 @@ class _Read:
     """Stage 0: each task reads one split."""
 
     plan: bytes
-    context: bytes
-    tasks: tuple[bytes, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass  # a worker whose input was not read is not used again
-        stages, task = _plan(self.plan), pickle.loads(self.tasks[_partition()])  # noqa: S301 - our driver's
-        epoch: EpochContext = pickle.loads(self.context)  # noqa: S301
-        return settled(run_split(stages, epoch.job, task))
+        stages = _plan(self.plan)
+        partition, context, tasks = _epoch()
+        return settled(run_split(stages, context.job, tasks[partition]))
 
 
 @dataclass(frozen=True)
@@ -56,12 +64,12 @@ class _Run:
     """A later stage: each task is a subtask of its chains."""
 
     plan: bytes
-    context: bytes
     stage: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        epoch: EpochContext = pickle.loads(self.context)  # noqa: S301 - made by this job's own driver
-        return settled(run_stage(_plan(self.plan), self.stage, _partition(), epoch, batches))
+        stages = _plan(self.plan)
+        partition, context, _ = _epoch()
+        return settled(run_stage(stages, self.stage, partition, context, batches))
 
 
 class SparkExchange:
@@ -72,20 +80,24 @@ class SparkExchange:
         self._stages = stages
         self._blob = pickle.dumps(stages)
         self._schema = cast("StructType", StructType.fromDDL(SPARK_SCHEMA))
+        self._frames: dict[int, DataFrame] = {}
 
-    def frame(self, tasks: Sequence[SplitTask], context: EpochContext) -> DataFrame:
-        """The epoch as a DataFrame of control records, not yet run."""
-        blob = pickle.dumps(context)
-        read = _Read(self._blob, blob, tuple(pickle.dumps(task) for task in tasks))
-        frame = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, self._schema)
-        for stage in range(1, self._stages.depth + 1):
-            frame = frame.repartitionById(self._stages.width(stage), "to").mapInArrow(
-                _Run(self._blob, blob, stage), self._schema
-            )
-        return frame
+    def frame(self, splits: int) -> DataFrame:
+        """An epoch of so many splits as a DataFrame of control records, not yet run; made once."""
+        if splits not in self._frames:
+            frame = self._spark.range(0, splits, 1, splits).mapInArrow(_Read(self._blob), self._schema)
+            for stage in range(1, self._stages.depth + 1):
+                frame = frame.repartitionById(self._stages.width(stage), "to").mapInArrow(
+                    _Run(self._blob, stage), self._schema
+                )
+            self._frames[splits] = frame
+        return self._frames[splits]
 
     def run(self, tasks: Sequence[SplitTask], context: EpochContext) -> list[Envelope]:
         """Run the epoch and return what its tasks reported."""
-        self._spark.sparkContext.setJobDescription(f"{self._stages.plan.name}, epoch {context.epoch}")
-        table = self.frame(tasks, context).toArrow()
+        spark = self._spark.sparkContext
+        spark.setJobDescription(f"{self._stages.plan.name}, epoch {context.epoch}")
+        spark.setLocalProperty(_EPOCH, base64.b64encode(pickle.dumps((context, tasks))).decode())
+        # By another name it is planned anew: a frame that has run before would read its old shuffle files.
+        table = self.frame(len(tasks)).alias("epoch").toArrow()
         return [envelope for batch in table.to_batches() for envelope in read_envelopes(batch)]

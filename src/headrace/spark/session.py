@@ -40,6 +40,8 @@ _LAUNCH: Mapping[str, str] = {
 }
 
 _OLDEST_JAVA = 17
+_SOCKET_DIR = 60
+"""The longest path that leaves room for the name of a socket, of about 100 letters in all."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _LOG4J = """\
@@ -238,6 +240,12 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     settings = {**_LAUNCH, **SETTINGS, "spark.driver.memory": memory}
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        if len(tempfile.gettempdir()) <= _SOCKET_DIR:
+            # Over TCP each task waits some 40 ms for a packet that is held back.
+            settings |= {
+                "spark.python.unix.domain.socket.enabled": "true",
+                "spark.python.unix.domain.socket.dir": tempfile.gettempdir(),
+            }
     settings |= conf
     if log_file is not None:
         config = Path(log_file).with_suffix(".log4j2.properties")
