@@ -1,6 +1,6 @@
 # The one door for commands. Plain `make` prints this help; each target's `##` text is its line.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check format lock bench clean
+.PHONY: help setup demo test test-fast check format lock bench bench-peers clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +10,7 @@ DEMO ?= examples/demo.sql
 ARGS ?=
 
 help: ## Print this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Install Headrace and its tools into .venv (quick when nothing changed)
 
@@ -71,8 +71,11 @@ lock: | $(UV) ## Resolve pyproject.toml anew into requirements.lock (ARGS="--upg
 	  --all-extras --group dev --no-emit-index-url --no-header --no-annotate \
 	  --output-file requirements.lock $(ARGS)
 
-bench: $(STAMP) ## Measure throughput and the cost of an epoch
+bench: $(STAMP) ## Measure speed beside other engines and write its pages (ARGS="nexmark q5" for a part)
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-peers: $(STAMP) ## Install PyFlink, Bytewax and Pathway for the benchmark, each in an environment of its own
+	@$(BIN)/python -m bench.peers install
 
 clean: ## Remove the environment, caches and build results
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
