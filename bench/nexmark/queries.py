@@ -157,12 +157,11 @@ _NEXMARK = {
         ),
         Query(
             "q7",
-            """SELECT b.auction AS auction, b.bidder AS bidder, b.price AS price, b.datetime AS datetime
-            FROM (SELECT auction, bidder, price, datetime, tumble(interval '10 second') AS window
-                FROM bids GROUP BY auction, bidder, price, datetime, window) b
-            JOIN (SELECT max(price) AS highest, tumble(interval '10 second') AS window
-                FROM bids GROUP BY window) m
-            ON b.window = m.window AND b.price = m.highest""",
+            """SELECT best.auction AS auction, best.bidder AS bidder, best.price AS price,
+                best.datetime AS datetime
+            FROM (SELECT max(named_struct('price', price, 'auction', auction, 'bidder', bidder,
+                    'datetime', datetime)) AS best, tumble(interval '10 second') AS window
+                FROM bids GROUP BY window)""",
             """SELECT b.auction AS auction, b.bidder AS bidder, b.price AS price, b.datetime AS datetime
             FROM bids b
             JOIN (SELECT max(price) AS highest, date_bin(interval '10 second', datetime) AS started

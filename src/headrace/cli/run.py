@@ -128,7 +128,7 @@ def run(
     }
     settings = load_settings(flags=flags, config=config)  # before anything of the user's runs
     if not verbose:
-        _start_spark_early(files, settings)
+        _start_spark_early(files, texts, settings)
     from headrace.cli.progress import summary
     from headrace.cli.results import Results
     from headrace.cli.terminal import stderr
@@ -180,14 +180,13 @@ def run(
         stderr().print(program.secrets.hide(said), markup=False)
 
 
-def _start_spark_early(files: tuple[str, ...], settings: Settings) -> None:
+def _start_spark_early(files: tuple[str, ...], texts: tuple[str, ...], settings: Settings) -> None:
     """Let Spark start while the pipeline is read, where nothing of the user's can want another session.
 
     With a state directory it is started when the pipeline is known to be right: its log is kept there.
     """
-    if not all(name.endswith((".sql", ".yml", ".yaml")) for name in files):
-        return
-    if settings.state.dir or settings.log.dir:
+    written = all(name.endswith((".sql", ".yml", ".yaml")) and Path(name).is_file() for name in files)
+    if not written or not (files or texts) or settings.state.dir or settings.log.dir:
         return
     from headrace.spark.session import open_early
 

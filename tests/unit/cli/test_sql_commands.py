@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +33,14 @@ CANARY = "canary-0a1b2c3d"
 
 def headrace(*args: object, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
+
+
+@pytest.fixture(autouse=True)
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What Spark was asked for before the program was read; nothing is started here."""
+    wishes: list[dict[str, Any]] = []
+    monkeypatch.setattr("headrace.spark.session.open_early", lambda **wish: wishes.append(wish))
+    return wishes
 
 
 @pytest.fixture
@@ -83,6 +92,23 @@ def test_every_mistake_is_shown_with_its_place_and_what_is_possible(command: str
     assert f"  at {bad}:4:8\n  4 | select countr from others;\n    |        ^^^^^^\n  hint: " in said
     assert said.endswith("3 errors\n")
     assert "Traceback" not in said
+
+
+def test_spark_starts_while_sql_is_read(bad: Path, started: list[dict[str, Any]]) -> None:
+    headrace("run", bad, "--master", "local[3]")
+    assert [wish["master"] for wish in started] == ["local[3]"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--state-dir", "STATE"], ["--log-dir", "LOGS"], ["--verbose"], ["other.py"], ["gone.sql"]]
+)
+def test_spark_waits_where_its_log_is_kept_or_python_may_want_a_session(
+    arguments: list[str], bad: Path, started: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    given = [str(tmp_path / one) if one.isupper() else one for one in arguments]
+    assert headrace("run", bad, *given).exit_code == 2
+    assert started == []
+    assert not (tmp_path / "STATE").exists()
 
 
 def test_one_mistake_is_not_counted(bad: Path) -> None:
