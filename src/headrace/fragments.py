@@ -78,10 +78,26 @@ _RUNS = 1_000
 """A plan keeps some kilobytes of metrics for each of its runs: it is made anew after so many."""
 
 
+class _Named:
+    """A batch by a schema that differs in the names of list items alone, which Arrow takes for equal."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._batch, self._schema = batch, schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self._schema.__arrow_c_schema__(), self._batch.__arrow_c_array__()[1]
+
+
 class _Input(InMemoryDataset):  # type: ignore[misc]
     """A table whose rows are those of the moment: a plan over it can run again and again."""
 
     batches: Sequence[pa.RecordBatch] = ()
+
+    def set(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take rows of its schema."""
+        if any(pa.types.is_nested(kind) for kind in self.schema.types):
+            batches = [pa.record_batch(_Named(one, self.schema)) for one in batches]
+        self.batches = batches
 
     def get_fragments(self, filter: Any = None) -> list[_InputRows]:  # noqa: A002 - pyarrow's name
         """The rows in one piece; without pushed filters."""
@@ -141,12 +157,12 @@ class PlannedFragment:
         if self._runs % _RUNS == 0:
             self._plan = self._make()
         for name, table in self._inputs.items():
-            table.batches = rows[name]
+            table.set(rows[name])
         try:
             return [batch.to_pyarrow() for batch in self._ctx.execute(self._plan, 0)]
         finally:
             for table in self._inputs.values():
-                table.batches = ()
+                table.set(())
 
 
 @functools.lru_cache(maxsize=16)

@@ -102,6 +102,29 @@ def test_the_time_of_day_goes_on() -> None:
     assert fragment.run(input=rows(0, 1))["t"][0].as_py() > first
 
 
+def test_the_names_of_list_items_do_not_matter() -> None:
+    schema = pa.schema(
+        [("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64())), ("n", pa.int64())]
+    )
+    fragment = Fragment("SELECT l, m, n + 1 AS n FROM input", {"input": schema})
+    named = pa.schema(
+        [
+            ("l", pa.list_(pa.field("element", pa.int64()))),
+            ("m", pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("v", pa.int64()))),
+            ("n", pa.int64()),
+        ]
+    )
+    rows = [
+        {"l": [1, None], "m": [("a", 1)], "n": 1},
+        {"l": None, "m": None, "n": 2},
+        {"l": [], "m": [], "n": 3},
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=named)
+    for given in (batch, batch.slice(1), pa.RecordBatch.from_pylist(rows, schema=schema)):
+        wanted = [{**row, "n": row["n"] + 1} for row in given.to_pylist()]
+        assert fragment.run(input=given).to_pylist() == wanted
+
+
 def test_rows_are_let_go_after_a_run() -> None:
     fragment = Fragment("SELECT k + 9 AS k FROM input", {"input": SCHEMA})
     fragment.run(input=rows(0, 1))
