@@ -1,8 +1,8 @@
 """`python -m bench.nexmark`: the same questions to Headrace, to Structured Streaming and to DataFusion.
 
 Engines take turns, so that whatever else the machine does meets all of them. Before anything is measured, all
-engines have to give the same rows over fewer events. The runs are kept in `results.json`, and become a page
-of the documentation with a chart when every query was measured.
+engines have to give the same rows over fewer events. The runs of a query by all engines are kept in
+`results.json`, in the place of its runs before, and become a page of the documentation with a chart.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(given: list[str] | None = None) -> int:
     before = about()
     runs = _measure(queries, engines, options.data, repeat=options.repeat, small=options.small)
     print(table(runs))
-    if not (options.queries or options.engine or options.small or options.no_check or wrong):
+    if not (options.engine or options.small or options.no_check or wrong):
         save("queries", runs, {**before, "repeat": options.repeat})
         write_page()
         print(f"wrote {RESULTS} and the page", file=sys.stderr)

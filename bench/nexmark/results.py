@@ -50,9 +50,11 @@ def _processor() -> str:
 
 
 def save(part: str, runs: Sequence[Run], described: Mapping[str, Any]) -> None:
-    """Keep the runs of a part in the place of those before."""
+    """Keep the runs of a part in the place of those of the same queries before."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    kept[part] = {**described, "runs": [asdict(one) for one in runs]}
+    measured = {one.query for one in runs}
+    before = [one for one in kept.get(part, {}).get("runs", []) if one["query"] not in measured]
+    kept[part] = {**described, "runs": [*before, *(asdict(one) for one in runs)]}
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

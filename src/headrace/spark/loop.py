@@ -80,11 +80,6 @@ class EpochLoop:
                 # Between epochs only: one that is at work comes to its end.
                 self._over.set()
                 epochs.join()
-        if self._failure is None:
-            try:
-                self._run_last_epoch()
-            except BaseException as error:  # noqa: BLE001 - raised below, with the log
-                self._failure = error
         if self._failure is not None:
             if isinstance(self._failure, HeadraceError):
                 self._failure.log_file = self._log_file
@@ -103,24 +98,30 @@ class EpochLoop:
         """One epoch after the other; whatever is raised is kept for the thread that waits."""
         try:
             with contextlib.closing(self._planner()) as planner:
-                start = self._asking(planner.initial)
-                while not (self._over.is_set() or self._stop.is_set()):
-                    end = self._asking(partial(planner.latest, start))
-                    if end == start:
-                        self._over.wait(_LOOK)
-                        continue
-                    tasks = self._asking(partial(planner.tasks, start, end))
-                    report = self._run_epoch(tasks)
-                    start = end
-                    self._ending, self._cut_short = report.stop_requested, report.immediate
-                    if self._on_epoch(report) or self._ending:
-                        break
-        except OutputClosedError:
-            self._stop.set()
+                self._run_until_over(planner)
+            self._run_last_epoch()
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
             self._failure = error
         finally:
             self._over.set()
+
+    def _run_until_over(self, planner: OffsetPlanner) -> None:
+        start = self._asking(planner.initial)
+        while not (self._over.is_set() or self._stop.is_set()):
+            end = self._asking(partial(planner.latest, start))
+            if end == start:
+                self._over.wait(_LOOK)
+                continue
+            tasks = self._asking(partial(planner.tasks, start, end))
+            try:
+                report = self._run_epoch(tasks)
+                self._ending, self._cut_short = report.stop_requested, report.immediate
+                if self._on_epoch(report) or self._ending:
+                    return
+            except OutputClosedError:
+                self._stop.set()
+                return
+            start = end
 
     def _planner(self) -> OffsetPlanner:
         driver = self._driver
