@@ -23,6 +23,7 @@ from headrace.operators.changes import (
     expiry_tick,
     number_rows,
 )
+from headrace.operators.numbered import NumberedFragment
 from headrace.state.config import TableConfig
 
 
@@ -50,12 +51,12 @@ class UpdatingFragment(ArrowOperator):
 
     def __init__(
         self,
-        fragment: Fragment,
+        fragment: Fragment | NumberedFragment,
         keys: Sequence[Sequence[str]],
         *,
         ttl: timedelta,
         updating: Sequence[bool],
-        prune: Fragment | None = None,
+        prune: Fragment | NumberedFragment | None = None,
     ) -> None:
         self.fragment = fragment
         self.keys = tuple(tuple(names) for names in keys)
@@ -144,10 +145,10 @@ class UpdatingFragment(ArrowOperator):
             for kept, (appended, retractions) in zip(self._inputs, arrived, strict=True)
         }
         old = self._result({name: revision.before for name, revision in revisions.items()})
-        new = self._result({name: revision.after for name, revision in revisions.items()})
         if self.prune is not None:
             only = revisions["input0"]
             only.keep(self.prune.run(input0=only.after))
+        new = self._result({name: revision.after for name, revision in revisions.items()})
         for kept in self._inputs:
             kept.write(revisions[kept.name], ctx)
             if self._due:  # all that has expired was among the touched keys; now it needs no tombstones

@@ -210,6 +210,8 @@ class WindowCalls(Relation):
     partition: tuple[Item, ...] = field(kw_only=True)
     """What all calls partition by, the window of event time left out."""
     by_instant: bool = field(kw_only=True)
+    numbered: str | None = field(default=None, kw_only=True)
+    """The order, if the only call is `row_number()`."""
     limit: Expression | None = field(default=None, kw_only=True)
     """Only rows that pass are kept: the filter of a Top-N."""
     rank: tuple[str, int] | None = field(default=None, kw_only=True)

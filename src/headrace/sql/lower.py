@@ -20,6 +20,7 @@ from headrace.operators.async_call import AsyncCall
 from headrace.operators.lookup_join import CacheOptions
 from headrace.operators.lookup_join import LookupJoin as LookupOperator
 from headrace.operators.not_null import NotNull
+from headrace.operators.numbered import NumberedFragment
 from headrace.operators.project import Project
 from headrace.operators.session_aggregate import PartialSession, SessionAggregate
 from headrace.operators.table_function import TableFunctionCall
@@ -610,17 +611,30 @@ class Lowering:
         kept = [quote(name) for name in rows.names]
         inner = f"SELECT {', '.join([*kept, *calls])} FROM input0"
         where = "" if relation.limit is None else f" WHERE {relation.limit.text}"
-        fragment = self._fragment(f"SELECT {', '.join(columns)} FROM ({inner}){where}", {"input0": rows})
         inputs = [_shuffle(flow.ports, keys)]
         if relation.by_instant:
-            operator: ArrowOperator = WindowedFragment(fragment, [keys])
-            return self._result(relation, self.add(operator, inputs, "over"))
+            fragment = self._fragment(f"SELECT {', '.join(columns)} FROM ({inner}){where}", {"input0": rows})
+            windowed = WindowedFragment(fragment, [keys])
+            return self._result(relation, self.add(windowed, inputs, "over"))
+
+        def computed(names: Sequence[str], where: str) -> Fragment | NumberedFragment:
+            sql = f"SELECT {', '.join(names)} FROM ({inner}){where}"
+            if relation.numbered is None:
+                return self._fragment(sql, {"input0": rows})
+            order = [*map(quote, keys), relation.numbered.replace(quote(TIES), ties)]
+            by = f"SELECT {', '.join(kept)} FROM input0 ORDER BY {', '.join(order)}"
+            number = pa.field(relation.calls[0].name, pa.uint64())
+            sql_of_result = f"SELECT {', '.join(names)} FROM input0{where}"
+            result = self._fragment(sql_of_result, {"input0": rows.append(number)})
+            return NumberedFragment(sql, self._fragment(by, {"input0": rows}), keys, number.name, result)
+
         prune = None
         if relation.rank is not None and not source.updating:
             name, count = relation.rank
-            sql = f"SELECT {', '.join(kept)} FROM ({inner}) WHERE {quote(name)} <= {count}"
-            prune = self._fragment(sql, {"input0": rows})
-        operator = UpdatingFragment(fragment, [keys], ttl=self.ttl, updating=(source.updating,), prune=prune)
+            prune = computed(kept, f" WHERE {quote(name)} <= {count}")
+        operator = UpdatingFragment(
+            computed(columns, where), [keys], ttl=self.ttl, updating=(source.updating,), prune=prune
+        )
         return self._result(relation, self.add(operator, inputs, "over"))
 
     def _ordered(self, relation: Ordered) -> Flow:

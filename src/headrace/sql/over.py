@@ -94,11 +94,22 @@ def window_calls(
         calls=tuple(items),
         partition=tuple(keys),
         by_instant=by_instant,
+        numbered=_order_of_numbers([call for _, call in calls]),
     )
 
 
 _ONE_ROW = ("row_number", "lag", "lead", "ntile", "first_value")
 """Window functions whose result depends on which of two rows in the same place of the order comes first."""
+
+
+def _order_of_numbers(calls: list[exp.Window]) -> str | None:
+    """The order in which rows are numbered, if nothing else is asked for."""
+    order = calls[0].args.get("order")
+    if len(calls) > 1 or calls[0].args.get("spec") is not None or order is None:
+        return None
+    if call_name(calls[0].this) != "row_number":
+        return None
+    return ", ".join(to_sql(one) for one in order.expressions)
 
 
 def _without_ties(call: exp.Window, aggregates: frozenset[str]) -> exp.Window:
