@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from headrace.connectors.base import (
     wall_clock,
     with_event_time,
 )
-from headrace.connectors.filesystem_content import BATCH_ROWS, Content
+from headrace.connectors.filesystem_content import Content
 from headrace.connectors.filesystem_layout import fill
 from headrace.connectors.filesystem_listing import File, Listing
 from headrace.connectors.places import StorageOptions
@@ -37,6 +37,8 @@ from headrace.options import Duration
 from headrace.options import Options as DeclaredOptions
 
 LANE = "files"
+_GATHERED_ROWS = 262_144
+_GATHERED_BYTES = 32 * 1024 * 1024
 
 
 class FilesOptions(StorageOptions):
@@ -225,9 +227,7 @@ class FilesSource(Connector, SourceOperator):
         if schema is None and detail["schema"] is not None:
             schema = read_columns(detail["schema"])
         for part in detail["parts"]:
-            for rows in self._read(part, schema, ctx, collector):
-                if not rows.num_rows:
-                    continue
+            for rows in gathered(self._read(part, schema, ctx, collector)):
                 if options.timestamp_column is not None:
                     check_column(options.timestamp_column, rows.schema.names, what="filesystem")
                 stamped = with_event_time(
@@ -236,9 +236,8 @@ class FilesSource(Connector, SourceOperator):
                     column=options.timestamp_column,
                     unit=options.timestamp_unit,
                 )
-                for batch in stamped.to_batches(max_chunksize=BATCH_ROWS):
-                    if batch.num_rows:
-                        collector.collect(batch)
+                for batch in stamped.combine_chunks().to_batches(max_chunksize=_GATHERED_ROWS):
+                    collector.collect(batch)
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def _read(
@@ -250,6 +249,23 @@ class FilesSource(Connector, SourceOperator):
         for decoded in self.content.read(part, inside):
             report_bad(ctx, collector, decoded.bad, keep=keep)
             yield fill(decoded.rows, values, schema, where=where)
+
+
+def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in fewer tables, none of them empty: every batch costs operators some time."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        if waiting and (
+            table.schema != waiting[0].schema
+            or sum(one.num_rows for one in waiting) + table.num_rows > _GATHERED_ROWS
+            or sum(one.nbytes for one in waiting) + table.nbytes > _GATHERED_BYTES
+        ):
+            yield pa.concat_tables(waiting)
+            waiting = []
+        if table.num_rows:
+            waiting.append(table)
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def read_columns(found: Mapping[str, str]) -> pa.Schema:

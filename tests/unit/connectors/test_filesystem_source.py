@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.connectors import filesystem_content, filesystem_listing, filesystem_objects
+from headrace.connectors import filesystem_content, filesystem_files, filesystem_listing, filesystem_objects
 from headrace.connectors.filesystem_files import LANE
 from headrace.connectors.filesystem_source import FileSystemSource
 from headrace.errors import BadLineError, ConfigurationError, ExternalError
@@ -460,3 +460,15 @@ def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ExternalError, match="cannot be listed") as caught:
         FileSystemSource(**options).reach()
     assert "hush" not in str(caught.value)
+
+
+def test_small_pieces_of_a_file_become_few_batches_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filesystem_files, "_GATHERED_ROWS", 10)
+    pieces = [
+        pa.table({"n": list(range(begin, begin + size))}) for begin, size in [(0, 3), (3, 0), (3, 4), (7, 9)]
+    ]
+    other = pa.table({"m": [1]})
+    found = list(filesystem_files.gathered([*pieces, other, *pieces[:1]]))
+    assert [table.num_rows for table in found] == [7, 9, 1, 3]
+    assert [n for table in found[:2] for n in table["n"].to_pylist()] == list(range(16))
+    assert list(filesystem_files.gathered([pieces[1]])) == []
