@@ -255,6 +255,8 @@ def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in fewer tables, none of them empty: every batch costs operators some time."""
     waiting: list[pa.Table] = []
     for table in tables:
+        if not table.num_rows:
+            continue
         if waiting and (
             table.schema != waiting[0].schema
             or sum(one.num_rows for one in waiting) + table.num_rows > _GATHERED_ROWS
@@ -262,8 +264,7 @@ def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         ):
             yield pa.concat_tables(waiting)
             waiting = []
-        if table.num_rows:
-            waiting.append(table)
+        waiting.append(table)
     if waiting:
         yield pa.concat_tables(waiting)
 
