@@ -35,14 +35,6 @@ def headrace(*args: object, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
 
 
-@pytest.fixture(autouse=True)
-def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What Spark was asked for before the program was read; nothing is started here."""
-    wishes: list[dict[str, Any]] = []
-    monkeypatch.setattr("headrace.spark.session.open_early", lambda **wish: wishes.append(wish))
-    return wishes
-
-
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
     file = tmp_path / "good.sql"
