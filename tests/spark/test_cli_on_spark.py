@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 PIPELINE = """
@@ -122,6 +123,26 @@ def test_a_stop_that_ends_java_while_it_starts_is_a_stop_and_no_error(tmp_path: 
     assert (run.returncode, out) == (0, ""), err
     assert "stopped" in err
     assert "error" not in err
+
+
+def test_java_that_ends_while_there_is_nothing_to_read_ends_the_run(tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    (rows / "a.json").write_text('{"n": 1}\n')
+    file = tmp_path / "watched.sql"
+    file.write_text(
+        f"""CREATE TABLE t (n INT) WITH (connector = 'filesystem', type = 'source', path = '{rows}',
+            format = 'json', 'source.watch_interval' = '1s');
+        SELECT n FROM t;"""
+    )
+    run = headrace("run", file, "--parallelism", 1)
+    assert run.stdout is not None
+    assert json.loads(run.stdout.readline()) == {"n": 1}
+    (java,) = [one for one in psutil.Process(run.pid).children() if one.name() == "java"]
+    java.kill()
+    _, err = run.communicate(timeout=200)
+    assert run.returncode == 1, err
+    assert "Spark's Java has ended" in err
 
 
 def test_a_raise_in_the_users_function_is_shown_as_the_users_and_exits_1(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from headrace.runtime.reports import EpochReport
 from headrace.runtime.task import SplitTask
 from headrace.spark.connector import SparkSource
 from headrace.spark.exchange import SparkExchange
-from headrace.spark.session import SETTINGS, keep_log
+from headrace.spark.session import SETTINGS, is_lost, keep_log
 
 T = TypeVar("T")
 
@@ -110,6 +110,8 @@ class EpochLoop:
         while not (self._over.is_set() or self._stop.is_set()):
             end = self._asking(partial(planner.latest, start))
             if end == start:
+                if is_lost():
+                    raise WorkerError("Spark's Java has ended", hint=self._see_log())
                 self._over.wait(_LOOK)
                 continue
             tasks = self._asking(partial(planner.tasks, start, end))
@@ -185,6 +187,9 @@ class EpochLoop:
                 clock.sleep(_BACKOFF[min(attempt, len(_BACKOFF) - 1)])
         raise InternalError("unreachable")
 
+    def _see_log(self) -> str | None:
+        return None if self._log_file is None else f"Spark's log is {self._log_file}"
+
     def _translate(self, error: BaseException) -> HeadraceError:
         """What Spark says, as an error of ours that names the log with the rest."""
         if isinstance(error, HeadraceError):
@@ -193,7 +198,7 @@ class EpochLoop:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         telling = [line for line in lines if _TELLING in line]
         message = (telling or lines or [type(error).__name__])[0][:500]
-        hint = None if self._log_file is None else f"Spark's log is {self._log_file}"
+        hint = self._see_log()
         if isinstance(error, PySparkException) or "Py4J" in type(error).__name__:
             return WorkerError(f"Spark could not run the epoch: {message}", hint=hint)
         return ExternalError(f"{type(error).__name__}: {message}", hint=hint)
