@@ -135,8 +135,10 @@ def open_session(
         "verbose": verbose,
     }
     early, _early = _early, None
-    if early is not None and early.wishes == wishes:
-        return early.wait()
+    if early is not None:
+        found = early.wait()
+        if early.wishes == wishes:
+            return found
     return _open_session(**wishes)
 
 
