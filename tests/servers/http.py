@@ -80,7 +80,11 @@ class HttpServer:
 
             def _any(self) -> None:
                 size = int(self.headers.get("Content-Length") or 0)
-                request = Request(self.command, self.path, dict(self.headers), self.rfile.read(size))
+                body = self.rfile.read(size)
+                if len(body) < size:  # whoever sent it has died over it
+                    self.close_connection = True
+                    return
+                request = Request(self.command, self.path, dict(self.headers), body)
                 owner.requests.append(request)
                 with contextlib.suppress(OSError):
                     self._reply(owner.answer(request))
