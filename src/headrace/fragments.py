@@ -266,8 +266,8 @@ class Fragment:
 
     def run(self, **tables: Rows) -> pa.Table:
         """The result over these rows, one keyword for each input."""
-        planned = plan_once(self.sql, tuple(self.inputs.items()), self.functions)
         try:
+            planned = plan_once(self.sql, tuple(self.inputs.items()), self.functions)
             if planned is None:
                 batches = self._collect(tables)
             else:

@@ -96,6 +96,51 @@ def test_a_stop_finishes_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> N
     assert sorted(counters) == list(range(1_000))
 
 
+class Unanswered(hr.ImpulseSource):
+    """Does not answer when it is asked how far the second epoch reads: some times, or ever."""
+
+    def __init__(self, asked: Path, *, times: int) -> None:
+        super().__init__(message_count=100, event_time_interval="1s", start_time=flows.T0)
+        self.asked = asked
+        self.times = times
+
+    def latest_offset(self, start: hr.Offset, limit: hr.Limit, *, parallelism: int) -> hr.Offset:
+        if start["impulse"]["counter"]:
+            with self.asked.open("a") as file:
+                file.write("x")
+            if len(self.asked.read_text()) <= self.times:
+                raise ConnectionRefusedError("nobody answers")
+        return super().latest_offset(start, limit, parallelism=parallelism)
+
+
+def test_a_source_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline("asked")
+    pipeline.source(Unanswered(tmp_path / "asked", times=2)).sink(hr.MemorySink("out"))
+    result = pipeline.run(parallelism=2, epoch_rows=50)
+    assert sorted(result.rows["out"]["counter"].to_pylist()) == list(range(100))
+
+
+def test_a_stop_while_a_source_does_not_answer_is_no_error(tmp_path: Path) -> None:
+    asked, stop = tmp_path / "asked", threading.Event()
+    pipeline = hr.Pipeline("asked")
+    pipeline.source(Unanswered(asked, times=1_000)).sink(hr.MemorySink("out"))
+
+    def stop_when_asked() -> None:
+        while not asked.exists() and not stop.wait(0.01):
+            pass
+        stop.set()
+
+    watching = threading.Thread(target=stop_when_asked)
+    watching.start()
+    try:
+        result = pipeline.run(parallelism=2, epoch_rows=50, stop=stop)
+    finally:
+        stop.set()
+        watching.join()
+    assert (result.reason, result.epochs) == ("stopped", 1)
+    assert sorted(result.rows["out"]["counter"].to_pylist()) == list(range(50))
+
+
 def test_damaged_state_is_named_and_the_last_good_checkpoint_works(tmp_path: Path) -> None:
     def build() -> hr.Pipeline:
         return flows.running(hr.MemorySink)

@@ -19,7 +19,7 @@ from headrace.runtime.reports import EpochReport
 from headrace.runtime.stages import cut_stages
 from headrace.settings import Settings
 from headrace.spark.loop import EpochLoop
-from headrace.spark.session import Session, cores_of, is_lost, open_session
+from headrace.spark.session import Session, Wanted, cores_of, is_lost, open_session
 from headrace.spark.shipping import ship_code
 from headrace.state.files import cache_directory
 from headrace.state.lock import StateLock
@@ -98,13 +98,7 @@ def _run(
     master = settings.spark.master if "master" in settings.spark.model_fields_set else None
 
     def open_spark() -> Session:
-        return open_session(
-            master=master,
-            memory=settings.spark.memory,
-            conf=settings.spark.conf,
-            log_dir=logs,
-            verbose=verbose,
-        )
+        return open_session(Wanted(master, settings.spark.memory, settings.spark.conf, logs, verbose))
 
     with StateLock(storage):
         # Whatever can be refused is refused before Spark starts, which takes seconds; only a cluster has

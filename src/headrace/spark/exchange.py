@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -41,7 +42,8 @@ def _epoch() -> tuple[int, EpochContext, Sequence[SplitTask]]:
     task = TaskContext.get()
     if task is None:
         raise InternalError("outside of a task of Spark")
-    context, tasks = pickle.loads(base64.b64decode(task.getLocalProperty(_EPOCH) or ""))  # noqa: S301 - ours
+    text = task.getLocalProperty(_EPOCH) or ""
+    context, tasks = pickle.loads(zlib.decompress(base64.b64decode(text)))  # noqa: S301 - our own driver's
     return task.partitionId(), context, tasks
 
 
@@ -97,7 +99,8 @@ class SparkExchange:
         """Run the epoch and return what its tasks reported."""
         spark = self._spark.sparkContext
         spark.setJobDescription(f"{self._stages.plan.name}, epoch {context.epoch}")
-        spark.setLocalProperty(_EPOCH, base64.b64encode(pickle.dumps((context, tasks))).decode())
+        told = zlib.compress(pickle.dumps((context, tasks)), 1)  # every task gets it, with all paths of files
+        spark.setLocalProperty(_EPOCH, base64.b64encode(told).decode())
         # By another name it is planned anew: a frame that has run before would read its old shuffle files.
         table = self.frame(len(tasks)).alias("epoch").toArrow()
         return [envelope for batch in table.to_batches() for envelope in read_envelopes(batch)]

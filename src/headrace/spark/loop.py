@@ -107,14 +107,18 @@ class EpochLoop:
 
     def _run_until_over(self, planner: OffsetPlanner) -> None:
         start = self._asking(planner.initial)
-        while not (self._over.is_set() or self._stop.is_set()):
+        while start is not None and not (self._over.is_set() or self._stop.is_set()):
             end = self._asking(partial(planner.latest, start))
             if end == start:
                 if is_lost():
-                    raise WorkerError("Spark's Java has ended", hint=self._see_log())
+                    hint = "start the pipeline again"
+                    hint += "" if self._log_file is None else f"; Spark's log {self._log_file} may say why"
+                    raise WorkerError("Spark's Java has ended", hint=hint)
                 self._over.wait(_LOOK)
                 continue
-            tasks = self._asking(partial(planner.tasks, start, end))
+            tasks = None if end is None else self._asking(partial(planner.tasks, start, end))
+            if tasks is None:
+                return
             try:
                 report = self._run_epoch(tasks)
                 self._ending, self._cut_short = report.stop_requested, report.immediate
@@ -137,14 +141,19 @@ class EpochLoop:
             job=driver.job,
         )
 
-    def _asking(self, question: Callable[[], T]) -> T:
-        """Ask the sources something; a server that does not answer is asked again."""
+    def _asking(self, question: Callable[[], T]) -> T | None:
+        """Ask the sources something; a server that does not answer is asked again.
+
+        None if the run was told to stop meanwhile.
+        """
         for pause in (*_PAUSES, None):
             try:
                 return question()
             except HeadraceError as error:
-                if pause is None or not error.retry or self._stop.wait(pause):
+                if pause is None or not error.retry:
                     raise
+                if self._stop.wait(pause):
+                    return None
         raise InternalError("unreachable")
 
     def _run_last_epoch(self) -> None:
@@ -187,9 +196,6 @@ class EpochLoop:
                 clock.sleep(_BACKOFF[min(attempt, len(_BACKOFF) - 1)])
         raise InternalError("unreachable")
 
-    def _see_log(self) -> str | None:
-        return None if self._log_file is None else f"Spark's log is {self._log_file}"
-
     def _translate(self, error: BaseException) -> HeadraceError:
         """What Spark says, as an error of ours that names the log with the rest."""
         if isinstance(error, HeadraceError):
@@ -198,7 +204,7 @@ class EpochLoop:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         telling = [line for line in lines if _TELLING in line]
         message = (telling or lines or [type(error).__name__])[0][:500]
-        hint = self._see_log()
+        hint = None if self._log_file is None else f"Spark's log is {self._log_file}"
         if isinstance(error, PySparkException) or "Py4J" in type(error).__name__:
             return WorkerError(f"Spark could not run the epoch: {message}", hint=hint)
         return ExternalError(f"{type(error).__name__}: {message}", hint=hint)

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,8 +41,8 @@ _LAUNCH: Mapping[str, str] = {
 }
 
 _OLDEST_JAVA = 17
-_SOCKET_DIR = 60
-"""The longest path that leaves room for the name of a socket, of about 100 letters in all."""
+_SOCKET_DIR = 40
+"""The longest path of temporary files that leaves room for the name of a socket, of 100 letters in all."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _LOG4J = """\
@@ -69,12 +70,28 @@ class Session:
         return int(self.spark.sparkContext.defaultParallelism)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The Spark that a run asks for; without a master, any that is there."""
+
+    master: str | None
+    memory: str
+    conf: Mapping[str, str]
+    log_dir: str | None = None
+    verbose: bool = False
+
+    @property
+    def launched_with(self) -> tuple[str, str, Mapping[str, str]]:
+        """What cannot be changed once Java runs."""
+        return self.master or "local[*]", self.memory, self.conf
+
+
 @dataclass
 class _Own:
     """The session this process started itself."""
 
     spark: Any
-    wanted: tuple[str, str, tuple[tuple[str, str], ...]]
+    wanted: Wanted
     log_file: str | None
 
 
@@ -86,15 +103,15 @@ _failed = threading.Event()
 class _Early:
     """A session that is being opened in a thread, while this process does something else."""
 
-    def __init__(self, wishes: Mapping[str, Any]) -> None:
-        self.wishes = wishes
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
         self._found: Session | BaseException | None = None
         self._thread = threading.Thread(target=self._open, name="headrace-session", daemon=True)
         self._thread.start()
 
     def _open(self) -> None:
         try:
-            self._found = _open_session(**self.wishes)
+            self._found = _open(self.wanted)
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it
             self._found = error
 
@@ -108,70 +125,49 @@ class _Early:
 _early: _Early | None = None
 
 
-def open_early(**wishes: Any) -> None:
-    """Begin to open a session; `open_session` with the same wishes waits until it is there.
+def open_early(wanted: Wanted) -> None:
+    """Begin to open a session; `open_session` waits until it is there.
 
     Java needs seconds to start, and as much time passes until the pipeline is read and checked.
     """
     global _early  # noqa: PLW0603 - one JVM per process
-    _early = _Early(wishes)
+    _early = _Early(wanted)
 
 
-def open_session(
-    *,
-    master: str | None,
-    memory: str,
-    conf: Mapping[str, str],
-    log_dir: str | None,
-    verbose: bool,
-) -> Session:
-    """The active SparkSession if there is one, else a new one on `master`."""
+def open_session(wanted: Wanted) -> Session:
+    """The active SparkSession if there is one, else a new one."""
     global _early
-    wishes: dict[str, Any] = {
-        "master": master,
-        "memory": memory,
-        "conf": conf,
-        "log_dir": log_dir,
-        "verbose": verbose,
-    }
     early, _early = _early, None
     if early is not None:
         found = early.wait()
-        if early.wishes == wishes:
+        if early.wanted == wanted:
             return found
-    return _open_session(**wishes)
+    return _open(wanted)
 
 
-def _open_session(
-    *,
-    master: str | None,
-    memory: str,
-    conf: Mapping[str, str],
-    log_dir: str | None,
-    verbose: bool,
-) -> Session:
+def _open(wanted: Wanted) -> Session:
     global _own  # noqa: PLW0603 - one JVM per process
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession() or _started_elsewhere()
-    wanted = (master or "local[*]", memory, tuple(sorted(conf.items())))
     if _own is not None and active is not None and _own.spark is active:
-        if master is None or _own.wanted == wanted:
+        if wanted.master is None or _own.wanted.launched_with == wanted.launched_with:
             return Session(active, _own.log_file)
         stop_session()
         active = None
     if active is not None:
         running = active.sparkContext.master
-        if master is not None and master != running:
+        if wanted.master is not None and wanted.master != running:
             raise ConfigurationError(
-                f"a SparkSession on `{running}` is active, and the pipeline asks for `{master}`",
+                f"a SparkSession on `{running}` is active, and the pipeline asks for `{wanted.master}`",
                 hint="leave `master` out to use the active session, or stop it first",
             )
         return Session(active, None)
-    _check_master(master or "local[*]")
+    master, memory, conf = wanted.launched_with
+    _check_master(master)
     _check_java()
-    log_file = None if verbose else _log_file(log_dir)
-    spark = _start(master or "local[*]", memory, conf, log_file)
+    log_file = None if wanted.verbose else _log_file(wanted.log_dir)
+    spark = _start(master, memory, conf, log_file)
     _own = _Own(spark, wanted, log_file)
     return Session(spark, log_file)
 
@@ -242,12 +238,7 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     settings = {**_LAUNCH, **SETTINGS, "spark.driver.memory": memory}
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        if len(tempfile.gettempdir()) <= _SOCKET_DIR:
-            # Over TCP each task waits some 40 ms for a packet that is held back.
-            settings |= {
-                "spark.python.unix.domain.socket.enabled": "true",
-                "spark.python.unix.domain.socket.dir": tempfile.gettempdir(),
-            }
+        settings |= _unix_sockets()
     settings |= conf
     if log_file is not None:
         config = Path(log_file).with_suffix(".log4j2.properties")
@@ -266,6 +257,21 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     except Exception as error:
         text = _first_line(error)
         raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
+
+
+def _unix_sockets() -> dict[str, str]:
+    """Let workers be reached over sockets in a directory of our own, where that is possible.
+
+    Over TCP each task waits some 40 ms for a packet that is held back.
+    """
+    if not hasattr(socket, "AF_UNIX") or len(tempfile.gettempdir()) > _SOCKET_DIR:
+        return {}
+    directory = tempfile.mkdtemp(prefix="headrace-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": directory,
+    }
 
 
 def _launch(settings: Mapping[str, str], log_file: str | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +14,7 @@ from click.testing import CliRunner, Result
 import headrace as hr
 from headrace.cli.main import main
 from headrace.loading import find_program
+from headrace.spark.session import Wanted
 from headrace.testing.in_process import run_in_process
 
 GOOD = """
@@ -86,16 +86,16 @@ def test_every_mistake_is_shown_with_its_place_and_what_is_possible(command: str
     assert "Traceback" not in said
 
 
-def test_spark_starts_while_sql_is_read(bad: Path, started: list[dict[str, Any]]) -> None:
+def test_spark_starts_while_sql_is_read(bad: Path, started: list[Wanted]) -> None:
     headrace("run", bad, "--master", "local[3]")
-    assert [wish["master"] for wish in started] == ["local[3]"]
+    assert [wanted.master for wanted in started] == ["local[3]"]
 
 
 @pytest.mark.parametrize(
     "arguments", [["--state-dir", "STATE"], ["--log-dir", "LOGS"], ["--verbose"], ["other.py"], ["gone.sql"]]
 )
 def test_spark_waits_where_its_log_is_kept_or_python_may_want_a_session(
-    arguments: list[str], bad: Path, started: list[dict[str, Any]], tmp_path: Path
+    arguments: list[str], bad: Path, started: list[Wanted], tmp_path: Path
 ) -> None:
     given = [str(tmp_path / one) if one.isupper() else one for one in arguments]
     assert headrace("run", bad, *given).exit_code == 2
