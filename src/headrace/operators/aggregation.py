@@ -31,10 +31,17 @@ class Aggregation:
     functions: tuple[Function, ...] = ()
     by: tuple[str, ...] = ()
     """What the keys are computed from, for people and to tell changed queries."""
+    routed: tuple[str, ...] | None = None
+    """The keys that rows are shuffled by, if these are not all."""
 
     def describe(self) -> str:
         """What is computed, by what."""
         return " ".join([", ".join(self.whole), *(["by", ", ".join(self.by)] if self.by else [])])
+
+    @property
+    def route(self) -> tuple[str, ...]:
+        """The keys that rows are shuffled by, and so those that state is kept by."""
+        return self.keys if self.routed is None else self.routed
 
     @property
     def in_parts(self) -> bool:

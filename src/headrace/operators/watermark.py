@@ -17,6 +17,7 @@ from headrace.watermarks import Watermark, before_end
 
 CHUNK = 512
 _NEVER = 2**63 - 1
+_EARLIEST = -(2**63)
 
 
 class _Watermarks(ArrowOperator):
@@ -79,12 +80,13 @@ class WatermarkGenerator(_Watermarks):
 class ExpressionWatermark(_Watermarks):
     """Forwards batches and says how far event time has come, as an expression tells for each row.
 
-    `column` holds the expression's value of each row; with `drop` it is not forwarded. The watermark is the
-    greatest of the least values among every CHUNK rows that follow each other: no row is late because of
-    those next to it. Rows whose value is null say nothing. It never goes back.
+    `column` holds the expression's value of each row, to which `lateness` nanoseconds are still missing; with
+    `drop` it is not forwarded. The watermark is the greatest of the least values among every CHUNK rows that
+    follow each other: no row is late because of those next to it. Rows whose value is null say nothing. It
+    never goes back.
     """
 
-    def __init__(self, column: str, drop: bool = True) -> None:
+    def __init__(self, column: str, drop: bool = True, lateness: int = 0) -> None:
         if drop and column == TIMESTAMP:
             raise PlanError(
                 f"the watermark cannot be taken from `{TIMESTAMP}` and drop it",
@@ -92,6 +94,7 @@ class ExpressionWatermark(_Watermarks):
             )
         self.column = column
         self.drop = drop
+        self.lateness = lateness
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         times = _times(batch, self.column)
@@ -102,10 +105,13 @@ class ExpressionWatermark(_Watermarks):
         # A null is greater than every value, so that it is not the least; chunks of nulls are left out.
         numbers = values.fill_null(_NEVER).to_numpy(zero_copy_only=False)
         least = np.minimum.reduceat(numbers, np.arange(0, len(numbers), CHUNK))
-        collector.broadcast_watermark(before_end(Watermark(int(least[least < _NEVER].max()))))
+        time = max(int(least[least < _NEVER].max()) - self.lateness, _EARLIEST)
+        collector.broadcast_watermark(before_end(Watermark(time)))
 
     def display(self) -> str:
-        return f"watermark({self.column})"
+        if not self.lateness:
+            return f"watermark({self.column})"
+        return f"watermark({self.column} - {format_duration(timedelta(microseconds=self.lateness / 1000))})"
 
 
 def _times(batch: pa.RecordBatch, column: str) -> pa.Array:

@@ -200,7 +200,7 @@ class WindowAggregate(ArrowOperator):
         width = timedelta(microseconds=self.window.width // 1000 + 1)
         return [
             timestamp_table_config(
-                "windows", "rows of open windows", width, schema=self._stored, key=self.aggregation.keys
+                "windows", "rows of open windows", width, schema=self._stored, key=self.aggregation.route
             )
         ]
 

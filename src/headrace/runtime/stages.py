@@ -156,31 +156,42 @@ def cut_stages(plan: Plan, *, parallelism: int) -> StagePlan:
             continue
         width = min(parallelism, node.max_parallelism or parallelism)
         inputs = plan.inputs(node.id)
-        upstream = {chain_of[edge.source] for edge in inputs}
-        only = next(iter(upstream))
+        upstream = sorted({chain_of[edge.source] for edge in inputs})
+        first = upstream[0]
         if (
-            len(upstream) == 1
-            and stages[only] > 0
-            and widths[only] == width
+            stages[first] > 0
+            and all(stages[chain] == stages[first] and widths[chain] == width for chain in upstream)
             and all(edge.kind == "forward" for edge in inputs)
         ):
-            members[only].append(node.id)
-            chain_of[node.id] = only
+            # Chains of one stage that lead to the same operator are one.
+            for other in upstream[1:]:
+                members[first] += members[other]
+                members[other] = []
+            members[first].append(node.id)
+            chain_of |= dict.fromkeys(members[first], first)
         else:
             members.append([node.id])
             stages.append(1 + max(stages[chain] for chain in upstream))
             widths.append(width)
             chain_of[node.id] = len(members) - 1
 
+    place = {node.id: number for number, node in enumerate(plan.nodes)}
+    kept = [number for number, nodes in enumerate(members) if nodes]
     chains = tuple(
-        Chain(index=i, stage=stages[i], parallelism=widths[i], nodes=tuple(members[i]))
-        for i in range(len(members))
+        Chain(
+            index=index,
+            stage=stages[number],
+            parallelism=widths[number],
+            nodes=tuple(sorted(members[number], key=place.__getitem__)),
+        )
+        for index, number in enumerate(kept)
     )
+    index_of = {number: index for index, number in enumerate(kept)}
     crossings: list[Crossing] = []
     for edge in plan.edges:
         if edge.target in in_source_chain or chain_of[edge.source] == chain_of[edge.target]:
             continue
-        target = chains[chain_of[edge.target]]
+        target = chains[index_of[chain_of[edge.target]]]
         crossings.append(
             Crossing(
                 index=len(crossings),

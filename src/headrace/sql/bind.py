@@ -372,8 +372,23 @@ class Binder:
             if event_time is None
             else Expression(f"CAST({quote(event_time)} AS TIMESTAMP(9))", frozenset([event_time])),
             watermark=mark,
+            lateness=None if watermark is None else self._lateness(watermark, event_time),
         )
         return Bound(relation, tuple(columns.names))
+
+    def _lateness(self, watermark: exp.Expr, event_time: str | None) -> int | None:
+        """How far behind event time a watermark is, if it is `event_time - INTERVAL '…'` without months."""
+        behind: exp.Expr | None = None
+        if isinstance(watermark, exp.Sub):
+            watermark, behind = watermark.this, watermark.expression
+        if not isinstance(watermark, exp.Column) or identifier_name(watermark.this) != event_time:
+            return None
+        if behind is None:
+            return 0
+        if not isinstance(behind, exp.Interval):
+            return None
+        months, nanoseconds = self.planner.interval(to_sql(behind))
+        return None if months else nanoseconds
 
     def _type_of(self, value: Expression, scope: Scope, node: exp.Expr) -> pa.Field:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -203,13 +203,11 @@ def window_of(binder: Binder, call: exp.Expr, node: exp.Expr) -> WindowKind:
         if not isinstance(argument, exp.Interval):
             raise binder.fail(f"{name} takes literal intervals", node, f"write {name}(interval '1 minute'…)")
         try:
-            value: Any = binder.planner.constant(to_sql(argument))
+            months, length = binder.planner.interval(to_sql(argument))
         except ExpressionError as error:
             raise binder.fail(error.message, node, error.hint) from error
-        months, days, nanoseconds = value
         if months:
             raise binder.fail("months have no fixed length", node, "use days")
-        length = days * 86_400_000_000_000 + nanoseconds
         if length <= 0:
             raise binder.fail("a window must be longer than nothing", node)
         intervals.append(length)

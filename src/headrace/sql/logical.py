@@ -89,6 +89,8 @@ class Scan(Relation):
     generated: tuple[Item, ...] = field(default=(), kw_only=True)
     event_time: Expression | None = field(default=None, kw_only=True)
     watermark: Expression | None = field(default=None, kw_only=True)
+    lateness: int | None = field(default=None, kw_only=True)
+    """Where the watermark is event time less a fixed time: that time, in nanoseconds."""
 
 
 @dataclass(frozen=True, eq=False)

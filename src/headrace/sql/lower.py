@@ -60,6 +60,7 @@ from headrace.sql.logical import (
 from headrace.sql.needs import Needs, find_needs, makes_rows, narrow
 from headrace.sql.planning import Planner
 from headrace.sql.problems import sql_error
+from headrace.sql.routes import Routes, find_routes
 from headrace.windows import Instant, Session
 
 _TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))
@@ -69,8 +70,8 @@ _LATE = f"{TIMESTAMP}:late"
 """The row as it was read, carried to the windows of a table with a late_table."""
 _READS_FIELDS = ("json", "parquet")
 """Formats of which single fields of a column can be read."""
-DEFAULT_LATENESS = "1 second"
-"""How far behind event time the watermark is where a table says nothing."""
+_DEFAULT_WATERMARK = ExpressionWatermark(TIMESTAMP, drop=False, lateness=1_000_000_000)
+"""One second behind event time, where a table says nothing."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Lowering:
         self.ttl = ttl
         self.functions = functions
         self._flows: dict[Relation, Flow] = {}
-        self._needs = Needs()
+        self._needs, self._routes = Needs(), Routes()
         self._names: dict[Relation, str] = {}
         self._within = "query"
         self._ids: set[str] = set()
@@ -113,7 +114,7 @@ class Lowering:
 
     def prepare(self, roots: Sequence[Relation]) -> None:
         """Find out which columns of each relation anything reads, before anything is lowered."""
-        self._needs = find_needs(roots)
+        self._needs, self._routes = find_needs(roots), find_routes(roots)
 
     def name(self, relation: Relation, name: str) -> None:
         """Operators of this relation, and of what it is made of, are called after `name`."""
@@ -235,22 +236,21 @@ class Lowering:
         time = quote(TIMESTAMP) if relation.event_time is None else relation.event_time.text
         columns = [quote(name) for name in relation.columns.names if name in wanted]
         middle = [*columns, f"{time} AS {quote(TIMESTAMP)}", *hidden[1:]]
-        mark = (
-            f"{quote(TIMESTAMP)} - INTERVAL '{DEFAULT_LATENESS}'"
-            if relation.watermark is None
-            else f"CAST({relation.watermark.text} AS TIMESTAMP(9))"
-        )
         outer = [quote(name) for name in self._columns(relation)]
         late_of = table if table.value("late_table") is not None else None
         if late_of is not None:
             fields = ", ".join(f"{_text(name)}, {quote(name)}" for name in relation.columns.names)
             outer.append(f"named_struct({fields}) AS {quote(_LATE)}")
-        sql = (
-            f"SELECT {', '.join([*outer, *hidden, f'{mark} AS {quote(_WATERMARK)}'])} "
-            f"FROM (SELECT {', '.join(middle)} FROM {source})"
-        )
+        outer += hidden
+        marks = ExpressionWatermark(TIMESTAMP, drop=False, lateness=relation.lateness or 0)
+        if relation.watermark is None:
+            marks = _DEFAULT_WATERMARK
+        elif relation.lateness is None:
+            marks = ExpressionWatermark(_WATERMARK)
+            outer.append(f"CAST({relation.watermark.text} AS TIMESTAMP(9)) AS {quote(_WATERMARK)}")
+        sql = f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(middle)} FROM {source})"
         flow = self.settle(Flow((port,), schema, sql))
-        marked = self.add(ExpressionWatermark(_WATERMARK), [flow.ports], "watermark")
+        marked = self.add(marks, [flow.ports], "watermark")
         return Flow((marked,), _without(flow.schema, _WATERMARK), late_of=late_of)
 
     def _late_rows(self, relation: Late) -> Flow:
@@ -281,11 +281,10 @@ class Lowering:
             )
         port = replace(self._sources[table], output=DEAD_LETTER)
         columns = [quote(name) for name in self._columns(relation)]
-        mark = f"{quote(TIMESTAMP)} - INTERVAL '{DEFAULT_LATENESS}' AS {quote(_WATERMARK)}"
-        sql = f"SELECT {', '.join([*columns, quote(TIMESTAMP), mark])} FROM input"
+        sql = f"SELECT {', '.join([*columns, quote(TIMESTAMP)])} FROM input"
         flow = self.settle(Flow((port,), DEAD_LETTERS, sql))
-        marked = self.add(ExpressionWatermark(_WATERMARK), [flow.ports], "watermark")
-        return Flow((marked,), _without(flow.schema, _WATERMARK))
+        marked = self.add(_DEFAULT_WATERMARK, [flow.ports], "watermark")
+        return Flow((marked,), flow.schema)
 
     def _connector(
         self,
@@ -393,6 +392,7 @@ class Lowering:
             functions=called_functions(self.functions, [call.call.text for call in calls]),
             by=tuple(item.value.text for item in relation.keys),
         )
+        aggregation = replace(aggregation, routed=self._routes.keys.get(relation))
         if relation.windowing is None:
             return self._updating_aggregate(relation, aggregation, flow)
         return self._windowed_aggregate(relation, aggregation, flow)
@@ -412,7 +412,7 @@ class Lowering:
             operator = WindowAggregate(aggregation, window, window_column=column, late_column=late)
         kind = type(window).__name__.lower()
         return self._after(
-            relation, self.add(operator, [_shuffle(ports, aggregation.keys)], kind), flow.late_of
+            relation, self.add(operator, [_shuffle(ports, aggregation.route)], kind), flow.late_of
         )
 
     def _updating_aggregate(self, relation: Aggregate, aggregation: Aggregation, flow: Flow) -> Flow:
@@ -484,6 +484,8 @@ class Lowering:
         fragment = self._fragment(sql, {"input0": schemas[0], "input1": schemas[1]})
         inputs = [_shuffle(side.ports, keys) for side in sides]
         operator: ArrowOperator
+        if relation in self._routes.joins:
+            inputs = [side.ports for side in sides]
         if relation.windowed:
             operator = WindowedFragment(fragment, [keys, keys])
             return self._result(relation, self.add(operator, inputs, "window_join"))

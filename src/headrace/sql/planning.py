@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 from datafusion import SessionContext, udf
@@ -106,6 +106,11 @@ class Planner:
             return self.ctx.sql(f"SELECT {sql} AS c").to_pylist()[0]["c"]
         except Exception as error:
             raise in_plain_words(expression_error(error, sql)) from error
+
+    def interval(self, sql: str) -> tuple[int, int]:
+        """The length of an INTERVAL: (months, nanoseconds)."""
+        months, days, nanoseconds = cast("tuple[int, int, int]", self.constant(sql))
+        return months, days * 86_400_000_000_000 + nanoseconds
 
     def rows(self, sql: str) -> pa.Table:
         """The rows of a query without tables."""

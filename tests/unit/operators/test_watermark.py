@@ -67,6 +67,13 @@ def test_the_column_is_dropped_unless_it_is_wanted() -> None:
     assert [one.schema.names for one in collector.batches] == [["_timestamp"], ["_timestamp", "w"]]
 
 
+def test_a_fixed_lateness_is_taken_from_the_least_value() -> None:
+    operator = ExpressionWatermark("w", drop=False, lateness=2 * SECOND)
+    assert times(batch([5 * SECOND, 3 * SECOND]), operator=operator) == [SECOND]
+    assert times(batch([-(2**63)]), operator=operator) == [-(2**63)]
+    assert operator.display() == "watermark(w - 2s)"
+
+
 def test_other_units_and_zones_are_the_same_instants() -> None:
     assert times(batch([3, 2], pa.timestamp("s", "Europe/Berlin"))) == [2 * SECOND]
 
