@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,6 +56,7 @@ def headrace(task: Task) -> None:
             parallelism=task.cores,
             master=f"local[{task.cores}]",
             epoch_rows=task.events.per_batch * task.events.count // files,
+            epoch_target=timedelta(minutes=1),  # as large as micro-batches, however long they take
             on_progress=note,
         )
     if task.rows:
