@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -381,7 +379,4 @@ def _functions(given: Iterable[Function | str | Path]) -> tuple[Function, ...]:
 def _spark_plan(stages: StagePlan, settings: Settings) -> str:
     from headrace.spark.explain import explain_spark
 
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        explain_spark(stages, settings)
-    return out.getvalue().rstrip()
+    return explain_spark(stages, settings)

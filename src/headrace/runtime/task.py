@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, InternalError, PlanError
@@ -20,11 +19,9 @@ from headrace.operator import TIMESTAMP, Finish, SourceContext, Split
 from headrace.runtime.chain import ChainRun, load_operator, wrap_failure
 from headrace.runtime.context import EpochContext, JobContext
 from headrace.runtime.envelope import (
-    CONTROL,
     Envelope,
     EnvelopeWriter,
     Kind,
-    read_envelopes,
     unseal,
 )
 from headrace.runtime.stages import Chain, StagePlan
@@ -92,7 +89,7 @@ def _check_timed(batch: pa.RecordBatch, source: str) -> None:
         )
 
 
-def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[pa.RecordBatch]:
+def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[Envelope]:
     """Read one split through the operators chained behind its source."""
     writer = EnvelopeWriter(task.index)
     try:
@@ -172,23 +169,18 @@ def run_stage(
     stage: int,
     partition: int,
     context: EpochContext,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
+    envelopes: Iterable[Envelope],
+) -> Iterator[Envelope]:
     """Run one partition of a stage: its subtask of every chain there; pass on what is for later."""
     mine: list[Envelope] = []
     failed_before = False
-    deeper = np.array([c.index for c in stages.crossings if c.stage > stage] + [CONTROL])
-    for batch in batches:
-        kinds = batch.column(4).to_numpy(zero_copy_only=False)
-        failed_before = failed_before or bool((kinds == int(Kind.ERROR)).any())
-        passing = np.isin(batch.column(1).to_numpy(zero_copy_only=False), deeper)
-        if passing.all():
-            yield batch
-            continue
-        if passing.any():
-            yield batch.filter(pa.array(passing))
-            batch = batch.filter(pa.array(~passing))  # noqa: PLW2901
-        mine.extend(read_envelopes(batch))
+    here = {crossing.index for crossing in stages.crossings if crossing.stage <= stage}
+    for envelope in envelopes:
+        failed_before = failed_before or envelope.kind is Kind.ERROR
+        if envelope.edge in here:
+            mine.append(envelope)
+        else:
+            yield envelope
     if failed_before or not mine:
         # Without even a signal this is no epoch: there was nothing to read.
         return
@@ -215,7 +207,7 @@ def _run_chain(
     subtask: int,
     envelopes: list[Envelope],
     writer: EnvelopeWriter,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Envelope]:
     run = ChainRun(
         stages,
         chain,

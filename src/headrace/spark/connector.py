@@ -47,6 +47,13 @@ from headrace.options import Options as DeclaredOptions
 from headrace.state.storage import open_storage
 
 LANE = "spark"
+_SETTINGS = {
+    # The query's logs are scratch files of one run: the checkpoint is ours.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+}
 _REFUSALS = (PySparkException, Py4JJavaError)
 AHEAD = 8
 """How many micro-batches may wait to be read before the next one is begun."""
@@ -206,9 +213,7 @@ class SparkSource(Connector, SourceOperator):
     # ------------------------------------------------------------------------- beside the pipeline
 
     @contextlib.contextmanager
-    def running(
-        self, spark: SparkSession, storage: Any, node: str, committed: Offset | None
-    ) -> Iterator[None]:
+    def running(self, storage: Any, node: str, committed: Offset | None) -> Iterator[None]:
         """Run the query that fills the log, as long as the block lasts."""
         if committed is not None and committed[LANE]["ended"]:
             yield
@@ -216,7 +221,7 @@ class SparkSource(Connector, SourceOperator):
         self._taken = 0 if committed is None else committed[LANE]["batches"]
         log, closed = BatchLog(storage, node), threading.Event()
         log.clear_failure()
-        query = self._start(spark, log, closed)
+        query = self._start(_own_session(), log, closed)
         watcher = threading.Thread(target=self._watch, args=(query, log, closed), daemon=True)
         watcher.start()
         try:
@@ -300,6 +305,14 @@ class SparkSource(Connector, SourceOperator):
             log.fail(_first_line(problem))
         else:
             log.write(log.last() + 1, [], rows=0, ended=True)
+
+
+def _own_session() -> SparkSession:
+    """A session for a query, so that its settings do not change those of the user's."""
+    session = SparkSession.builder.getOrCreate().newSession()
+    for name, value in _SETTINGS.items():
+        session.conf.set(name, value)
+    return session
 
 
 class BatchLog:

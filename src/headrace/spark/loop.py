@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from headrace.errors import ExternalError, HeadraceError, InternalError, OutputClosedError, WorkerError
 from headrace.plan import Plan
@@ -20,7 +20,7 @@ from headrace.runtime.reports import EpochReport
 from headrace.runtime.task import SplitTask
 from headrace.spark.connector import SparkSource
 from headrace.spark.exchange import SparkExchange
-from headrace.spark.session import SETTINGS, is_lost, keep_log
+from headrace.spark.session import is_lost, keep_log
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class EpochLoop:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkContext,
         driver: EpochDriver,
         *,
         size: EpochSize,
@@ -51,8 +51,7 @@ class EpochLoop:
         stop: threading.Event,
         refresh: Callable[[], Plan | None] | None = None,
     ) -> None:
-        # A session of our own, so that our settings do not change the user's.
-        self._spark = spark.newSession()
+        self._spark = spark
         self._driver = driver
         self._size = size
         self._restarts = restarts
@@ -68,8 +67,6 @@ class EpochLoop:
 
     def run(self) -> None:
         """Run until `on_epoch` says it is over or `stop` is set; raise what made an epoch fail."""
-        for name, value in SETTINGS.items():
-            self._spark.conf.set(name, value)
         epochs = threading.Thread(target=self._run_epochs, name="headrace-epochs", daemon=True)
         with contextlib.ExitStack() as beside:
             self._start_sources(beside)
@@ -92,7 +89,7 @@ class EpochLoop:
         offsets = {} if driver.checkpoint is None else driver.checkpoint.offsets["sources"]
         for name, source in driver.sources.items():
             if isinstance(source, SparkSource):
-                beside.enter_context(source.running(self._spark, driver.storage, name, offsets.get(name)))
+                beside.enter_context(source.running(driver.storage, name, offsets.get(name)))
 
     def _run_epochs(self) -> None:
         """One epoch after the other; whatever is raised is kept for the thread that waits."""

@@ -1,4 +1,4 @@
-"""Finds or starts a SparkSession, quietly."""
+"""Finds or starts Spark, quietly."""
 
 from __future__ import annotations
 
@@ -22,17 +22,6 @@ from typing import Any
 from headrace.errors import ConfigurationError, ExternalError
 from headrace.spark.workers import safe_paths
 
-SETTINGS: Mapping[str, str] = {
-    # Envelopes are few and large: adaptive planning and large row batches only cost time and memory.
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
-    "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    # Of sources that Spark reads by itself: its logs are scratch files of one run; the checkpoint is ours.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.numRecentProgressUpdates": "5",
-}
 _LAUNCH: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -59,7 +48,7 @@ rootLogger.appenderRef.file.ref = file
 
 @dataclass(frozen=True)
 class Session:
-    """A SparkSession to run on, and where its log goes (None if it was there before)."""
+    """The SparkContext to run on, and where its log goes (None if it was there before)."""
 
     spark: Any
     log_file: str | None
@@ -67,7 +56,7 @@ class Session:
     @property
     def cores(self) -> int:
         """How many tasks Spark runs at once."""
-        return int(self.spark.sparkContext.defaultParallelism)
+        return int(self.spark.defaultParallelism)
 
 
 @dataclass(frozen=True)
@@ -135,7 +124,10 @@ def open_early(wanted: Wanted) -> None:
 
 
 def open_session(wanted: Wanted) -> Session:
-    """The active SparkSession if there is one, else a new one."""
+    """The Spark of this process if there is one, else a new one.
+
+    Only a SparkContext is started: a SparkSession takes seconds more, and an epoch needs none.
+    """
     global _early
     early, _early = _early, None
     if early is not None:
@@ -147,16 +139,16 @@ def open_session(wanted: Wanted) -> Session:
 
 def _open(wanted: Wanted) -> Session:
     global _own  # noqa: PLW0603 - one JVM per process
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
-    active = SparkSession.getActiveSession() or _started_elsewhere()
+    active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask
     if _own is not None and active is not None and _own.spark is active:
         if wanted.master is None or _own.wanted.launched_with == wanted.launched_with:
             return Session(active, _own.log_file)
         stop_session()
         active = None
     if active is not None:
-        running = active.sparkContext.master
+        running = active.master
         if wanted.master is not None and wanted.master != running:
             raise ConfigurationError(
                 f"a SparkSession on `{running}` is active, and the pipeline asks for `{wanted.master}`",
@@ -170,16 +162,6 @@ def _open(wanted: Wanted) -> Session:
     spark = _start(master, memory, conf, log_file)
     _own = _Own(spark, wanted, log_file)
     return Session(spark, log_file)
-
-
-def _started_elsewhere() -> Any:
-    """A session of another thread: `getActiveSession` only sees this thread's."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
-        return None
-    return SparkSession.builder.getOrCreate()
 
 
 def stop_session() -> None:
@@ -226,18 +208,19 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | None) -> Any:
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
     warnings.filterwarnings("ignore", module=r"pyspark\..*")
     if master.startswith("local"):
         # Workers must be this interpreter: PySpark otherwise takes whatever `python3` the path has.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("headrace")
-    settings = {**_LAUNCH, **SETTINGS, "spark.driver.memory": memory}
+    settings = {"spark.master": master, "spark.app.name": "headrace", **_LAUNCH}
+    settings |= {"spark.driver.memory": memory}
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= {_JAVA_OPTIONS: _java_options(), "spark.python.daemon.module": "headrace.spark.daemon"}
         settings |= _unix_sockets()
     settings |= conf
     if log_file is not None:
@@ -245,11 +228,10 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         config.write_text(_LOG4J.format(path=log_file))
         own = f"-Dlog4j2.configurationFile={config.as_uri()}"
         settings[_JAVA_OPTIONS] = " ".join([own, *filter(None, [settings.get(_JAVA_OPTIONS)])])
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    made = SparkConf().setAll(list(settings.items()))
     try:
-        _launch({"spark.master": master, "spark.app.name": "headrace", **settings}, log_file)
-        return builder.getOrCreate()
+        _launch(made, log_file)
+        return SparkContext.getOrCreate(made)
     except PySparkException as error:
         raise ExternalError(
             f"Spark did not start on `{master}`: {_first_line(error)}", hint=_see(log_file)
@@ -257,6 +239,16 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     except Exception as error:
         text = _first_line(error)
         raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
+
+
+def _java_options() -> str:
+    """Let Java compile quickly rather than well: rows are computed by the workers, Java moves them.
+
+    Its thorough compiler takes a core for the first minutes, and the workers have two at worst.
+    """
+    said = " ".join(os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"))
+    collector = [] if re.search(r"-XX:.Use\w+GC", said) else ["-XX:+UseParallelGC"]
+    return " ".join(["-XX:TieredStopAtLevel=1", *collector])
 
 
 def _unix_sockets() -> dict[str, str]:
@@ -274,16 +266,15 @@ def _unix_sockets() -> dict[str, str]:
     }
 
 
-def _launch(settings: Mapping[str, str], log_file: str | None) -> None:
+def _launch(conf: Any, log_file: str | None) -> None:
     """Start Java in a process group of its own; what it and its Python workers say goes to the log.
 
     A signal to our group, such as `timeout` sends it, asks this process to stop. Java would obey it at once.
     """
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:  # noqa: SLF001 - it asks the same before it starts one
-        conf = SparkConf().setAll(list(settings.items()))
         try:
             with safe_paths(), ExitStack() as opened:
                 options: dict[str, Any] = {"process_group": 0}

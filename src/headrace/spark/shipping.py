@@ -23,13 +23,12 @@ from headrace.errors import ConfigurationError
 from headrace.plan import Plan
 
 
-def ship_code(spark: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
+def ship_code(context: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
     """Give the workers every module that the plan's operators come from, and `py_files`.
 
     The modules of a script are the ones loaded from the directories that its operators' modules lie in.
     Installed packages are not shipped: the workers' own Python has to have them.
     """
-    context = spark.sparkContext
     shipped: list[str] = []
     for name in py_files:
         if not Path(name).exists():

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+T = TypeVar("T")
 
 _VARIABLE, _OURS = "PYTHONSAFEPATH", "headrace"
 
@@ -43,14 +42,14 @@ _settling = 3
 """Tasks until everything that a worker imports and keeps is there."""
 
 
-def settled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def settled(given: Iterable[T]) -> Iterator[T]:
     """What a task gives; after the first tasks of a worker, what it has loaded is kept from the collector.
 
     PySpark collects garbage in all generations after each task. Over the modules of Arrow and DataFusion this
     takes about as long as a small epoch does.
     """
     global _settling  # noqa: PLW0603 - of this process
-    yield from batches
+    yield from given
     if _settling:
         _settling -= 1
         gc.collect()

@@ -12,15 +12,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-
 from headrace.api import Pipeline
 from headrace.errors import HeadraceError, InternalError
 from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
 from headrace.plan import Plan
 from headrace.runtime.context import EpochContext
 from headrace.runtime.driver import EpochDriver, Step
-from headrace.runtime.envelope import Envelope, read_envelopes
+from headrace.runtime.envelope import Envelope
 from headrace.runtime.offsets import EpochSize, OffsetPlanner
 from headrace.runtime.reports import EpochReport
 from headrace.runtime.stages import StagePlan, cut_stages
@@ -164,28 +162,24 @@ def run_epoch(
     stages = pickle.loads(pickle.dumps(stages))  # noqa: S301 - what a worker would get
     context = pickle.loads(pickle.dumps(context))  # noqa: S301
     shuffle.shuffle(tasks)
-    batches = [b for task in tasks for b in run_split(stages, context.job, task)]
+    envelopes = [one for task in tasks for one in run_split(stages, context.job, task)]
     for stage in range(1, stages.depth + 1):
-        partitions = _exchange(batches, stages.width(stage), shuffle)
+        partitions = _exchange(envelopes, stages.width(stage), shuffle)
         order = list(range(len(partitions)))
         shuffle.shuffle(order)
-        batches = [
-            batch
+        envelopes = [
+            one
             for partition in order
-            for batch in run_stage(stages, stage, partition, context, partitions[partition])
+            for one in run_stage(stages, stage, partition, context, partitions[partition])
         ]
-    return [envelope for batch in batches for envelope in read_envelopes(batch)]
+    return envelopes
 
 
-def _exchange(
-    batches: list[pa.RecordBatch], width: int, shuffle: random.Random
-) -> list[list[pa.RecordBatch]]:
-    """What `repartitionById` does: every envelope to the partition its `to` names."""
-    partitions: list[list[pa.RecordBatch]] = [[] for _ in range(width)]
-    for batch in batches:
-        targets = batch.column(0).to_pylist()
-        for row in range(batch.num_rows):
-            partitions[targets[row] % width].append(batch.slice(row, 1))
+def _exchange(envelopes: list[Envelope], width: int, shuffle: random.Random) -> list[list[Envelope]]:
+    """What Spark's shuffle does: every envelope to the partition its `to` names."""
+    partitions: list[list[Envelope]] = [[] for _ in range(width)]
+    for envelope in envelopes:
+        partitions[envelope.to % width].append(envelope)
     for partition in partitions:
         shuffle.shuffle(partition)
     return partitions

@@ -1,0 +1,49 @@
+"""The process that Spark's Python workers are forks of, with the modules in it that tasks need.
+
+`spark.python.daemon.module` names it. PySpark's own daemon loads nothing, so that each worker loads
+everything: seconds of work before the first row.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+_INSTALLED = Path("python", "lib", "pyspark.zip")
+
+
+def _use_installed_modules() -> None:
+    """Import PySpark from where it is installed, if that is the one of this Spark.
+
+    Spark puts a zip file with the same modules first, of which nothing can be kept compiled.
+    """
+    for name in list(sys.path):
+        path = Path(name)
+        home = path.parents[2] if len(path.parents) > 2 else path
+        if home / _INSTALLED == path and (home / "__init__.py").exists() and str(home.parent) in sys.path:
+            sys.path.remove(name)
+
+
+def _load() -> None:
+    """Import what tasks need; nothing of it starts a thread that a fork would lack."""
+    import pyarrow as pa
+    import pyarrow.parquet
+    import pyspark.worker  # noqa: F401
+
+    import headrace.operators.project
+    import headrace.operators.updating_aggregate
+    import headrace.operators.window_aggregate
+    import headrace.spark.exchange  # noqa: F401
+
+    pa.array([None])  # looks for pandas
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    _use_installed_modules()
+    from pyspark.daemon import manager
+
+    _load()
+    manager()
