@@ -40,7 +40,13 @@ def make_aggregation(
 ) -> Aggregation:
     """The aggregation of some calls over `rows`, in parts if every call can be."""
     whole = [f"{call.call.text} AS {quote(call.name)}" for call in calls]
-    found = [_decompose(call, rows, planner) for call in calls]
+    fields = [_compared(call, rows, planner) for call in calls]
+    # DataFusion 55 fails where first_value has two orders in one SELECT.
+    alone = sum(map(bool, fields)) == 1
+    found = [
+        _decompose(call, rows, planner, fields=names if alone else ())
+        for call, names in zip(calls, fields, strict=True)
+    ]
     parts = [one for one in found if one is not None]
     if not calls:  # DISTINCT: the keys are all there is
         counted, part = quote(f"{TIMESTAMP}:n"), quote(f"{TIMESTAMP}:p")
@@ -61,7 +67,9 @@ def make_aggregation(
     )
 
 
-def _decompose(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Parts | None:
+def _decompose(
+    call: AggregateCall, rows: pa.Schema, planner: Planner, *, fields: Sequence[str]
+) -> Parts | None:
     if not call.plain:
         return None
     function = planner.user_functions.get(call.function)
@@ -77,11 +85,12 @@ def _decompose(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Parts 
     }
     if name in _SAME and RETRACT not in rows.names:
         part = _part(call)
-        return Parts(
-            (f"{name}({argument}){_filter(call)} AS {part}",),
-            (f"{name}({part}) AS {part}",),
-            f"{part} AS {quote(call.name)}",
-        )
+        partial, merged = f"{name}({argument}){_filter(call)}", f"{name}({part})"
+        if fields:
+            passing = [f"({argument}) IS NOT NULL", *([f"({call.filter})"] if call.filter else [])]
+            partial = f"{_first(name, argument, fields)} FILTER (WHERE {' AND '.join(passing)})"
+            merged = f"{_first(name, part, fields)} FILTER (WHERE {part} IS NOT NULL)"
+        return Parts((f"{partial} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {quote(call.name)}")
     if name not in makers or len(call.arguments) != 1:
         return None
     return makers[name]()
@@ -98,6 +107,27 @@ def _accumulated(call: AggregateCall, function: AccumulatorFunction, *, updating
         (f"{function.merged(part)} AS {part}",),
         f"{function.result(part)} AS {quote(call.name)}",
     )
+
+
+def _compared(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Sequence[str]:
+    """The fields by which the least or greatest of structures is found; none for anything else."""
+    if call.function not in {"min", "max"} or not call.plain or len(call.arguments) != 1:
+        return ()
+    kind = planner.types([call.arguments[0]], rows)[0].type
+    if not pa.types.is_struct(kind) or any(pa.types.is_nested(one.type) for one in kind):
+        return ()
+    return [one.name for one in kind]
+
+
+def _first(name: str, value: str, fields: Sequence[str]) -> str:
+    """The least or greatest of structures as the first in their order.
+
+    DataFusion compares structures one by one, forty times slower. A field without a value comes last.
+    """
+    way = "ASC" if name == "min" else "DESC"
+    texts = ["'" + one.replace("'", "''") + "'" for one in fields]
+    order = ", ".join(f"get_field({value}, {text}) {way} NULLS LAST" for text in texts)
+    return f"first_value({value} ORDER BY {order})"
 
 
 def _part(call: AggregateCall) -> str:

@@ -61,6 +61,7 @@ from headrace.sql.needs import Needs, find_needs, makes_rows, narrow
 from headrace.sql.planning import Planner
 from headrace.sql.problems import sql_error
 from headrace.sql.routes import Routes, find_routes
+from headrace.sql.share import share
 from headrace.windows import Instant, Session
 
 _TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))
@@ -105,6 +106,7 @@ class Lowering:
         self.ttl = ttl
         self.functions = functions
         self._flows: dict[Relation, Flow] = {}
+        self._shared: Mapping[Relation, Relation] = {}
         self._needs, self._routes = Needs(), Routes()
         self._names: dict[Relation, str] = {}
         self._within = "query"
@@ -113,8 +115,12 @@ class Lowering:
         self._sources: dict[Table, Port] = {}
 
     def prepare(self, roots: Sequence[Relation]) -> None:
-        """Find out which columns of each relation anything reads, before anything is lowered."""
+        """Find out what is the same and which columns anything reads, before anything is lowered."""
+        self._shared = share(roots)
+        roots = [self._shared[root] for root in roots]
         self._needs, self._routes = find_needs(roots), find_routes(roots)
+        for relation, name in list(self._names.items()):
+            self._names.setdefault(self._shared.get(relation, relation), name)
 
     def name(self, relation: Relation, name: str) -> None:
         """Operators of this relation, and of what it is made of, are called after `name`."""
@@ -122,6 +128,7 @@ class Lowering:
 
     def rows(self, relation: Relation) -> Flow:
         """The rows of a relation, with nothing left to be applied to them."""
+        relation = self._shared.get(relation, relation)
         with self._inside(relation):
             return self.settle(self.flow(relation))
 
@@ -147,6 +154,7 @@ class Lowering:
 
     def flow(self, relation: Relation) -> Flow:
         """The rows of a relation; its operators are added at the first call."""
+        relation = self._shared.get(relation, relation)
         if relation not in self._flows:
             made = self._lower(relation)
             if made.sql is not None and self._needs.readers.get(relation, 0) > 1:
