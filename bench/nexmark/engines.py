@@ -94,11 +94,11 @@ def write_rows(answers: list[pa.Table], path: Path) -> None:
     pq.write_table(pa.concat_tables(answers), path)
 
 
-def spark(task: Task, *, rocksdb: bool = False) -> None:
+def spark(task: Task, *, rocksdb: bool = False, literal: bool = False) -> None:
     """Structured Streaming."""
     from bench.nexmark.structured_streaming import run_streaming
 
-    run_streaming(task, rocksdb=rocksdb)
+    run_streaming(task, rocksdb=rocksdb, literal=literal)
 
 
 def datafusion(task: Task) -> None:
@@ -123,6 +123,7 @@ ENGINES: dict[str, Callable[[Task], None]] = {
     "headrace": headrace,
     "spark": spark,
     "spark rocksdb": lambda task: spark(task, rocksdb=True),
+    "spark literal": lambda task: spark(task, literal=True),
     "datafusion": datafusion,
 }
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from bench.nexmark.queries import QUERIES
-from bench.nexmark.runs import PEERS, Run
+from bench.nexmark.runs import PEERS, STORES, Run
 
 
 def table(runs: Sequence[Run]) -> str:
@@ -70,7 +70,7 @@ def failure(runs: Sequence[Run], query: str, engine: str) -> str:
 
 def best_spark(runs: Sequence[Run], query: str) -> list[Run]:
     """The runs with the state store that was faster."""
-    found = [some for engine in ("spark", "spark rocksdb") if (some := of(runs, query, engine))]
+    found = [some for engine in STORES if (some := of(runs, query, engine))]
     return max(found, key=median_rate, default=[])
 
 

@@ -21,7 +21,11 @@ import pyarrow.parquet as pq
 from bench.nexmark.data import Events
 from bench.nexmark.spark_queries import SPARK_QUERIES
 
-ENGINES = ("headrace", "spark", "spark rocksdb", "datafusion")
+STORES = ("spark", "spark rocksdb")
+"""Structured Streaming, with the one state store and with the other."""
+LITERAL = "spark literal"
+"""Structured Streaming with the query word for word, where it has a faster way."""
+ENGINES = ("headrace", *STORES, LITERAL, "datafusion")
 PEERS = ("pyflink", "bytewax", "pathway")
 _ROOT = Path(__file__).parents[2]
 _PEERS = _ROOT / "bench" / "peers"
@@ -80,7 +84,9 @@ def can_run(engine: str, query: str) -> bool:
     if not engine.startswith("spark"):
         return True
     made = SPARK_QUERIES.get(query)
-    return made is not None and engine in made.stores
+    if made is None:
+        return False
+    return made.literal is not None if engine == LITERAL else engine in made.stores
 
 
 def peer_python(peer: str) -> Path:

@@ -21,7 +21,7 @@ from bench.nexmark.task import Batches, Task
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 
 
-def run_streaming(task: Task, *, rocksdb: bool) -> None:
+def run_streaming(task: Task, *, rocksdb: bool = False, literal: bool = False) -> None:
     """Run all streams of a query, started together, until the events are over."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     store = "RocksDBStateStoreProvider" if rocksdb else "HDFSBackedStateStoreProvider"
@@ -38,14 +38,15 @@ def run_streaming(task: Task, *, rocksdb: bool) -> None:
     )
     session.sparkContext.setLogLevel("ERROR")
     made = SPARK_QUERIES[task.name]
+    builds = (made.literal,) if literal and made.literal else made.builds
     data = task.query.data
     folder = task.events.closed if made.windows else task.events.folder
     reader = session.readStream.schema(COLUMNS[data.table].replace("TEXT", "STRING"))
     stream = reader.option("maxFilesPerTrigger", task.events.per_batch).format(data.format).load(str(folder))
-    kept: list[list[pa.Table]] = [[] for _ in made.builds]
+    kept: list[list[pa.Table]] = [[] for _ in builds]
     with tempfile.TemporaryDirectory() as state:
         running = []
-        for number, build in enumerate(made.builds):
+        for number, build in enumerate(builds):
             writer = build(Tables(stream)).writeStream.outputMode(made.mode)
             writer = writer.foreachBatch(_keep(kept[number])) if task.rows else writer.format("noop")
             writer = writer.option("checkpointLocation", f"{state}/{number}")
