@@ -17,11 +17,9 @@ from typing import Any
 _POINTS = (
     ("headrace.cli.program", "read_program", "compile the SQL"),
     ("headrace.runtime.driver", "EpochDriver.open", "take up the state"),
-    ("headrace.spark.session", "open_session", "check Java"),
     ("headrace.spark.session", "_launch", "start Java"),
-    ("pyspark.sql", "SparkSession.Builder.getOrCreate", "SparkContext and session"),
+    ("headrace.spark.session", "open_session", "wait for Java and the SparkContext"),
     ("headrace.spark.shipping", "ship_code", "find the code to ship"),
-    ("headrace.spark.loop", "EpochLoop.__init__", "settings of the session"),
     ("headrace.spark.loop", "EpochLoop._run_epochs", "plan the first epoch"),
     ("headrace.spark.exchange", "SparkExchange.run", "start workers, run the first epoch"),
     ("headrace.runtime.driver", "EpochDriver.seal", "seal and commit the epoch"),
