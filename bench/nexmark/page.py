@@ -27,8 +27,8 @@ _CASES = f"""\
   bids of 10 lots in windows of an hour, every second. Structured Streaming cannot run it: its plan has a
   projection for each window of a row, which is more code than it can compile. Where that is faster,
   Structured Streaming (hop60) and DataFusion (q5 and all hops) count the seconds first and add them up.
-- *Word for word*, among the goals: Structured Streaming with `window` of 60 seconds as it is (hop60), and with
-  both sides of the join grouped (q8), which it need not do because nobody registers twice.
+- *Word for word*, among the goals: Structured Streaming with `window` of 60 seconds as it is (hop60), and
+  with both sides of the join grouped (q8), which it need not do because nobody registers twice.
 - **fanout**: five sinks over one source. One pipeline in Headrace, five streams at once in Structured
   Streaming; a batch is done when all five have it. DataFusion answers one after the other.
 - **q1 json**, **q5 json**: the same over JSON lines, in batches of {HALF.per_batch * HALF.per_file:,}
