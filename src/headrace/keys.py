@@ -88,8 +88,10 @@ def _words(array: pa.Array) -> Hashes | None:
     """Values of fixed width as 64-bit words, whatever a null is; None for other types."""
     integers = _integers(array)
     if integers is not None:
-        values = integers.fill_null(0).to_numpy(zero_copy_only=False)
-        signed = values if values.dtype == np.uint64 else values.astype(np.int64)
+        if integers.null_count:
+            integers = integers.fill_null(0)
+        values = integers.to_numpy(zero_copy_only=False)
+        signed = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
         words: Hashes = signed.view(np.uint64)
         return words
     if pa.types.is_floating(array.type):
