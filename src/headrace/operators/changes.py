@@ -175,12 +175,12 @@ class Revision:
     @property
     def after(self) -> pa.Table:
         """The rows as they are now."""
-        return self.rows.filter(pa.array(~self.gone))
+        return _without(self.rows, self.gone)
 
     @property
     def added(self) -> pa.Table:
         """The new rows that stay."""
-        return self.rows.slice(self.stored).filter(pa.array(~self.gone[self.stored :]))
+        return _without(self.rows.slice(self.stored), self.gone[self.stored :])
 
     @property
     def removed(self) -> pa.Table:
@@ -207,14 +207,20 @@ class Revision:
         self.gone[present[~kept]] = True
 
 
+def _without(rows: pa.Table, gone: Mask) -> pa.Table:
+    return rows.filter(pa.array(~gone)) if gone.any() else rows
+
+
 class KeptRows:
     """The rows of one input, kept by key with the time and order of their arrival.
 
     In state `_timestamp` is the wall clock of the epoch in which a row came, so that state expires by it
     whatever the event times are. To the operator `_timestamp` is the event time, as it came.
+
+    Rows of one key keep their order. Only rows that are `numbered` are in one order across keys.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, *, key: Sequence[str]) -> None:
+    def __init__(self, name: str, schema: pa.Schema, *, key: Sequence[str], numbered: bool = True) -> None:
         own = (SEQUENCE, RETRACT)
         self.name = name
         self.key = tuple(key) or (ONLY_KEY,)
@@ -222,9 +228,9 @@ class KeptRows:
         self._schema = self.columns
         if not key:
             self._schema = self._schema.append(pa.field(ONLY_KEY, pa.int8()))
-        self._schema = self._schema.append(pa.field(_ARRIVAL, _INSTANT)).append(
-            pa.field(SEQUENCE, pa.int64())
-        )
+        self._schema = self._schema.append(pa.field(_ARRIVAL, _INSTANT))
+        if numbered:
+            self._schema = self._schema.append(pa.field(SEQUENCE, pa.int64()))
         self._identity = tuple(column for column in self.columns.names if column != TIMESTAMP)
         self._stored_names = [
             {TIMESTAMP: _EVENT_TIME, _ARRIVAL: TIMESTAMP}.get(column, column) for column in self._schema.names
@@ -250,9 +256,11 @@ class KeptRows:
         if ONLY_KEY in self._schema.names:
             rows = rows.append_column(ONLY_KEY, pa.array(np.zeros(count, dtype=np.int8)))
         rows = rows.append_column(_ARRIVAL, pa.array(np.full(count, now(ctx))).cast(_INSTANT))
-        # Epochs follow each other, and inside one the rows of a key all come to this subtask.
-        sequence = (ctx.task_info.epoch << 32) + np.arange(count, dtype=np.int64)
-        rows = rows.append_column(SEQUENCE, pa.array(sequence)).cast(self._schema)
+        if SEQUENCE in self._schema.names:
+            # Epochs follow each other, and inside one the rows of a key all come to this subtask.
+            sequence = (ctx.task_info.epoch << 32) + np.arange(count, dtype=np.int64)
+            rows = rows.append_column(SEQUENCE, pa.array(sequence))
+        rows = rows.cast(self._schema)
         if not updating:
             return rows, rows.slice(0, 0)
         retracts = came.column(RETRACT).fill_null(False)
@@ -260,7 +268,7 @@ class KeptRows:
         return rows.filter(appends), rows.filter(retracts)
 
     def read(self, keys: pa.Table, ctx: OperatorContext) -> pa.Table:
-        """The stored rows of these keys, in the order in which they came."""
+        """The stored rows of these keys, those of a key in the order in which they came."""
         if not keys.num_rows:
             return self._schema.empty_table()
         return self._public(ctx.time_table(self.name).get(keys))
@@ -271,6 +279,8 @@ class KeptRows:
 
     def _public(self, stored: pa.Table) -> pa.Table:
         rows = stored.select(self._stored_names).rename_columns(self._schema.names)
+        if SEQUENCE not in rows.schema.names:
+            return rows
         return rows.take(pa.array(np.argsort(rows.column(SEQUENCE).to_numpy(), kind="stable")))
 
     def revision(self, stored: pa.Table, appended: pa.Table) -> Revision:

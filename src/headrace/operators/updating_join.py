@@ -55,7 +55,7 @@ class UpdatingJoin(ArrowOperator):
         self.updating = updating
         self._check()
         self._left, self._right = (
-            KeptRows(name, fragment.inputs[f"input{index}"], key=self.keys[index])
+            KeptRows(name, fragment.inputs[f"input{index}"], key=self.keys[index], numbered=False)
             for index, name in enumerate(("left", "right"))
         )
         self._batches: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])

@@ -456,13 +456,11 @@ class Lowering:
         either = any(updating)
         inner = relation.kind == "inner" and not relation.windowed
         sides = []
-        keys = tuple(f"{TIMESTAMP}:key{index}" for index in range(len(relation.keys)))
-        for side, values in (
-            (relation.left, [pair[0] for pair in relation.keys]),
-            (relation.right, [pair[1] for pair in relation.keys]),
-        ):
-            items = [quote(name) for name in self._columns(side)]
-            items += [f"{value.text} AS {quote(key)}" for key, value in zip(keys, values, strict=True)]
+        keys = [_join_keys([pair[index] for pair in relation.keys]) for index in (0, 1)]
+        for side, values in zip((relation.left, relation.right), keys, strict=True):
+            carried = self._columns(side)
+            items = [quote(name) for name in carried]
+            items += [f"{v.text} AS {quote(key)}" for key, v in values.items() if key not in carried]
             items += [quote(TIMESTAMP)]
             if either:
                 items.append(quote(RETRACT) if side.updating else f"FALSE AS {quote(RETRACT)}")
@@ -474,7 +472,7 @@ class Lowering:
             if name in side.columns.names
         ]
         time = f"greatest(l.{quote(TIMESTAMP)}, r.{quote(TIMESTAMP)}) AS {quote(TIMESTAMP)}"
-        on = [f"l.{quote(key)} = r.{quote(key)}" for key in keys]
+        on = [f"l.{quote(left)} = r.{quote(right)}" for left, right in zip(*keys, strict=True)]
         if relation.windowed:
             on.insert(0, f"l.{quote(TIMESTAMP)} = r.{quote(TIMESTAMP)}")
         if relation.condition is not None:
@@ -490,17 +488,18 @@ class Lowering:
         if not inner:
             schemas = [_without(schema, RETRACT) for schema in schemas]
         fragment = self._fragment(sql, {"input0": schemas[0], "input1": schemas[1]})
-        inputs = [_shuffle(side.ports, keys) for side in sides]
+        names = (tuple(keys[0]), tuple(keys[1]))
+        inputs = [_shuffle(side.ports, own) for side, own in zip(sides, names, strict=True)]
         operator: ArrowOperator
         if relation in self._routes.joins:
             inputs = [side.ports for side in sides]
         if relation.windowed:
-            operator = WindowedFragment(fragment, [keys, keys])
+            operator = WindowedFragment(fragment, names)
             return self._result(relation, self.add(operator, inputs, "window_join"))
         if inner:
-            operator = UpdatingJoin(fragment, (keys, keys), ttl=self.ttl, updating=updating)
+            operator = UpdatingJoin(fragment, names, ttl=self.ttl, updating=updating)
         else:
-            operator = UpdatingFragment(fragment, [keys, keys], ttl=self.ttl, updating=(either, either))
+            operator = UpdatingFragment(fragment, names, ttl=self.ttl, updating=(either, either))
         return self._result(relation, self.add(operator, inputs, "join"))
 
     def _lookup_join(self, relation: LookupJoin) -> Flow:
@@ -730,6 +729,15 @@ def called_functions(functions: Sequence[Function], texts: Sequence[str]) -> tup
 
 def _shuffle(ports: Sequence[Port], keys: Sequence[str]) -> tuple[Port, ...]:
     return tuple(replace(port, kind="shuffle", keys=tuple(keys)) for port in ports)
+
+
+def _join_keys(values: Sequence[Expression]) -> dict[str, Expression]:
+    """Names for what a side is joined by: a column keeps its own, so that it is not carried twice."""
+    keys: dict[str, Expression] = {}
+    for index, value in enumerate(values):
+        own = next(iter(value.columns)) if value.is_column else TIMESTAMP
+        keys[f"{TIMESTAMP}:key{index}" if own == TIMESTAMP or own in keys else own] = value
+    return keys
 
 
 def _without(schema: pa.Schema, name: str) -> pa.Schema:

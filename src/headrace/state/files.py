@@ -144,7 +144,8 @@ def write_run(
     max_time: int | None = None
     order_name = b"time" if layout.by_time else b"key"
     schema = layout.stored.with_metadata({_ORDER_KEY: order_name})
-    texts = [column.name for column in layout.columns if column.name != TIMESTAMP]
+    own = (KEY_HASH, OPERATION)
+    numbers = [one.name for one in layout.stored if one.name not in own and _is_number(one.type)]
     sink = _HashingFile(parquet_path)
     try:
         with (
@@ -153,7 +154,9 @@ def write_run(
                 schema,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=[*texts, OPERATION],
+                use_dictionary=[name for name in schema.names if name not in (*numbers, KEY_HASH)],
+                # The high bytes of numbers are alike: split, they take half the space and half the time.
+                column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
             ) as parquet,
             pa.OSFile(arrow_path, "wb") as arrow_sink,
             pa.ipc.new_file(arrow_sink, layout.stored) as arrow,
@@ -195,6 +198,15 @@ def write_run(
         sink.close()
         _remove(parquet_path)
         _remove(arrow_path)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_temporal(kind)
+        or pa.types.is_float32(kind)
+        or pa.types.is_float64(kind)
+    )
 
 
 def read_verified(storage: Storage, file: StateFile) -> pa.Buffer:

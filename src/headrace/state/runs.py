@@ -24,7 +24,7 @@ from headrace.errors import PlanError
 from headrace.keys import Hashes, hash_columns
 from headrace.state.config import TableConfig
 from headrace.state.metadata import StateFile
-from headrace.state.rows import Mask, Positions, group_rows, single
+from headrace.state.rows import Mask, Positions, group_rows, hash_order, single
 
 TIMESTAMP: Final = "_timestamp"
 KEY_HASH: Final = "_key_hash"
@@ -231,9 +231,11 @@ class Run:
     deleted: Ranges = ()
     file: StateFile | None = None
     tombstones: int = 0
+    settled: bool = False
+    """Whether its rows are sorted and none hides another: alone it is as it would be merged."""
 
     @classmethod
-    def of(cls, segments: Sequence[Segment], *, low: int, high: int) -> Run:
+    def of(cls, segments: Sequence[Segment], *, low: int, high: int, settled: bool = False) -> Run:
         """A run in memory."""
         return cls(
             load=lambda: segments,
@@ -241,6 +243,7 @@ class Run:
             low=low,
             high=high,
             tombstones=sum(int(np.count_nonzero(segment.operations != INSERT)) for segment in segments),
+            settled=settled,
         )
 
     def delete_range(self, start: int, end: int) -> None:
@@ -278,6 +281,8 @@ class Rows:
 
     def select(self, positions: Positions) -> pa.Table:
         """Some of the rows, in the order of `positions`."""
+        if len(positions) == self.table.num_rows and (np.diff(positions) > 0).all():
+            return self.table
         return self.table.combine_chunks().take(pa.array(positions))
 
 
@@ -440,7 +445,7 @@ def in_order(rows: Rows, keep: Mask, layout: Layout) -> Positions:
         values[rows.operations[positions] == DELETE_KEY] = MIN_TIME
         first = np.lexsort((values, rows.operations[positions] != DELETE_KEY))
         return positions[first]
-    return positions[np.argsort(rows.hashes[positions], kind="stable")]
+    return positions[hash_order(rows.hashes[positions])]
 
 
 def live_rows(runs: Sequence[Run], layout: Layout, pick: Pick, *, cutoff: int) -> Rows:
@@ -483,6 +488,9 @@ def _share(first: int, end: int | None, *, by_time: bool) -> Pick:
 
 def merge(runs: Sequence[Run], layout: Layout, *, oldest: bool, cutoff: int) -> Iterator[pa.RecordBatch]:
     """The runs as one: sorted batches of what is live, and of tombstones unless `oldest` takes part."""
+    if len(runs) == 1 and _is_merged(runs[0], oldest=oldest, cutoff=cutoff):
+        yield from (segment.batch for segment in runs[0].load())
+        return
     for number, pick in enumerate(picks(runs, layout)):
         rows = gather(runs, layout, pick, cutoff=cutoff)
         resolved = resolve(rows, layout)
@@ -503,9 +511,22 @@ def merge(runs: Sequence[Run], layout: Layout, *, oldest: bool, cutoff: int) -> 
         yield from (batch for batch in table.to_batches(max_chunksize=CHUNK) if batch.num_rows)
 
 
-def in_memory(batches: Sequence[pa.RecordBatch], layout: Layout, *, low: int, high: int) -> Run:
+def _is_merged(run: Run, *, oldest: bool, cutoff: int) -> bool:
+    return run.settled and not run.deleted and cutoff == MIN_TIME and not (oldest and run.tombstones)
+
+
+def in_memory(
+    batches: Sequence[pa.RecordBatch], layout: Layout, *, low: int, high: int, settled: bool = False
+) -> Run:
     """A run of sorted batches that are in memory."""
-    return Run.of([Segment(batch, layout) for batch in batches], low=low, high=high)
+    return Run.of([Segment(batch, layout) for batch in batches], low=low, high=high, settled=settled)
+
+
+def sort_by_key(batch: pa.RecordBatch, hashes: Hashes) -> list[pa.RecordBatch]:
+    """A batch sorted by its key hashes, in the parts that a run has; one that is sorted is not copied."""
+    if (hashes[1:] < hashes[:-1]).any():
+        batch = batch.take(pa.array(hash_order(hashes)))
+    return [batch.slice(start, CHUNK) for start in range(0, batch.num_rows, CHUNK)]
 
 
 def size_level(rows: int, compact_after: int) -> int:

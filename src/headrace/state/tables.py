@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PlanError, near
-from headrace.keys import Hashes, hash_columns, hash_key
+from headrace.keys import Hashes, hash_columns, hash_key, is_exact
 from headrace.state.base import Table
 from headrace.state.config import TableConfig
 from headrace.state.global_table import GlobalTable
@@ -35,6 +35,7 @@ from headrace.state.runs import (
     live_rows,
     merge,
     picks,
+    sort_by_key,
 )
 
 Batch: TypeAlias = "pa.RecordBatch | pa.Table"
@@ -113,17 +114,20 @@ class _BatchTable(Table):
         ]
         arrays += [pa.array(hashes), pa.array(np.full(count, operation, dtype=np.int8))]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.layout.stored)
-        self._fresh.append(self._merged([self._in_memory([batch])]))
+        if self.layout.by_time or self.layout.replaces:
+            self._fresh.append(self._merged([self._in_memory([batch])]))
+        else:
+            self._fresh.append(self._in_memory(sort_by_key(batch, hashes), settled=True))
         # As with files: runs of like size are merged, so that there are few and a row is moved seldom.
         while len(self._fresh) > 1 and self._fresh[-2].rows <= 2 * self._fresh[-1].rows:
             self._fresh[-2:] = [self._merged(self._fresh[-2:])]
 
     def _merged(self, runs: Sequence[Run]) -> Run:
         merged = merge(runs, self.layout, oldest=False, cutoff=self.cutoff)
-        return self._in_memory(list(merged))
+        return self._in_memory(list(merged), settled=all(run.settled for run in runs))
 
-    def _in_memory(self, batches: Sequence[pa.RecordBatch]) -> Run:
-        return in_memory(batches, self.layout, low=self.low, high=self.high)
+    def _in_memory(self, batches: Sequence[pa.RecordBatch], *, settled: bool = False) -> Run:
+        return in_memory(batches, self.layout, low=self.low, high=self.high, settled=settled)
 
     def _live(self, pick: Pick) -> pa.Table:
         rows = live_rows(self._runs, self.layout, pick, cutoff=self.cutoff)
@@ -261,12 +265,10 @@ class TimeTable(_BatchTable):
         rows = live_rows(
             self._runs, self.layout, lambda segment: segment.with_hashes(wanted), cutoff=self.cutoff
         )
-        among = is_among(
-            rows.hashes,
-            rows.columns(self.layout.key),
-            hashes,
-            [single(columns[name]) for name in self.layout.key],
-        )
+        found, asked = rows.columns(self.layout.key), [single(columns[name]) for name in self.layout.key]
+        if is_exact(found) and is_exact(asked):
+            return self.layout.public(rows.table)
+        among = is_among(rows.hashes, found, hashes, asked)
         table = rows.table if among.all() else rows.table.filter(pa.array(among))
         return self.layout.public(table)
 

@@ -94,7 +94,8 @@ class SubtaskWriter:
         carried = table.files()
         merges = self._merges.get(name, ())
         if batches:
-            runs.append(in_memory(batches, table.layout, low=table.low, high=table.high))
+            settled = name not in self._entries  # a table's changes are merged already
+            runs.append(in_memory(batches, table.layout, low=table.low, high=table.high, settled=settled))
             merges = merges or (Merge(len(runs) - 1, len(runs), 0),)
         if not merges:
             return tuple(carried)

@@ -15,6 +15,7 @@ import pytest
 import headrace as hr
 from headrace.errors import PlanError
 from headrace.fragments import Fragment
+from headrace.keys import hash_key
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.updating_aggregate import UpdatingAggregate
 from headrace.operators.updating_join import UpdatingJoin
@@ -28,6 +29,7 @@ from tests.unit.operators.updates import (
     signs,
     stream_schema,
 )
+from tests.unit.state.test_tables import colliding_pair
 
 DAY = timedelta(days=1)
 NAN = float("nan")
@@ -166,6 +168,46 @@ def test_a_join_reads_the_updating_result_of_an_aggregate(tmp_path: Path) -> Non
         r=right.left(),
     )
     assert run_all_ways(build, tmp_path) == expected
+
+
+def test_of_equal_rows_each_retraction_takes_one_back(tmp_path: Path) -> None:
+    """Equal rows of one epoch and of several, told apart by nothing; what is left goes on meeting others."""
+    same = (1, 2.0)
+    left = Changes.of(
+        LEFT, *[("+", same)] * 3, ("-", same), ("+", (7, 0.0)), ("+", same), ("-", same), ("-", same)
+    )
+    right = Changes.of(RIGHT, ("+", (1, "a")), ("+", (1, "a")), *[("+", (9, "z"))] * 5, ("+", (1, "c")))
+    expected = Counter({(1, 2.0, "a"): 2, (1, 2.0, "c"): 1})
+    assert run_all_ways(partial(join, left.table(), right.table()), tmp_path) == expected
+
+
+@pytest.mark.parametrize("updating", [True, False])
+def test_keys_of_one_hash_do_not_meet(updating: bool, tmp_path: Path) -> None:
+    twin = colliding_pair(1, 2, 7)
+    schemas = [pa.schema([(name, pa.int64()) for name in names]) for names in ("abx", "cdy")]
+    left, right = (
+        Changes.of(schema, ("+", (1, 2, 1)), ("+", (7, twin, 2)), ("+", (1, None, 3)), ("+", (1, 2, 4)))
+        for schema in schemas
+    )
+    assert len(set(hash_key(left.table().slice(0, 2), ["a", "b"]).tolist())) == 1
+    sign = ", l._retract <> r._retract AS _retract" if updating else ""
+    fragment = Fragment(
+        f"SELECT l.x, r.y, greatest(l._timestamp, r._timestamp) AS _timestamp{sign}"
+        " FROM input0 l JOIN input1 r ON l.a = r.c AND l.b = r.d",
+        {f"input{i}": stream_schema(schema, updating=updating) for i, schema in enumerate(schemas)},
+    )
+
+    def build() -> hr.Pipeline:
+        p = hr.Pipeline("join")
+        one, other = (
+            p.source(hr.MemorySource(side.table(updating=updating)), id=name).key_by(*keys)
+            for side, name, keys in ((left, "one", "ab"), (right, "other", "cd"))
+        )
+        operator = UpdatingJoin(fragment, ("ab", "cd"), ttl=DAY, updating=(updating, updating))
+        one.apply(operator, other).sink(hr.MemorySink("out"))
+        return p
+
+    assert run_all_ways(build, tmp_path) == Counter([(1, 1), (1, 4), (4, 1), (4, 4), (2, 2)])
 
 
 def test_no_rows_make_no_pairs(tmp_path: Path) -> None:

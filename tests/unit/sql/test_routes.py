@@ -37,9 +37,10 @@ def test_rows_that_are_joined_by_keys_of_their_groups_are_shuffled_once(
     plan = headrace.Pipeline.from_sql(TABLES + query, preview=lambda _: ("blackhole", {})).plan()
     stages = cut_stages(plan, parallelism=2)
     assert stages.depth == depth
-    found = [plan.routing(node.id) for node in plan.nodes if node.tables and node.operator != "windowed"]
+    joins = ("windowed", "UpdatingJoin")
+    found = [plan.routing(node.id) for node in plan.nodes if node.tables and node.operator not in joins]
     assert sorted(found) == sorted(f"shuffle({route})" for route in routes)
-    (join,) = [node.id for node in plan.nodes if node.operator == "windowed"]
+    (join,) = [node.id for node in plan.nodes if node.operator in joins]
     assert plan.routing(join).startswith("forward" if depth == 1 else "shuffle")
 
 
@@ -50,3 +51,17 @@ def test_an_aggregate_that_two_joins_read_goes_the_way_of_the_first() -> None:
     plan = headrace.Pipeline.from_sql(TABLES + query, preview=lambda _: ("blackhole", {})).plan()
     routes = {node.id: plan.routing(node.id) for node in plan.nodes if node.operator == "window_aggregate"}
     assert routes == {"x.tumble": "shuffle(a)", "y.tumble": "shuffle(a)"}
+
+
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+def test_a_column_that_is_joined_by_is_carried_and_kept_once(kind: str) -> None:
+    query = f"SELECT l.c FROM l {kind} r ON l.a = r.a AND l.a = r.b AND l.b + 1 = r.d"
+    plan = headrace.Pipeline.from_sql(TABLES + query, preview=lambda _: ("blackhole", {})).plan()
+    (join,) = [node for node in plan.nodes if node.tables]
+    left, right = (table.key for table in join.tables)
+    # `l.a` once as it is and once as another key, since a key has every column once; `d` is cast.
+    assert left == ("l.a", "_timestamp:key1", "_timestamp:key2")
+    assert right == ("r.a", "r.b", "_timestamp:key2")
+    times = {"_event_time", "_timestamp", *(() if kind == "JOIN" else ("_sequence",))}
+    kept = [set(table.schema.names) - times for table in join.tables if table.schema is not None]
+    assert kept == [{"l.c", *left, "l.b"}, {*right, "r.d"}]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import IncompatibleStateError, PlanError
-from headrace.keys import _COMBINE, _MULTIPLY_1, _MULTIPLY_2, _SEED, hash_array, hash_key
+from headrace.keys import _COMBINE, _MULTIPLY_1, _MULTIPLY_2, _NULL, _SEED, hash_array, hash_key
 from headrace.state.config import (
     global_table_config,
     keyed_table_config,
@@ -90,14 +90,20 @@ def colliding_pair(a: int, b: int, other: int) -> int:
         return np.uint64(hash_array(pa.array([value], pa.int64()))[0])
 
     with np.errstate(over="ignore"):
-        wanted = word(b) ^ (word(a) * _COMBINE) ^ (word(other) * _COMBINE)
-        x = int(wanted)
-        x ^= (x >> 31) ^ (x >> 62)
-        x = x * pow(int(_MULTIPLY_2), -1, 2**64) % 2**64
-        x ^= (x >> 27) ^ (x >> 54)
-        x = x * pow(int(_MULTIPLY_1), -1, 2**64) % 2**64
-        x ^= (x >> 30) ^ (x >> 60)
+        return number_hashed_as(int(word(b) ^ (word(a) * _COMBINE) ^ (word(other) * _COMBINE)))
+
+
+def number_hashed_as(x: int) -> int:
+    """The one number that has this hash."""
+    x ^= (x >> 31) ^ (x >> 62)
+    x = x * pow(int(_MULTIPLY_2), -1, 2**64) % 2**64
+    x ^= (x >> 27) ^ (x >> 54)
+    x = x * pow(int(_MULTIPLY_1), -1, 2**64) % 2**64
+    x ^= (x >> 30) ^ (x >> 60)
     return int(np.uint64((x - int(_SEED)) % 2**64).astype(np.int64))
+
+
+HASHED_LIKE_NULL = number_hashed_as(int(_NULL))
 
 
 def test_keys_that_share_a_hash_are_still_different_keys(tmp_path: Path) -> None:
@@ -128,6 +134,31 @@ def test_time_rows_whose_keys_share_a_hash_are_told_apart(tmp_path: Path) -> Non
     assert values_of(table(life).get(rows(PAIRS, (1, 2, 0)))) == [10]
     table(life).delete_key(rows(PAIRS, (1, 2, 0)))
     assert values_of(table(life).all()) == [20]
+
+
+def test_time_rows_of_a_null_and_of_a_number_hashed_like_it_are_told_apart(tmp_path: Path) -> None:
+    schema = pa.schema([("_timestamp", pa.timestamp("ns")), ("id", pa.int64()), ("v", pa.int64())])
+    life = Life(tmp_path, [timestamp_table_config("t", "", "1h", schema=schema, key=["id"], order_by="key")])
+    table(life).insert(rows(schema, (0, None, 1), (0, HASHED_LIKE_NULL, 2), (0, 5, 3)))
+    for _ in range(2):
+        assert values_of(table(life).get(ids(None))) == [1]
+        assert values_of(table(life).get(ids(HASHED_LIKE_NULL))) == [2]
+        assert values_of(table(life).get(ids(5, 5, 6))) == [3]
+        life.commit()
+
+
+def test_rows_that_come_and_go_in_one_epoch_are_not_saved(tmp_path: Path) -> None:
+    config = timestamp_table_config("t", "", "1h", schema=TIMED, key=["k"], order_by="key")
+    life = Life(tmp_path, [config])
+    table(life).insert(rows(TIMED, (1, "a", 1), (9, "b", 2)))
+    table(life).delete_time_range(None, 5)
+    life.commit()
+    assert life.restored is not None
+    assert [file.rows for file in life.restored.files()] == [1]
+    table(life).delete_value(rows(TIMED, (9, "b", 2)))
+    table(life).insert(rows(TIMED, (9, "b", 2), (9, "a", 3)))
+    life.commit()
+    assert values_of(table(life).all()) == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -381,7 +412,7 @@ def test_the_order_of_a_time_table_may_change_between_runs(tmp_path: Path) -> No
     assert values_of(table(life).get(keys("a"))) == [1, 3]
 
 
-@pytest.mark.parametrize("kind", ["keyed", "time"])
+@pytest.mark.parametrize("kind", ["keyed", "time", "key"])
 def test_runs_of_more_than_a_million_rows_are_read_and_merged(tmp_path: Path, kind: str) -> None:
     count = 1_100_000
     numbers = np.arange(count)
@@ -389,7 +420,7 @@ def test_runs_of_more_than_a_million_rows_are_read_and_merged(tmp_path: Path, ki
     config = (
         keyed_table_config("t", "", schema, key=["id"])
         if kind == "keyed"
-        else timestamp_table_config("t", "", "1h", schema=schema, key=["id"])
+        else timestamp_table_config("t", "", "1h", schema=schema, key=["id"], order_by=kind)  # type: ignore[arg-type]
     )
     life = Life(tmp_path, [config])
 
@@ -414,7 +445,9 @@ def test_runs_of_more_than_a_million_rows_are_read_and_merged(tmp_path: Path, ki
         assert sum(part.num_rows for part in table(life).scan()) == count - 1
     else:
         table(life).insert(batch(numbers, 1))
+        assert table(life).get(asked).num_rows == len(some)
         life.commit()
+        assert table(life).get(asked).num_rows == len(some)
         table(life).delete_key(asked)
         table(life).insert(batch(some[:1], 2))
         life.commit()
