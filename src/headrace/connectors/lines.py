@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import ExternalError
-from headrace.formats.base import RowEnds
+from headrace.formats.base import RowEnds, count_newlines, line_ends
 
 BLOCK = 4 * 1024 * 1024
-_NEWLINE = 10
 
 
 class Stream(Protocol):
@@ -72,12 +71,12 @@ def _scan_lines(stream: Stream, begin: int, end: int | None, *, lines: int) -> S
         if not read:
             break
         chunk = read
-        breaks = np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == _NEWLINE)
-        if found + len(breaks) >= lines:
-            stop = position + int(breaks[lines - found - 1]) + 1
+        breaks = count_newlines(chunk)
+        if found + breaks >= lines:
+            stop = position + int(line_ends(chunk, last=False)[lines - found - 1])
             last = stop == position + len(chunk) and (stop == end or not stream.read(1))
             return Scanned(stop, lines, lines, last)
-        found += len(breaks)
+        found += breaks
         position += len(chunk)
     found += not chunk.endswith(b"\n")
     return Scanned(position if end is None else end, found, found, True)
@@ -122,14 +121,14 @@ def _scan_to(stream: Stream, begin: int, end: int, target: int, row_ends: RowEnd
 def _count_lines(stream: Stream, begin: int, end: int) -> int:
     position, found = begin, 0
     while position < end and (chunk := stream.read(_size(position, end))):
-        found += chunk.count(b"\n")
+        found += count_newlines(chunk)
         position += len(chunk)
     return found
 
 
 def _count(rows: bytes) -> int:
     """How many lines there are, the last with or without its newline."""
-    return rows.count(b"\n") + (not rows.endswith(b"\n"))
+    return count_newlines(rows) + (not rows.endswith(b"\n"))
 
 
 def read_blocks(
@@ -143,20 +142,36 @@ def read_blocks(
 ) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole rows, each with the number of its first line; `end` is None for all there are."""
     position = begin
-    for at, data, places in _pieces(stream, begin, end, row_ends or _last_line):
-        stop = int(places[-1])
-        position = at + stop
-        block = data if stop == len(data) else data[:stop]
+    for block in (
+        _line_blocks(stream, begin, end) if row_ends is None else _blocks(stream, begin, end, row_ends)
+    ):
         yield line, block
-        line += block.count(b"\n")
+        position += len(block)
+        line += count_newlines(block)
     if end is not None and position < end:
         raise ExternalError("the file has become shorter while it was read", where=where)
 
 
-def _last_line(data: bytes, *, last: bool) -> NDArray[np.int64]:
-    """The end of the last line alone."""
-    end = len(data) if last else data.rfind(b"\n") + 1
-    return np.array([end] if end else [], np.int64)
+def _line_blocks(stream: Stream, begin: int, end: int | None) -> Iterator[bytes]:
+    """Blocks of whole lines, each copied only once."""
+    waiting: list[bytes | memoryview] = []
+    position = begin
+    while position != end and (chunk := stream.read(_size(position, end))):
+        position += len(chunk)
+        stop = len(chunk) if position == end else chunk.rfind(b"\n") + 1
+        if stop:
+            yield b"".join([*waiting, memoryview(chunk)[:stop]])
+            waiting = []
+        if stop < len(chunk):
+            waiting.append(chunk[stop:])
+    if waiting:
+        yield b"".join(waiting)
+
+
+def _blocks(stream: Stream, begin: int, end: int | None, row_ends: RowEnds) -> Iterator[bytes]:
+    for _, data, places in _pieces(stream, begin, end, row_ends):
+        stop = int(places[-1])
+        yield data if stop == len(data) else data[:stop]
 
 
 def _pieces(

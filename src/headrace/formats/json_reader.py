@@ -1,8 +1,8 @@
 """JSON objects to rows of declared types, exactly: no value goes through a float that is not one.
 
-Lines are parsed by Arrow into the types that its parser knows and converted by column from there. Lines that
-Arrow refuses are looked at one by one: what is only written differently, such as a number in quotes, is
-rewritten and read; what is left is bad.
+Lines that are alike are read by their shape (`json_shapes`), others are parsed by Arrow into the types that
+its parser knows; both are converted by column from there. Lines that Arrow refuses are looked at one by one:
+what is only written differently, such as a number in quotes, is rewritten and read; what is left is bad.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from headrace.formats.base import (
 )
 from headrace.formats.interval_text import parse_interval
 from headrace.formats.json_rewriter import JsonRewriter, decode_base64, decode_decimal
+from headrace.formats.json_shapes import Shapes
 
 ROW = {b"headrace.row": b"true"}
 """The metadata of struct fields that hold a row of the table: what one of them is like, the others are."""
@@ -61,11 +62,13 @@ class JsonReader:
         self._decimal_bytes = decimal_bytes
         self._drop_bad = drop_bad
         self._finish = finish
-        wire = [self._wire(field, (), frozenset()) for field in self._fields]
+        self._shapes: dict[frozenset[Path], Shapes] = {}
+        self._plain = pa.schema([plain_field(field) for field in self._fields])
+        wire = self._wired(frozenset()).schema
         self._ambiguous = frozenset(path for field in self._fields for path in self._ambiguities(field, ()))
         self._decimals = frozenset(path for path, kind in self._leaves() if pa.types.is_decimal(kind))
         self._has_json = any(_contains_json(field) for field in self._fields)
-        self.empty = self._done(pa.schema(wire).empty_table())
+        self.empty = self._done(wire.empty_table())
 
     @functools.cached_property
     def _rewriter(self) -> JsonRewriter:
@@ -79,7 +82,7 @@ class JsonReader:
                 # White space between the tokens is all that a newline inside a JSON value can be.
                 joined = b"\n".join(message.replace(b"\n", b" ") for message in data)
             data = joined
-        if not data.strip():
+        if not data or data.isspace():
             return Decoded(self.empty)
         rows, bad = [], []
         for piece in self._pieces(data, first_line):
@@ -114,7 +117,7 @@ class JsonReader:
         """The rows of pieces that can be read as they are, the lines of those that cannot."""
         if not self._has_json:
             try:
-                yield self._read(data, _count_lines(data))
+                yield self._read(data)
             except ValueError:
                 pass
             else:
@@ -172,16 +175,20 @@ class JsonReader:
 
     # ------------------------------------------------------------------------------- Arrow's parser
 
-    def _read(self, data: bytes, rows: int) -> pa.Table:
-        data.decode()  # Arrow does not look whether texts are UTF-8
+    def _read(self, data: bytes, rows: int | None = None) -> pa.Table:
+        """All lines at once; `rows` are how many are not blank, if that is known."""
+        if not data.isascii():
+            data.decode()  # Arrow does not look whether texts are UTF-8
         numbers = self._sniff(data) if self._ambiguous else frozenset()
-        table = _parse(data, pa.schema([self._wire(field, (), numbers) for field in self._fields]))
-        if table.num_rows != rows:
-            raise LineError("there is more than one value in the line")
-        return self._done(table)
+        shapes = self._wired(numbers)
+        schema = shapes.schema
+        table = shapes.read(data, parse=lambda lines: _parse_rows(b"\n".join(lines), schema, len(lines)))
+        if table is not None:
+            return self._done(table)
+        return self._done(_parse_rows(data, schema, _count_lines(data) if rows is None else rows))
 
     def _read_normal(self, lines: Sequence[bytes]) -> pa.Table:
-        schema = pa.schema([self._wire(field, (), self._decimals) for field in self._fields])
+        schema = self._wired(self._decimals).schema
         return self._done(_parse(b"\n".join(lines), schema))
 
     def _done(self, wire: pa.Table) -> pa.Table:
@@ -190,7 +197,7 @@ class JsonReader:
                 self._convert(column, field, (field.name,))
                 for column, field in zip(wire.columns, self._fields, strict=True)
             ],
-            schema=pa.schema([plain_field(field) for field in self._fields]),
+            schema=self._plain,
         )
         if not self._fields:
             table = wire
@@ -201,6 +208,8 @@ class JsonReader:
         known: dict[Path, bool] = {}
         for line in islice((line for line in io.BytesIO(data) if line.strip()), _SNIFFED):
             message = json.loads(line)
+            if not isinstance(message, dict):
+                raise LineError("it is not a JSON object")
             for field in self._fields:
                 self._look(message.get(field.name), field, (), known)
             if len(known) == len(self._ambiguous):
@@ -217,6 +226,13 @@ class JsonReader:
                 self._look(item, field.type.value_field, path, known)
         elif path in self._ambiguous and value is not None:
             known.setdefault(path, not isinstance(value, str))
+
+    def _wired(self, numbers: frozenset[Path]) -> Shapes:
+        """The columns as Arrow's parser reads them, and the shapes of lines that have them."""
+        if numbers not in self._shapes:
+            fields = [self._wire(field, (), numbers) for field in self._fields]
+            self._shapes[numbers] = Shapes(pa.schema(fields))
+        return self._shapes[numbers]
 
     def _wire(self, field: pa.Field, path: Path, numbers: frozenset[Path]) -> pa.Field:
         """The field as Arrow's parser reads it."""
@@ -265,7 +281,9 @@ class JsonReader:
     # --------------------------------------------------------------------- from there to the types asked for
 
     def _convert(self, column: Any, field: pa.Field, path: Path) -> pa.Array:
-        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        array = column
+        if isinstance(column, pa.ChunkedArray):  # which copies even a single one to combine it
+            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if array.null_count and not field.nullable:
             raise LineError("the value is missing, and the column is NOT NULL", path=path)
         kind = field.type
@@ -368,6 +386,13 @@ def _parse(data: bytes, schema: pa.Schema) -> pa.Table:
         read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1024)),
         parse_options=pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
+
+
+def _parse_rows(data: bytes, schema: pa.Schema, rows: int) -> pa.Table:
+    table = _parse(data, schema)
+    if table.num_rows != rows:
+        raise LineError("there is more than one value in the line")
+    return table
 
 
 def _is_parsed(kind: pa.DataType) -> bool:

@@ -1,0 +1,403 @@
+"""Lines of JSON that are alike but for their values, read without parsing each of them.
+
+Most lines of a file are written by one program: they have the same members in the same order, and differ only
+in texts, numbers and words. One such line is taken apart into what is fixed and where values stand in it, its
+shape; the quotes of the other lines then tell where their values are, and what lies between these has to be
+the same, byte by byte. Lines that have no shape, such as those with escapes or lists, are left to a parser.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headrace.formats.base import Path
+
+_LEAST = 64 * 1024
+"""How many bytes of lines are worth the search for shapes."""
+_MOST = 2**31 - 1
+_TRIES = 16
+"""How many shapes are looked for among some lines."""
+_OTHERS = 8
+"""One line in so many may be without a shape."""
+_QUOTE, _SLASH, _NEWLINE, _SPACE, _ZERO, _NULL = b'"\\\n 0n'
+_NULL_TEXT = b"null"
+_STRUCTURE = re.compile(rb"[{}]|[^\s{}:,]+")
+_BARE = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false)$"
+
+_WORDS = pa.array(["true", "false"])
+_OBJECT = pa.struct([])
+_TEN = 10
+
+_Places = NDArray[np.int64]
+_Mask = NDArray[np.bool_]
+
+
+def _is_read(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return kind.num_fields > 0 and all(_is_read(child.type) for child in kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_timestamp(kind) or _is_bare(kind))
+
+
+@functools.lru_cache
+def _is_bare(kind: pa.DataType) -> bool:
+    """Whether values of the type stand without quotes."""
+    number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    return bool(number or pa.types.is_boolean(kind))
+
+
+class _Value(NamedTuple):
+    """A value in a shape: where it begins and ends.
+
+    A place is a quote and how many bytes it is behind that. Quote 0 is the beginning of the line, those that
+    are in it follow, and then comes its end.
+    """
+
+    path: Path
+    quoted: bool
+    begin: tuple[int, int]
+    end: tuple[int, int]
+
+
+class _Shape(NamedTuple):
+    """The objects and values of lines that are alike, and the bytes before, between and behind the values."""
+
+    structs: list[Path]
+    values: list[_Value]
+    fixed: list[bytes]
+
+
+def _shape_of(line: bytes) -> _Shape | None:
+    """The shape of a line without escapes; None if it has none."""
+    try:
+        if not isinstance(json.loads(line), dict):
+            return None
+    except (ValueError, RecursionError):
+        return None
+    structs: list[Path] = []
+    values: list[_Value] = []
+    fixed, name = [b""], ""
+    path: Path = ()
+    parts = line.split(b'"')
+    for index, part in enumerate(parts):
+        if index % 2 and not parts[index + 1].lstrip().startswith(b":"):
+            values.append(_Value((*path, name), True, (index, 1), (index + 1, 0)))
+            fixed[-1] += b'"'
+            fixed.append(b'"')
+        elif index % 2:
+            name = part.decode()
+            fixed[-1] += b'"' + part + b'"'
+        elif b"[" in part:
+            return None
+        else:
+            done = 0
+            for token in _STRUCTURE.finditer(part):
+                if token[0] == b"}":
+                    path = path[:-1]
+                elif token[0] == b"{":
+                    path = (*path, name) if structs else ()  # the object that is the line has no name
+                    structs.append(path)
+                else:
+                    begin, end = token.start() + 1, token.end() - len(part)
+                    values.append(_Value((*path, name), False, (index, begin), (index + 1, end)))
+                    fixed[-1] += part[: token.start()]
+                    fixed.append(b"")
+                    done = token.end()
+            fixed[-1] += part[done:]
+    paths = [*structs, *(value.path for value in values)]
+    return _Shape(structs, values, fixed) if values and len(set(paths)) == len(paths) else None
+
+
+class Shapes:
+    """The shapes of lines whose rows have the columns of a schema, as they are found."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.kinds = dict(_walk(schema, ()))
+        self.found: dict[int, list[_Shape]] = {}
+        """By how many quotes there are in a line."""
+        self.worth = bool(len(schema)) and all(_is_read(column.type) for column in schema)
+        """Whether rows can be read by shapes: with these columns, and as far as is known of the lines."""
+
+    def read(self, data: bytes, *, parse: Callable[[list[bytes]], pa.Table]) -> pa.Table | None:
+        """The rows of lines, which are UTF-8; None if they have to be parsed, as have those that follow.
+
+        `parse` reads the few lines without a shape; it raises a ValueError if it cannot.
+        """
+        if not self.worth or not _LEAST <= len(data) <= _MOST:
+            return None
+        try:
+            table = self._read(data, parse)
+        except ValueError:
+            table = None
+        self.worth = table is not None  # what some lines are like, those behind them are
+        return table
+
+    def _read(self, data: bytes, parse: Callable[[list[bytes]], pa.Table]) -> pa.Table | None:
+        lines = _Lines(data, self)
+        lines.match()
+        rest = np.flatnonzero(~lines.known)
+        if len(rest) * _OTHERS > len(lines.known):
+            return None
+        table = lines.table()
+        if not len(rest):
+            return table
+        others = parse([data[lines.begins[row] : lines.ends[row]] for row in rest.tolist()])
+        order = np.empty(len(lines.known), np.int64)
+        order[lines.known] = np.arange(table.num_rows)
+        order[rest] = np.arange(table.num_rows, len(order))
+        return pa.concat_tables([table, others]).take(pa.array(order))
+
+    def of(self, line: bytes) -> _Shape | None:
+        """The shape of a line, if objects and texts are where the columns want them."""
+        shape = _shape_of(line)
+        if shape is None:
+            return None
+        for path in shape.structs:
+            if path and not pa.types.is_struct(self.kinds.get(path, _OBJECT)):
+                return None
+        quoted = (self.kinds.get(value.path, pa.string()) for value in shape.values if value.quoted)
+        return None if any(pa.types.is_struct(kind) or _is_bare(kind) for kind in quoted) else shape
+
+
+class _Column(NamedTuple):
+    """Where the values of one path are in each line, for those that have one."""
+
+    begins: _Places
+    ends: _Places
+    present: _Mask
+
+
+class _Lines:
+    """Lines that are not blank, and where the values are in those that have a shape (`known`)."""
+
+    def __init__(self, data: bytes, shapes: Shapes) -> None:
+        self._data, self._shapes = data, shapes
+        self._bytes = np.frombuffer(data, np.uint8)
+        breaks = np.flatnonzero(self._bytes < _SPACE)
+        odd = breaks[self._bytes[breaks] != _NEWLINE]
+        if len(odd):
+            breaks = breaks[self._bytes[breaks] == _NEWLINE]
+        if not data.endswith(b"\n"):
+            breaks = np.append(breaks, len(data))
+        self.begins, self.ends = np.append(0, breaks[:-1] + 1), breaks
+        self._quotes = np.flatnonzero(self._bytes == _QUOTE)
+        last = np.searchsorted(self._quotes, breaks)
+        self._counts = np.diff(last, prepend=0)
+        self._firsts = last - self._counts
+        if b"\\" in data:
+            odd = np.append(odd, np.flatnonzero(self._bytes == _SLASH))
+        # A line whose quotes tell nothing counts as one without.
+        self._counts[np.searchsorted(breaks, odd)] = 0
+        self._drop_blank()
+        self.known: _Mask = np.zeros(len(self.ends), np.bool_)
+        self._structs: dict[Path, _Mask] = {}
+        self._columns: dict[tuple[Path, bool], _Column] = {}
+        self._ignored: list[tuple[_Places, _Places]] = []
+
+    def _drop_blank(self) -> None:
+        bare = np.flatnonzero(self._counts == 0).tolist()
+        blank = [row for row in bare if not self._data[self.begins[row] : self.ends[row]].strip()]
+        if blank:
+            self.begins, self.ends = np.delete(self.begins, blank), np.delete(self.ends, blank)
+            self._counts, self._firsts = np.delete(self._counts, blank), np.delete(self._firsts, blank)
+
+    def match(self) -> None:
+        """Find the shapes of as many lines as possible, the most frequent numbers of quotes first."""
+        frequent, tries = np.bincount(self._counts), _TRIES
+        for count in np.argsort(-frequent)[: np.count_nonzero(frequent)].tolist():
+            rows = np.flatnonzero(self._counts == count) if count else self._counts[:0]
+            found = self._shapes.found.setdefault(count, [])
+            for shape in found:
+                rows = self._match(shape, rows, count)
+            while tries and len(rows):
+                tries -= 1
+                first = int(rows[0])
+                new = self._shapes.of(self._data[self.begins[first] : self.ends[first]])
+                if new is None:
+                    rows = rows[1:]
+                    continue
+                rows = self._match(new, rows, count)
+                if len(found) < _TRIES:
+                    found.append(new)
+
+    def _match(self, shape: _Shape, rows: _Places, count: int) -> _Places:
+        """Note where values are in those lines that are of a shape; the others are returned."""
+        # Lines that are of another shape begin in another way, most of them.
+        fits, others = self._is_fixed(self.begins[rows], shape.fixed[0]), rows[:0]
+        if not fits.all():
+            rows, others = rows[fits], rows[~fits]
+        if not len(rows):
+            return others
+        ends, firsts = self.ends[rows], self._firsts[rows] - 1
+
+        def find(place: tuple[int, int]) -> _Places:
+            quote, behind = place
+            found: _Places = ends if quote > count else self._quotes[firsts + quote]
+            return found + behind if behind else found
+
+        fits = find(shape.values[-1].end) + len(shape.fixed[-1]) == ends
+        spans = []
+        for value, fixed in zip(shape.values, shape.fixed[1:], strict=True):
+            end = find(value.end)
+            fits &= self._is_fixed(end, fixed)
+            if value.quoted and value.path not in self._shapes.kinds:
+                continue
+            begin = find(value.begin)
+            if not value.quoted:
+                fits &= begin < end
+            spans.append((value, begin, end))
+        whole = bool(fits.all())
+        if not whole:
+            rows, others = rows[fits], np.sort(np.append(others, rows[~fits]))
+        self.known[rows] = True
+        for path in shape.structs:
+            if path in self._shapes.kinds:
+                self._structs.setdefault(path, np.zeros_like(self.known))[rows] = True
+        for value, begin, end in spans:
+            span = (begin, end) if whole else (begin[fits], end[fits])
+            self._note(value, rows, *span)
+        return others
+
+    def _note(self, value: _Value, rows: _Places, begins: _Places, ends: _Places) -> None:
+        key, present = (value.path, value.quoted), np.ones(len(rows), np.bool_)
+        if not value.quoted:
+            present = self._bytes[begins] != _NULL
+            if not present.all():
+                nulls = ends[~present] - begins[~present] == len(_NULL_TEXT)
+                if not (nulls & self._is_fixed(begins[~present], _NULL_TEXT)).all():
+                    raise ValueError
+        if value.path not in self._shapes.kinds:
+            self._ignored.append((begins[present], ends[present]))
+            return
+        if key not in self._columns:
+            self._columns[key] = _Column(self.begins.copy(), self.begins.copy(), np.zeros_like(self.known))
+        column = self._columns[key]
+        column.begins[rows], column.ends[rows] = begins, ends
+        column.present[rows] = present
+
+    def _is_fixed(self, starts: _Places, fixed: bytes) -> _Mask:
+        """Where the bytes from some places on are these."""
+        size = len(fixed)
+        if size > len(self._data):
+            return np.zeros(len(starts), np.bool_)
+        windows = np.ndarray((len(self._data) - size + 1,), f"V{size}", self._data, 0, (1,))
+        inside = starts < len(windows)
+        found = windows[np.where(inside, starts, 0)]
+        if found.tobytes() == fixed * len(starts):  # much faster than to compare them one by one
+            return inside
+        same: _Mask = inside & (found == np.void(fixed))
+        return same
+
+    # ----------------------------------------------------------------------------------- columns
+
+    def table(self) -> pa.Table:
+        """The rows of the lines that have a shape; a ValueError if a value is none of its column."""
+        if self._ignored:
+            begins, ends = map(np.concatenate, zip(*self._ignored, strict=True))
+            begins.sort()
+            ends.sort()
+            self._texts(_Column(begins, ends, np.ones(len(begins), np.bool_)), bare=True)
+        bare = {
+            path: self._texts(self._chosen(column), bare=True)
+            for (path, quoted), column in self._columns.items()
+            if not quoted
+        }
+        columns = [self._read((one.name,), one.type, bare) for one in self._shapes.schema]
+        return pa.table(columns, schema=self._shapes.schema)
+
+    def _read(self, path: Path, kind: pa.DataType, bare: Mapping[Path, pa.Array]) -> pa.Array:
+        if _is_bare(kind):
+            if path not in bare:
+                return pa.nulls(self._size, kind)
+            texts = bare[path]
+            if not pa.types.is_boolean(kind):
+                return _read_numbers(texts, kind)
+            if not pc.all(pc.is_in(texts.drop_null(), _WORDS), min_count=0).as_py():
+                raise ValueError
+            return pc.equal(texts, "true")
+        if path in bare and bare[path].null_count < self._size:
+            raise ValueError
+        if pa.types.is_struct(kind):
+            return self._read_struct(path, kind, bare)
+        if (path, True) not in self._columns:
+            return pa.nulls(self._size, kind)
+        texts = self._texts(self._chosen(self._columns[path, True]), bare=False)
+        return texts if pa.types.is_string(kind) else _read_times(texts, kind)
+
+    def _read_struct(self, path: Path, kind: pa.DataType, bare: Mapping[Path, pa.Array]) -> pa.Array:
+        if path not in self._structs:
+            return pa.nulls(self._size, kind)
+        missing = ~self._structs[path][self.known]
+        children = [self._read((*path, child.name), child.type, bare) for child in kind]
+        return pa.StructArray.from_arrays(
+            children, fields=list(kind), mask=pa.array(missing) if missing.any() else None
+        )
+
+    def _texts(self, column: _Column, *, bare: bool) -> pa.Array:
+        """The texts of values; those without quotes have to be numbers or words."""
+        begins, ends, present = column
+        bounds = np.empty((len(begins), 2), np.int32)
+        bounds[:, 0], bounds[:, 1] = begins, ends
+        # What lies between two values of a column is a text as well, which is not taken.
+        pieces = _array(2 * len(begins) - 1, None, bounds, self._data)
+        texts = pieces.take(pa.array(np.arange(0, 2 * len(begins), 2)))
+        if not present.all():
+            texts = _array(len(begins), np.packbits(present, bitorder="little"), *texts.buffers()[1:])
+        if bare and not self._are_bare(texts, column):
+            raise ValueError
+        return texts
+
+    def _are_bare(self, texts: pa.Array, column: _Column) -> bool:
+        digits = np.frombuffer(texts.buffers()[2], np.uint8)
+        zeros = (self._bytes[column.begins] == _ZERO) & (column.ends > column.begins + 1)
+        if (digits - _ZERO < _TEN).all() and not zeros.any():
+            return True
+        return bool(pc.all(pc.match_substring_regex(texts, _BARE), min_count=0).as_py())
+
+    @functools.cached_property
+    def _size(self) -> int:
+        """How many lines have a shape."""
+        return int(np.count_nonzero(self.known))
+
+    def _chosen(self, column: _Column) -> _Column:
+        """What is known of the lines that have a shape."""
+        known = self.known
+        if self._size == len(known):
+            return column
+        return _Column(column.begins[known], column.ends[known], column.present[known])
+
+
+def _walk(fields: Iterable[pa.Field], path: Path) -> Iterator[tuple[Path, pa.DataType]]:
+    for one in fields:
+        yield (*path, one.name), one.type
+        if pa.types.is_struct(one.type):
+            yield from _walk(one.type, (*path, one.name))
+
+
+def _read_numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    numbers = texts.cast(kind)
+    if pa.types.is_floating(kind) and pc.any(pc.is_inf(numbers)).as_py():
+        raise ValueError  # a number that is too large
+    return numbers
+
+
+def _read_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        # With a zone they are instants.
+        return texts.cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
+
+
+def _array(size: int, valid: Any, bounds: Any, data: Any) -> pa.Array:
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(bounds), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), size, buffers)
