@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PlanError, near
-from headrace.keys import Hashes, hash_columns, hash_key
+from headrace.keys import Hashes, hash_columns
 from headrace.state.base import Table
 from headrace.state.config import TableConfig
 from headrace.state.global_table import GlobalTable
@@ -93,12 +93,15 @@ class _BatchTable(Table):
     def _hashes(self, columns: dict[str, pa.Array], rows: int) -> Hashes:
         if not self.layout.key:  # a hash inside this subtask's range, so that the rows stay with it
             return np.full(rows, self.low, dtype=np.uint64)
-        key = pa.RecordBatch.from_arrays([columns[name] for name in self.layout.key], list(self.layout.key))
-        hashes = hash_key(key, self.layout.key)
-        if rows and (int(hashes.min()) < self.low or int(hashes.max()) > self.high):
+        return self._owned(self.layout.hash_key(columns))
+
+    def _owned(self, hashes: Hashes) -> Hashes:
+        """The hashes, if they are all this subtask's."""
+        if len(hashes) and (int(hashes.min()) < self.low or int(hashes.max()) > self.high):
             raise PlanError(
                 f"a row for table `{self.name}` has a key that belongs to another subtask",
-                hint=f"the stream must be shuffled by {', '.join(self.layout.key)}, the key of the table",
+                hint="the stream must be shuffled by"
+                f" {', '.join(self.layout.route or self.layout.key)}, the key of the table",
             )
         return hashes
 
@@ -179,6 +182,20 @@ class KeyedTable(_BatchTable):
         stored = pa.Table.from_batches(parts, self.layout.stored).combine_chunks()
         rows = self.layout.public(stored.take(pa.array(source, mask=~found)))
         return _one_batch(rows), found
+
+    def below(self, routes: Batch) -> pa.Table:
+        """Every row whose columns of `route` are among these; needs a table that has some."""
+        names = self.layout.route
+        columns = self._select(routes, names, exact=False)
+        wanted = self._owned(self.layout.hash_route(columns))
+        rows = live_rows(self._runs, self.layout, lambda segment: segment.below(wanted), cutoff=self.cutoff)
+        among = is_among(
+            self.layout.hash_route(rows.table),
+            rows.columns(names),
+            wanted,
+            [single(columns[name]) for name in names],
+        )
+        return self.layout.public(rows.table if among.all() else rows.table.filter(pa.array(among)))
 
     def put(self, batch: Batch) -> None:
         """Set the rows of their keys; of rows with one key the last counts."""
