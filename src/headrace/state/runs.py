@@ -24,7 +24,7 @@ from headrace.errors import PlanError
 from headrace.keys import ROUTE_BITS, Hashes, hash_below, hash_columns
 from headrace.state.config import TableConfig
 from headrace.state.metadata import StateFile
-from headrace.state.rows import Mask, Positions, group_rows, single
+from headrace.state.rows import Mask, Positions, group_rows, once_each, single
 
 TIMESTAMP: Final = "_timestamp"
 KEY_HASH: Final = "_key_hash"
@@ -209,9 +209,8 @@ class Segment:
             left, requests = _spans(left, counts), np.repeat(requests, counts)
         return requests, left
 
-    def below(self, routes: Hashes) -> Positions:
-        """The rows of some routes, whose hashes are given, where the segment is sorted by key."""
-        wanted = np.unique(routes & ROUTE_BITS)
+    def below(self, wanted: Hashes) -> Positions:
+        """The rows whose hashes begin as those in `wanted`, which are sorted; needs rows sorted by key."""
         left = np.searchsorted(self.hashes, wanted, side="left")
         return _spans(left, np.searchsorted(self.hashes, wanted | ~ROUTE_BITS, side="right") - left)
 
@@ -384,7 +383,7 @@ def _resolve_multiset(rows: Rows, layout: Layout) -> Resolved:
         # says only which subtask a row belongs to.
         near = live | tombstones
         if layout.key:
-            near &= np.isin(rows.hashes, np.unique(rows.hashes[killers]))
+            near &= np.isin(rows.hashes, once_each(rows.hashes[killers]))
         positions = np.flatnonzero(near)
         names = list(layout.columns.names if operation == DELETE_VALUE else layout.key)
         columns = [column.take(pa.array(positions)) for column in rows.columns(names)]

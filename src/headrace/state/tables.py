@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PlanError, near
-from headrace.keys import Hashes, hash_columns
+from headrace.keys import ROUTE_BITS, Hashes, hash_columns
 from headrace.state.base import Table
 from headrace.state.config import TableConfig
 from headrace.state.global_table import GlobalTable
 from headrace.state.messages import RecordBatchData, TableData
-from headrace.state.rows import equal_rows, group_rows, is_among, single
+from headrace.state.rows import equal_rows, group_rows, is_among, once_each, single
 from headrace.state.runs import (
     DELETE_KEY,
     DELETE_TIME_KEY,
@@ -187,12 +187,13 @@ class KeyedTable(_BatchTable):
         """Every row whose columns of `route` are among these; needs a table that has some."""
         names = self.layout.route
         columns = self._select(routes, names, exact=False)
-        wanted = self._owned(self.layout.hash_route(columns))
+        hashes = self._owned(self.layout.hash_route(columns))
+        wanted = once_each(hashes & ROUTE_BITS)
         rows = live_rows(self._runs, self.layout, lambda segment: segment.below(wanted), cutoff=self.cutoff)
         among = is_among(
             self.layout.hash_route(rows.table),
             rows.columns(names),
-            wanted,
+            hashes,
             [single(columns[name]) for name in names],
         )
         return self.layout.public(rows.table if among.all() else rows.table.filter(pa.array(among)))
@@ -274,7 +275,7 @@ class TimeTable(_BatchTable):
             return self.all() if keys.num_rows else self.all().slice(0, 0)
         columns = self._select(keys, self.layout.key, exact=False)
         hashes = self._hashes(columns, keys.num_rows)
-        wanted = np.unique(hashes)
+        wanted = once_each(hashes)
         rows = live_rows(
             self._runs, self.layout, lambda segment: segment.with_hashes(wanted), cutoff=self.cutoff
         )
@@ -354,7 +355,7 @@ class TimeTable(_BatchTable):
         if not rows.num_rows:
             return
         if self.layout.replaces or not self.layout.key:
-            self._delete_found(columns, np.unique(hashes))
+            self._delete_found(columns, once_each(hashes))
         else:
             self._change(columns, hashes, DELETE_VALUE)
 

@@ -146,6 +146,58 @@ def test_a_batch_that_does_not_fit_the_schema_is_refused(
     assert "`t`" in caught.value.message
 
 
+def routed_life(root: Path, **options: Any) -> Life:
+    return Life(root, [keyed_table_config("t", "", PAIRS, key=["a", "b"], route=["a"])], **options)
+
+
+def test_keys_of_one_route_stay_together_at_any_parallelism(tmp_path: Path) -> None:
+    life = routed_life(tmp_path, parallelism=3)
+    routes = [(a, b) for a in (1, 2, 3, None) for b in (1, 2, None)]
+    put = rows(PAIRS, *((a, b, index) for index, (a, b) in enumerate(routes)))
+    life.by_subtask(put, ["a"], lambda manager, part: manager.get("t").put(part))
+    life.commit(parallelism=2)
+    gone = rows(PAIRS, (2, 1, 0), (None, None, 0))
+    life.by_subtask(gone, ["a"], lambda manager, part: manager.get("t").delete(part))
+    life.by_subtask(rows(PAIRS, (1, 2, 100)), ["a"], lambda manager, part: manager.get("t").put(part))
+    life.commit(parallelism=4)
+    found: list[tuple[Any, ...]] = []
+
+    def read(manager: Any, part: pa.RecordBatch) -> None:
+        found.extend(tuple(row.values()) for row in manager.get("t").below(part).to_pylist())
+
+    asked = rows(PAIRS, *((a, None, 0) for a in (1, 2, 2, None, 9)))
+    life.by_subtask(asked, ["a"], read)
+    left = [(a, b, 100 if (a, b) == (1, 2) else i) for i, (a, b) in enumerate(routes)]
+    expected = [row for row in left if row[0] != 3 and row[:2] not in {(2, 1), (None, None)}]
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    one, present = [], []
+    life.by_subtask(
+        rows(PAIRS, (1, 2, 0)), ["a"], lambda manager, part: one.append(manager.get("t").get(part))
+    )
+    present = [(batch.column("v").to_pylist(), list(there)) for batch, there in one]
+    assert present == [([100], [True])]
+
+
+def test_routes_whose_hashes_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    first: dict[int, int] = {}
+    hashes = hash_array(pa.array(np.arange(300_000)))
+    pair = next(
+        (first[high], value)
+        for value, high in enumerate((hashes >> np.uint64(32)).tolist())
+        if first.setdefault(high, value) != value
+    )
+    life = routed_life(tmp_path)
+    table(life).put(rows(PAIRS, (pair[0], 1, 1), (pair[1], 1, 2)))
+    life.commit()
+    assert values_of(table(life).below(rows(PAIRS, (pair[1], 0, 0)))) == [2]
+    assert values_of(table(life).below(rows(PAIRS, (pair[0], 0, 0), (pair[1], 0, 0)))) == [1, 2]
+
+
+def test_a_route_that_the_key_does_not_begin_with_is_refused() -> None:
+    with pytest.raises(PlanError, match="routed by b"):
+        keyed_table_config("t", "", PAIRS, key=["a", "b"], route=["b"])
+
+
 def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
     life = keyed_life(tmp_path)
     table(life).put(rows(KEYED, (1, "a")).select(["v", "id"]))
