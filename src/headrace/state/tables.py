@@ -61,9 +61,15 @@ class _BatchTable(Table):
         """The rows and tombstones of this epoch, as one sorted run."""
         if not self._fresh:
             return
-        oldest = not self.saved
-        for batch in merge(self._fresh, self.layout, oldest=oldest, cutoff=self.cutoff):
+        for batch in self._changed():
             yield TableData(self.name, RecordBatchData(batch))
+
+    def _changed(self) -> Iterator[pa.RecordBatch]:
+        oldest, newest = not self.saved, self._fresh[-1]
+        merged = len(self._fresh) == 1 and not newest.deleted and self.cutoff == MIN_TIME
+        if merged and not (oldest and newest.tombstones):
+            return (segment.batch for segment in newest.load())
+        return merge(self._fresh, self.layout, oldest=oldest, cutoff=self.cutoff)
 
     def _select(self, batch: Batch, names: Sequence[str], *, exact: bool) -> dict[str, pa.Array]:
         """The columns `names` of a batch, of the declared types."""

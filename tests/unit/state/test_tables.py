@@ -152,30 +152,31 @@ def routed_life(root: Path, **options: Any) -> Life:
 
 def test_keys_of_one_route_stay_together_at_any_parallelism(tmp_path: Path) -> None:
     life = routed_life(tmp_path, parallelism=3)
+
+    def call(method: str, batch: pa.RecordBatch) -> list[Any]:
+        """What each subtask that has rows of the batch returns."""
+        made: list[Any] = []
+
+        def act(manager: Any, part: pa.RecordBatch) -> None:
+            made.append(getattr(manager.get("t"), method)(part))
+
+        life.by_subtask(batch, ["a"], act)
+        return made
+
     routes = [(a, b) for a in (1, 2, 3, None) for b in (1, 2, None)]
-    put = rows(PAIRS, *((a, b, index) for index, (a, b) in enumerate(routes)))
-    life.by_subtask(put, ["a"], lambda manager, part: manager.get("t").put(part))
+    call("put", rows(PAIRS, *((a, b, index) for index, (a, b) in enumerate(routes))))
     life.commit(parallelism=2)
-    gone = rows(PAIRS, (2, 1, 0), (None, None, 0))
-    life.by_subtask(gone, ["a"], lambda manager, part: manager.get("t").delete(part))
-    life.by_subtask(rows(PAIRS, (1, 2, 100)), ["a"], lambda manager, part: manager.get("t").put(part))
+    call("delete", rows(PAIRS, (2, 1, 0), (None, None, 0)))
+    call("put", rows(PAIRS, (1, 2, 100)))
     life.commit(parallelism=4)
-    found: list[tuple[Any, ...]] = []
-
-    def read(manager: Any, part: pa.RecordBatch) -> None:
-        found.extend(tuple(row.values()) for row in manager.get("t").below(part).to_pylist())
-
     asked = rows(PAIRS, *((a, None, 0) for a in (1, 2, 2, None, 9)))
-    life.by_subtask(asked, ["a"], read)
-    left = [(a, b, 100 if (a, b) == (1, 2) else i) for i, (a, b) in enumerate(routes)]
+    found = [tuple(row.values()) for part in call("below", asked) for row in part.to_pylist()]
+    left = [(a, b, 100 if (a, b) == (1, 2) else index) for index, (a, b) in enumerate(routes)]
     expected = [row for row in left if row[0] != 3 and row[:2] not in {(2, 1), (None, None)}]
     assert sorted(map(str, found)) == sorted(map(str, expected))
-    one, present = [], []
-    life.by_subtask(
-        rows(PAIRS, (1, 2, 0)), ["a"], lambda manager, part: one.append(manager.get("t").get(part))
-    )
-    present = [(batch.column("v").to_pylist(), list(there)) for batch, there in one]
-    assert present == [([100], [True])]
+    [(batch, present)] = call("get", rows(PAIRS, (1, 2, 0), (1, 9, 0)))
+    assert batch.column("v").to_pylist() == [100, None]
+    assert list(present) == [True, False]
 
 
 def test_routes_whose_hashes_begin_alike_are_told_apart(tmp_path: Path) -> None:
