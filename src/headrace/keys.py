@@ -24,6 +24,9 @@ _NULL = np.uint64(0xA0761D6478BD642F)
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
 _COMBINE = np.uint64(0xFF51AFD7ED558CCD)
+_HALF = np.uint64(32)
+ROUTE_BITS = ~np.uint64(0) << _HALF
+"""The bits of a hash that say which subtask owns it, at any parallelism."""
 
 
 def _mix(values: Hashes) -> Hashes:
@@ -194,10 +197,15 @@ def hash_value(*values: object) -> int:
     return int(hash_columns([pa.array([value]) for value in values])[0])
 
 
+def hash_below(routes: Hashes, rest: Hashes) -> Hashes:
+    """Hashes that belong to the subtasks of `routes`, and differ where `rest` does."""
+    return (routes & ROUTE_BITS) | (rest >> _HALF)
+
+
 def subtask_of(hashes: Hashes, parallelism: int) -> npt.NDArray[np.int64]:
     """Which of `parallelism` subtasks owns each hash: equal, contiguous ranges of the key space."""
-    scaled = (hashes >> np.uint64(32)) * np.uint64(parallelism)
-    return (scaled >> np.uint64(32)).astype(np.int64)
+    scaled = (hashes >> _HALF) * np.uint64(parallelism)
+    return (scaled >> _HALF).astype(np.int64)
 
 
 def key_range(subtask: int, parallelism: int) -> tuple[int, int]:

@@ -10,6 +10,16 @@ from headrace.fragments import Function
 
 
 @dataclass(frozen=True)
+class Distinct:
+    """`count(DISTINCT value) FILTER (WHERE where)` in parts."""
+
+    part: str
+    """The part that is this count; `merge` and `final` have it as if it were the count of some rows."""
+    value: str
+    where: str | None = None
+
+
+@dataclass(frozen=True)
 class Aggregation:
     """The aggregates of one GROUP BY, over rows with the columns `schema`.
 
@@ -19,7 +29,8 @@ class Aggregation:
     `whole` computes the results from all rows of a group (`median("a0") AS "r0"`). Where every aggregate can
     be computed in parts, `partial` computes the parts from rows (`sum("a0") AS "p0"`, with signs where rows
     may be retracted), `merge` the parts of a group from parts (`sum("p0") AS "p0"`) and `final` the results
-    from merged parts (`"p0" / "p1" AS "r0"`). Otherwise these three are empty.
+    from merged parts (`"p0" / "p1" AS "r0"`). Otherwise these three are empty. Parts that `distinct` counts
+    are not in `partial`: only who has all values of a group can count them.
     """
 
     schema: pa.Schema
@@ -31,6 +42,7 @@ class Aggregation:
     functions: tuple[Function, ...] = ()
     by: tuple[str, ...] = ()
     """What the keys are computed from, for people and to tell changed queries."""
+    distinct: tuple[Distinct, ...] = ()
     routed: tuple[str, ...] | None = None
     """The keys that rows are shuffled by, if these are not all."""
 
@@ -46,4 +58,4 @@ class Aggregation:
     @property
     def in_parts(self) -> bool:
         """Whether the results can be computed from parts."""
-        return bool(self.partial)
+        return bool(self.final)

@@ -41,13 +41,30 @@ _INSTANT: Final = pa.timestamp("ns")
 
 def number_rows(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[Positions, Positions]:
     """Give equal rows equal numbers: (the number of each row, the first row of each number)."""
-    if not columns or not rows:
-        return np.zeros(rows, dtype=np.int64), np.arange(min(rows, 1))
-    arrays = [single(column) for column in columns]
-    order, groups = group_rows(hash_columns(arrays), arrays)
+    order, groups = _grouped(columns, rows)
     numbers = np.empty(rows, dtype=np.int64)
     numbers[order] = groups
-    return numbers, order[np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))]
+    return numbers, order[begins(groups)]
+
+
+def _grouped(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[Positions, Positions]:
+    """Bring equal rows together, as `group_rows` does; without columns all rows are equal."""
+    if not columns or not rows:
+        return np.arange(rows), np.zeros(rows, dtype=np.int64)
+    arrays = [single(column) for column in columns]
+    return group_rows(hash_columns(arrays), arrays)
+
+
+def begins(groups: Positions) -> Positions:
+    """Where groups begin, of numbers in which equal ones are together."""
+    return np.flatnonzero(np.append(np.ones(min(len(groups), 1), np.bool_), groups[1:] != groups[:-1]))
+
+
+def ranks(counted: Mask, starts: Positions, groups: Positions) -> Positions:
+    """How many positions of its group are counted, up to each position; groups begin at `starts`."""
+    total = np.cumsum(counted)
+    ranked: Positions = total - (total - counted)[starts][groups]
+    return ranked
 
 
 def pair_rows(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Mask, Mask]:
@@ -55,24 +72,17 @@ def pair_rows(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Ma
 
     A row is the partner of one row at most. Of equal rows the first ones are paired.
     """
+    count, total = left.num_rows, left.num_rows + right.num_rows
+    paired = np.zeros(total, dtype=np.bool_)
+    if count in (0, total):
+        return paired[:count], paired[count:]
     columns = [pa.concat_arrays([single(left.column(name)), single(right.column(name))]) for name in names]
-    count = left.num_rows
-    numbers, _ = number_rows(columns, count + right.num_rows)
-    sizes = int(numbers.max(initial=-1)) + 1
-    lefts, rights = numbers[:count], numbers[count:]
-    return (
-        _rank(lefts) < np.bincount(rights, minlength=sizes)[lefts],
-        _rank(rights) < np.bincount(lefts, minlength=sizes)[rights],
-    )
-
-
-def _rank(numbers: Positions) -> Positions:
-    """How many earlier positions have the same number."""
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    ranks = np.empty(len(numbers), dtype=np.int64)
-    ranks[order] = np.arange(len(numbers)) - np.searchsorted(ordered, ordered, side="left")
-    return ranks
+    order, groups = _grouped(columns, total)
+    of_left, starts = order < count, begins(groups)
+    lefts, rights = ranks(of_left, starts, groups), ranks(~of_left, starts, groups)
+    ends = np.append(starts[1:], total) - 1
+    paired[order] = np.where(of_left, lefts <= rights[ends][groups], rights <= lefts[ends][groups])
+    return paired[:count], paired[count:]
 
 
 def match_retractions(rows: pa.Table, retractions: pa.Table, names: Sequence[str]) -> tuple[Mask, Mask]:

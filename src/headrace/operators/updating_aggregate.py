@@ -29,6 +29,7 @@ from headrace.operators.changes import (
     number_rows,
     signed,
 )
+from headrace.operators.distinct_values import OCCURRENCES, DistinctValues
 from headrace.state.config import TableConfig, keyed_table_config
 from headrace.state.rows import Mask, Positions, equal_rows, single
 
@@ -37,6 +38,8 @@ ROWS: Final = "_rows"
 _APPENDS: Final = "_appends"
 _UPDATED: Final = "_updated"
 _GROUP: Final = "_group"
+_DISTINCT: Final = f"{TIMESTAMP}:distinct"
+"""Which count of distinct values a row is a value of; null if it is parts."""
 _INSTANT: Final = pa.timestamp("ns")
 _LATEST: Final = f"max({quote(TIMESTAMP)}) AS {quote(TIMESTAMP)}"
 
@@ -53,6 +56,26 @@ def partial_fragment(aggregation: Aggregation) -> Fragment:
     if keys:
         sql += f" GROUP BY {', '.join(keys)}"
     return Fragment(sql, {"input": aggregation.schema}, aggregation.functions)
+
+
+def key_schema(aggregation: Aggregation) -> pa.Schema:
+    """The columns that groups are told apart by."""
+    rows = plain_schema(aggregation.schema)
+    return pa.schema([rows.field(key) for key in aggregation.keys] or [(ONLY_KEY, pa.int8())])
+
+
+def distinct_values(aggregation: Aggregation) -> list[DistinctValues]:
+    """What is kept of the values of each count of distinct values."""
+    keys = key_schema(aggregation)
+    return [DistinctValues(aggregation, index, keys=keys) for index in range(len(aggregation.distinct))]
+
+
+def partial_schema(parts: Fragment, values: Sequence[DistinctValues]) -> pa.Schema:
+    """The columns of parts and, where distinct values are counted, of these values."""
+    if not values:
+        return parts.output
+    own = [pa.field(OCCURRENCES, pa.int64()), pa.field(_DISTINCT, pa.int8())]
+    return pa.schema([*parts.output, *(one.field for one in values), *own])
 
 
 def merge_fragment(aggregation: Aggregation, parts: pa.Schema) -> Fragment:
@@ -79,6 +102,7 @@ def whole_fragment(aggregation: Aggregation, rows: pa.Schema) -> Fragment:
 class PartialUpdatingAggregate(ArrowOperator):
     """Brings the rows of each group of a task down to one row of parts, before they are shuffled.
 
+    Where distinct values are counted, one row for each of them goes with the parts.
     Needs an aggregation that can be computed in parts. It keeps no state: what it gathers in an epoch goes
     out with it.
     """
@@ -86,13 +110,14 @@ class PartialUpdatingAggregate(ArrowOperator):
     def __init__(self, aggregation: Aggregation) -> None:
         self.aggregation = aggregation
         self._fragment = partial_fragment(aggregation)
+        self._values = distinct_values(aggregation)
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
 
     @property
     def output(self) -> pa.Schema:
         """The columns of the parts."""
-        return self._fragment.output
+        return partial_schema(self._fragment, self._values)
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         self._batches.append(batch)
@@ -107,8 +132,26 @@ class PartialUpdatingAggregate(ArrowOperator):
             self._emit(collector)
 
     def _emit(self, collector: Collector) -> None:
-        collect_rows(self._fragment.run(input=self._batches), collector)
+        rows = as_batches(self._batches, self._fragment.inputs["input"])
+        collect_rows(self._completed(self._fragment.run(input=rows), None), collector)
+        for index, values in enumerate(self._values):
+            collect_rows(self._completed(values.fragment.run(input=rows), index), collector)
         self._batches, self._rows = [], 0
+
+    def _completed(self, rows: pa.Table, index: int | None) -> pa.Table:
+        """Rows with the columns that others have."""
+        if not self._values:
+            return rows
+        rows = rows.append_column(_DISTINCT, pa.array([index], pa.int8()).take(_zeros(rows.num_rows)))
+        return pa.table(
+            [
+                rows.column(column.name)
+                if column.name in rows.schema.names
+                else pa.nulls(rows.num_rows, column.type)
+                for column in self.output
+            ],
+            schema=self.output,
+        )
 
     def display(self) -> str:
         return f"partial aggregate by {', '.join(self.aggregation.keys) or 'nothing'}"
@@ -122,6 +165,8 @@ class _Touched:
     """What came."""
     group_of: Positions
     """The group of each of these rows."""
+    values: Sequence[tuple[pa.Table, Positions]]
+    """The distinct values that came, for each count of them, and their groups."""
     keys: pa.Table
     stored: pa.Table
     """What state has of each group; null where it has nothing."""
@@ -156,12 +201,15 @@ class UpdatingAggregate(ArrowOperator):
         self.max_parallelism = None if aggregation.keys else 1
         self._updating = RETRACT in aggregation.schema.names
         rows = plain_schema(aggregation.schema)
-        self._keys = pa.schema([rows.field(key) for key in aggregation.keys] or [(ONLY_KEY, pa.int8())])
+        self._keys = key_schema(aggregation)
+        self._values = distinct_values(aggregation)
         self._kept = KeptRows("rows", rows, key=aggregation.keys)
         if aggregation.in_parts:
-            self._input = partial_fragment(aggregation).output
+            partial = partial_fragment(aggregation)
             own = (*aggregation.keys, ROWS, _APPENDS, TIMESTAMP)
-            self._parts = pa.schema([column for column in self._input if column.name not in own])
+            parts = [column for column in partial.output if column.name not in own]
+            self._input = partial_schema(partial, self._values)
+            self._parts = pa.schema([*parts, *((one.part, pa.int64()) for one in self._values)])
             self._fragment = merge_fragment(aggregation, self._parts)
         else:
             self._input = rows
@@ -197,7 +245,7 @@ class UpdatingAggregate(ArrowOperator):
         schema = pa.schema([*self._keys, *self._parts, *self._results, *own])
         groups = keyed_table_config("groups", "each group and its last result", schema, key=self._keys.names)
         if self.aggregation.in_parts:
-            return [groups]
+            return [groups, *(one.config() for one in self._values)]
         return [groups, self._kept.config("the rows of each group")]
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
@@ -232,12 +280,20 @@ class UpdatingAggregate(ArrowOperator):
     def _touched(self, ctx: OperatorContext) -> _Touched:
         rows = pa.Table.from_batches(as_batches(self._batches, self._input)).combine_chunks()
         if not self.aggregation.keys:
-            rows = rows.append_column(ONLY_KEY, pa.array(np.zeros(rows.num_rows, dtype=np.int8)))
+            rows = rows.append_column(ONLY_KEY, _zeros(rows.num_rows))
         group_of, firsts = number_rows([rows.column(key) for key in self._keys.names], rows.num_rows)
         keys = rows.select(self._keys.names).take(pa.array(firsts))
         stored, found = ctx.keyed_table("groups").get(keys)
         alive = found & (_instants(stored.column(_UPDATED)) >= cutoff(ctx, self.ttl))
-        return _Touched(rows, group_of, keys, pa.Table.from_batches([stored]), found, alive)
+        values: list[tuple[pa.Table, Positions]] = []
+        if self._values:
+            kinds = rows.column(_DISTINCT).fill_null(-1).to_numpy()
+            for index in range(len(self._values)):
+                at = np.flatnonzero(kinds == index)
+                values.append((rows.take(pa.array(at)), group_of[at]))
+            at = np.flatnonzero(kinds < 0)
+            rows, group_of = rows.take(pa.array(at)), group_of[at]
+        return _Touched(rows, group_of, values, keys, pa.Table.from_batches([stored]), found, alive)
 
     def _merged(self, touched: _Touched, ctx: OperatorContext) -> pa.Table:
         """The groups that have rows, from their stored parts and those that came."""
@@ -248,12 +304,26 @@ class UpdatingAggregate(ArrowOperator):
             ctx.metrics.add(UNMATCHED, -counts[counts < 0].sum())
         names = [*self._parts.names, TIMESTAMP]
         stored = touched.stored.select(names).append_column(_GROUP, pa.array(np.arange(len(counts))))
+        rows = self._with_distinct(touched, counts > 0, ctx)
         came = rows.select(names).append_column(_GROUP, pa.array(group_of))
         parts = [
             stored.filter(pa.array(alive & (counts > 0))),
             came.filter(pa.array(counts[group_of] > 0)),
         ]
         return self._counted(self._fragment.run(input=pa.concat_tables(parts)), counts)
+
+    def _with_distinct(self, touched: _Touched, kept: Mask, ctx: OperatorContext) -> pa.Table:
+        """The parts that came, with those that count distinct values; `kept` says which groups have rows."""
+        rows = touched.rows
+        firsts = np.zeros(touched.keys.num_rows, dtype=np.int64)
+        firsts[touched.group_of[::-1]] = np.arange(rows.num_rows)[::-1]
+        for one, (values, group_of) in zip(self._values, touched.values, strict=True):
+            one.delete(touched.keys.filter(pa.array(~touched.alive & touched.found)), ctx)
+            part = np.zeros(rows.num_rows, dtype=np.int64)
+            part[firsts] = one.update(touched.keys, group_of, values, ctx)
+            one.delete(touched.keys.filter(pa.array(~kept)), ctx)
+            rows = rows.append_column(one.part, pa.array(part))
+        return rows
 
     def _recomputed(self, touched: _Touched, ctx: OperatorContext) -> pa.Table:
         """The groups that have rows, from all their rows."""
@@ -320,6 +390,8 @@ class UpdatingAggregate(ArrowOperator):
             )
             if groups.num_rows:
                 table.delete(groups)
+                for values in self._values:
+                    values.delete(groups, ctx)
                 if not self.aggregation.in_parts:
                     self._kept.delete(groups, ctx)
                 ctx.metrics.add("expired_groups", groups.num_rows)
@@ -334,6 +406,10 @@ class UpdatingAggregate(ArrowOperator):
 
     def meaning(self) -> str:
         return self.aggregation.describe()
+
+
+def _zeros(count: int) -> pa.Array:
+    return pa.array(np.zeros(count, dtype=np.int8))
 
 
 def _instants(column: pa.Array | pa.ChunkedArray) -> Positions:

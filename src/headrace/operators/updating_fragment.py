@@ -56,7 +56,7 @@ class UpdatingFragment(ArrowOperator):
         *,
         ttl: timedelta,
         updating: Sequence[bool],
-        prune: Fragment | NumberedFragment | None = None,
+        prune: Fragment | None = None,
     ) -> None:
         self.fragment = fragment
         self.keys = tuple(tuple(names) for names in keys)

@@ -76,6 +76,11 @@ def aggregate_call(node: exp.Expr, name: str) -> AggregateCall:
             plain = False
         inner = inner.this
     arguments = inner.expressions
+    distinct = None
+    if plain and len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
+        values = arguments[0].expressions
+        if len(values) == 1 and not isinstance(values[0], exp.Order):
+            distinct = to_sql(values[0])
     plain &= not any(isinstance(one, exp.Distinct | exp.Order) for one in arguments)
     texts = tuple(to_sql(one) for one in arguments)
     return AggregateCall(
@@ -85,4 +90,5 @@ def aggregate_call(node: exp.Expr, name: str) -> AggregateCall:
         arguments=texts,
         filter=filtered,
         plain=plain,
+        distinct=distinct,
     )

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.fragments import Function, quote
+from headrace.errors import PlanError
+from headrace.fragments import Function, plain_type, quote
 from headrace.functions.aggregate import AccumulatorFunction
+from headrace.keys import hash_array
 from headrace.operator import TIMESTAMP
-from headrace.operators.aggregation import Aggregation
+from headrace.operators.aggregation import Aggregation, Distinct
 from headrace.sql.logical import AggregateCall
 from headrace.sql.planning import Planner
 
@@ -27,6 +29,7 @@ class Parts:
     partial: tuple[str, ...]
     merge: tuple[str, ...]
     final: str
+    distinct: Distinct | None = None
 
 
 def make_aggregation(
@@ -37,14 +40,20 @@ def make_aggregation(
     planner: Planner,
     functions: tuple[Function, ...],
     by: tuple[str, ...] = (),
+    distinct: bool = False,
 ) -> Aggregation:
-    """The aggregation of some calls over `rows`, in parts if every call can be."""
+    """The aggregation of some calls over `rows`, in parts if every call can be.
+
+    `distinct` says that counts of distinct values are in parts as well.
+    """
     whole = [f"{call.call.text} AS {quote(call.name)}" for call in calls]
     fields = [_compared(call, rows, planner) for call in calls]
     # DataFusion 55 fails where first_value has two orders in one SELECT.
     alone = sum(map(bool, fields)) == 1
     found = [
-        _decompose(call, rows, planner, fields=names if alone else ())
+        _distinct(call, rows, planner)
+        if distinct and call.distinct is not None
+        else _decompose(call, rows, planner, fields=names if alone else ())
         for call, names in zip(calls, fields, strict=True)
     ]
     parts = [one for one in found if one is not None]
@@ -64,6 +73,28 @@ def make_aggregation(
         final=tuple(one.final for one in parts),
         functions=functions,
         by=by,
+        distinct=tuple(one.distinct for one in parts if one.distinct is not None),
+    )
+
+
+def _distinct(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Parts | None:
+    """A count of distinct values of a type whose values are equal to state where they are to DataFusion."""
+    if call.function != "count" or call.distinct is None:
+        return None
+    kind = plain_type(planner.types([call.distinct], rows)[0].type)
+    # DataFusion counts 0.0 and -0.0 as two values, and state has them as one.
+    if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind):
+        return None
+    try:
+        hash_array(pa.array([], kind))
+    except PlanError:
+        return None
+    part = _part(call)
+    return Parts(
+        (),
+        (f"sum({part}) AS {part}",),
+        f"{part} AS {quote(call.name)}",
+        Distinct(f"{call.name}:p", call.distinct, call.filter),
     )
 
 

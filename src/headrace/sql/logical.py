@@ -142,6 +142,8 @@ class AggregateCall:
     filter: str | None = None
     plain: bool = True
     """Whether it is `function(arguments) [FILTER …]` alone: no DISTINCT, ORDER BY, WITHIN GROUP."""
+    distinct: str | None = None
+    """The argument, if it is `function(DISTINCT argument) [FILTER …]` alone."""
 
 
 @dataclass(frozen=True, eq=False)

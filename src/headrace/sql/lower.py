@@ -24,6 +24,7 @@ from headrace.operators.numbered import NumberedFragment
 from headrace.operators.project import Project
 from headrace.operators.session_aggregate import PartialSession, SessionAggregate
 from headrace.operators.table_function import TableFunctionCall
+from headrace.operators.top_n import PartialTopN, Ranking, TopN
 from headrace.operators.updating_aggregate import PartialUpdatingAggregate, UpdatingAggregate
 from headrace.operators.updating_fragment import UpdatingFragment
 from headrace.operators.updating_join import UpdatingJoin
@@ -399,6 +400,7 @@ class Lowering:
             planner=self.planner,
             functions=called_functions(self.functions, [call.call.text for call in calls]),
             by=tuple(item.value.text for item in relation.keys),
+            distinct=relation.windowing is None,
         )
         aggregation = replace(aggregation, routed=self._routes.keys.get(relation))
         if relation.windowing is None:
@@ -626,25 +628,34 @@ class Lowering:
             windowed = WindowedFragment(fragment, [keys])
             return self._result(relation, self.add(windowed, inputs, "over"))
 
-        def computed(names: Sequence[str], where: str) -> Fragment | NumberedFragment:
-            sql = f"SELECT {', '.join(names)} FROM ({inner}){where}"
-            if relation.numbered is None:
-                return self._fragment(sql, {"input0": rows})
-            order = [*map(quote, keys), relation.numbered.replace(quote(TIES), ties)]
-            by = f"SELECT {', '.join(kept)} FROM input0 ORDER BY {', '.join(order)}"
-            number = pa.field(relation.calls[0].name, pa.uint64())
-            sql_of_result = f"SELECT {', '.join(names)} FROM input0{where}"
-            result = self._fragment(sql_of_result, {"input0": rows.append(number)})
-            return NumberedFragment(sql, self._fragment(by, {"input0": rows}), keys, number.name, result)
-
+        order = "" if relation.numbered is None else relation.numbered.replace(quote(TIES), ties)
+        if order and relation.rank is not None and not source.updating:
+            functions = called_functions(self.functions, [order])
+            return self._top_n(relation, flow, Ranking(rows, keys, order, relation.rank[1], functions))
         prune = None
         if relation.rank is not None and not source.updating:
             name, count = relation.rank
-            prune = computed(kept, f" WHERE {quote(name)} <= {count}")
-        operator = UpdatingFragment(
-            computed(columns, where), [keys], ttl=self.ttl, updating=(source.updating,), prune=prune
-        )
+            prune = self._fragment(
+                f"SELECT {', '.join(kept)} FROM ({inner}) WHERE {quote(name)} <= {count}", {"input0": rows}
+            )
+        sql = f"SELECT {', '.join(columns)} FROM ({inner}){where}"
+        computed: Fragment | NumberedFragment = self._fragment(sql, {"input0": rows})
+        if order:
+            by = f"SELECT {', '.join(kept)} FROM input0 ORDER BY {', '.join([*map(quote, keys), order])}"
+            number = pa.field(relation.calls[0].name, pa.uint64())
+            result = self._fragment(
+                f"SELECT {', '.join(columns)} FROM input0{where}", {"input0": rows.append(number)}
+            )
+            ordered = self._fragment(by, {"input0": rows})
+            computed = NumberedFragment(sql, ordered, keys, number.name, result)
+        operator = UpdatingFragment(computed, [keys], ttl=self.ttl, updating=(source.updating,), prune=prune)
         return self._result(relation, self.add(operator, inputs, "over"))
+
+    def _top_n(self, relation: WindowCalls, flow: Flow, ranking: Ranking) -> Flow:
+        partial = self.add(PartialTopN(ranking), [flow.ports], "partial")
+        names = [*self._columns(relation), TIMESTAMP]
+        operator = TopN(ranking, names, number=relation.calls[0].name, ttl=self.ttl)
+        return self._result(relation, self.add(operator, [_shuffle([partial], ranking.keys)], "over"))
 
     def _ordered(self, relation: Ordered) -> Flow:
         source = relation.input

@@ -29,6 +29,8 @@ class TableConfig:
     retention: timedelta | None = None
     generational: bool = False
     order_by: Literal["time", "key"] = "time"
+    route: tuple[str, ...] = ()
+    """The first columns of the key, if these alone decide which subtask has a row."""
     meaning: str = ""
     """What the rows stand for; rows that were saved with another meaning cannot be gone on with."""
 
@@ -46,6 +48,7 @@ class TableConfig:
             "retention_ns": None if self.retention is None else nanoseconds(self.retention),
             "generational": self.generational,
             "order_by": self.order_by,
+            "route": list(self.route),
             "meaning": self.meaning,
         }
 
@@ -62,6 +65,7 @@ class TableConfig:
             retention=None if retention is None else timedelta(microseconds=retention // 1000),
             generational=data["generational"],
             order_by=data["order_by"],
+            route=tuple(data.get("route", ())),
             meaning=data.get("meaning", ""),
         )
 
@@ -111,12 +115,26 @@ def timestamp_table_config(
 
 
 def keyed_table_config(
-    name: str, description: str, schema: pa.Schema, *, key: Sequence[str], version: int = 1
+    name: str,
+    description: str,
+    schema: pa.Schema,
+    *,
+    key: Sequence[str],
+    route: Sequence[str] = (),
+    version: int = 1,
 ) -> TableConfig:
-    """One row per key, for any number of keys; a read costs the keys asked for, not the table."""
+    """One row per key, for any number of keys; a read costs the keys asked for, not the table.
+
+    Where rows are shuffled by the first columns of the key alone, `route` has these.
+    """
     if not key:
         raise PlanError(f"the keyed table `{name}` needs a key", hint="pass key=[...]")
     _check_key(name, key, schema)
+    if tuple(key[: len(route)]) != tuple(route):
+        raise PlanError(
+            f"the keyed table `{name}` is routed by {', '.join(route)}, but its key is {', '.join(key)}",
+            hint="the key begins with the columns that rows are shuffled by",
+        )
     return TableConfig(
         name=name,
         kind="keyed",
@@ -125,6 +143,7 @@ def keyed_table_config(
         schema=schema,
         key=tuple(key),
         order_by="key",
+        route=tuple(route),
     )
 
 

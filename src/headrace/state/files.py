@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import CorruptStateError, IncompatibleStateError
-from headrace.keys import hash_key
 from headrace.state.metadata import StateFile
 from headrace.state.runs import (
     CHUNK,
@@ -354,7 +353,7 @@ class RunFiles:
             plain = pa.schema(list(layout.stored)[: len(layout.columns)])
             new = new.select(plain.names).cast(plain)
             hashes = helpers.column(KEY_HASH).to_numpy()
-            if layout.key and not np.array_equal(hash_key(new, layout.key), hashes):
+            if layout.key and not np.array_equal(layout.hash_key(new), hashes):
                 problem = "changed the key of rows, which decides the subtask they belong to"
         if problem is not None:
             raise IncompatibleStateError(

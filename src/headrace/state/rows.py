@@ -144,6 +144,14 @@ def _separate(order: Positions, new: Mask, columns: Sequence[pa.Array], *, start
     new[start + 1 : stop] = labels[1:] != labels[:-1]
 
 
+def once_each(hashes: Hashes) -> Hashes:
+    """Hashes in order, without repetitions; faster than `np.unique`, which hashes the hashes."""
+    ordered: Hashes = np.sort(hashes)
+    first = np.ones(len(ordered), dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
 def is_among(
     hashes: Hashes,
     columns: Sequence[pa.Array],
@@ -151,8 +159,30 @@ def is_among(
     wanted: Sequence[pa.Array],
 ) -> Mask:
     """Which rows are equal to at least one of the wanted rows."""
+    among = np.zeros(len(hashes), dtype=np.bool_)
     if len(wanted_hashes) == 0 or len(hashes) == 0:
-        return np.zeros(len(hashes), dtype=np.bool_)
+        return among
+    order = np.argsort(wanted_hashes, kind="stable")
+    nearest = order[np.minimum(np.searchsorted(wanted_hashes[order], hashes), len(order) - 1)]
+    hits = np.flatnonzero(wanted_hashes[nearest] == hashes)
+    at, wanted_at = pa.array(hits), pa.array(nearest[hits])
+    same = equal_rows([one.take(at) for one in columns], [one.take(wanted_at) for one in wanted])
+    among[hits[same]] = True
+    if not same.all():  # several keys have one hash: any of those that are wanted may be equal
+        unsure = hits[~same]
+        others = np.flatnonzero(np.isin(wanted_hashes, hashes[unsure]))
+        among[unsure] = _is_among_all(
+            hashes[unsure],
+            [one.take(pa.array(unsure)) for one in columns],
+            wanted_hashes[others],
+            [one.take(pa.array(others)) for one in wanted],
+        )
+    return among
+
+
+def _is_among_all(
+    hashes: Hashes, columns: Sequence[pa.Array], wanted_hashes: Hashes, wanted: Sequence[pa.Array]
+) -> Mask:
     joined = [pa.concat_arrays(pair) for pair in zip(columns, wanted, strict=True)]
     order, groups = group_rows(np.concatenate([hashes, wanted_hashes]), joined)
     hit = np.zeros(groups[-1] + 1, dtype=np.bool_)

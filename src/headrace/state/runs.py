@@ -11,7 +11,7 @@ key is the key's state. Elsewhere a table is a multiset of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from headrace.durations import nanoseconds
 from headrace.errors import PlanError
-from headrace.keys import Hashes, hash_columns
+from headrace.keys import ROUTE_BITS, Hashes, hash_below, hash_columns
 from headrace.state.config import TableConfig
 from headrace.state.metadata import StateFile
-from headrace.state.rows import Mask, Positions, group_rows, hash_order, single
+from headrace.state.rows import Mask, Positions, group_rows, hash_order, once_each, single
 
 TIMESTAMP: Final = "_timestamp"
 KEY_HASH: Final = "_key_hash"
@@ -58,6 +58,7 @@ class Layout:
     retention: int | None
     version: int
     is_global: bool
+    route: tuple[str, ...] = ()
     stored: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +96,19 @@ class Layout:
             retention=None if config.retention is None else nanoseconds(config.retention),
             version=config.version,
             is_global=is_global,
+            route=config.route,
         )
+
+    def hash_key(self, columns: Mapping[str, pa.Array] | pa.Table) -> Hashes:
+        """The hash that each row is stored by: rows of one route have neighbouring ones."""
+        if self.route in ((), self.key):
+            return hash_columns([columns[name] for name in self.key])
+        rest = [columns[name] for name in self.key[len(self.route) :]]
+        return hash_below(self.hash_route(columns), hash_columns(rest))
+
+    def hash_route(self, columns: Mapping[str, pa.Array] | pa.Table) -> Hashes:
+        """The hash of each row by the columns that decide its subtask."""
+        return hash_columns([columns[name] for name in self.route or self.key])
 
     def cutoff(self, watermark: int | None) -> int:
         """The first instant that is still kept."""
@@ -193,10 +206,13 @@ class Segment:
         counts = np.searchsorted(self.hashes, near[hits], side="right") - left
         requests = hits + first
         if counts.max() > 1:
-            starts = np.cumsum(counts) - counts
-            left = np.repeat(left - starts, counts) + np.arange(counts.sum())
-            requests = np.repeat(requests, counts)
+            left, requests = _spans(left, counts), np.repeat(requests, counts)
         return requests, left
+
+    def below(self, wanted: Hashes) -> Positions:
+        """The rows whose hashes begin as those in `wanted`, which are sorted; needs rows sorted by key."""
+        left = np.searchsorted(self.hashes, wanted, side="left")
+        return _spans(left, np.searchsorted(self.hashes, wanted | ~ROUTE_BITS, side="right") - left)
 
     def at_times(self, wanted: Times) -> Positions:
         """The rows at one of the instants `wanted`."""
@@ -218,6 +234,12 @@ class Segment:
         last = len(self) if end is None else int(np.searchsorted(times, end)) + self.timeless
         span = np.arange(first, last)
         return np.concatenate([np.arange(self.timeless), span]) if self.timeless else span
+
+
+def _spans(starts: Positions, counts: Positions) -> Positions:
+    """The positions of spans, one span after the other."""
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
 
 @dataclass
@@ -366,7 +388,7 @@ def _resolve_multiset(rows: Rows, layout: Layout) -> Resolved:
         # says only which subtask a row belongs to.
         near = live | tombstones
         if layout.key:
-            near &= np.isin(rows.hashes, np.unique(rows.hashes[killers]))
+            near &= np.isin(rows.hashes, once_each(rows.hashes[killers]))
         positions = np.flatnonzero(near)
         names = list(layout.columns.names if operation == DELETE_VALUE else layout.key)
         columns = [column.take(pa.array(positions)) for column in rows.columns(names)]

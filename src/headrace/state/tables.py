@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PlanError, near
-from headrace.keys import Hashes, hash_columns, hash_key, is_exact
+from headrace.keys import ROUTE_BITS, Hashes, hash_columns, is_exact
 from headrace.state.base import Table
 from headrace.state.config import TableConfig
 from headrace.state.global_table import GlobalTable
 from headrace.state.messages import RecordBatchData, TableData
-from headrace.state.rows import equal_rows, group_rows, is_among, single
+from headrace.state.rows import equal_rows, group_rows, is_among, once_each, single
 from headrace.state.runs import (
     DELETE_KEY,
     DELETE_TIME_KEY,
@@ -62,9 +62,15 @@ class _BatchTable(Table):
         """The rows and tombstones of this epoch, as one sorted run."""
         if not self._fresh:
             return
-        oldest = not self.saved
-        for batch in merge(self._fresh, self.layout, oldest=oldest, cutoff=self.cutoff):
+        for batch in self._changed():
             yield TableData(self.name, RecordBatchData(batch))
+
+    def _changed(self) -> Iterator[pa.RecordBatch]:
+        oldest, newest = not self.saved, self._fresh[-1]
+        merged = len(self._fresh) == 1 and not newest.deleted and self.cutoff == MIN_TIME
+        if merged and not (oldest and newest.tombstones):
+            return (segment.batch for segment in newest.load())
+        return merge(self._fresh, self.layout, oldest=oldest, cutoff=self.cutoff)
 
     def _select(self, batch: Batch, names: Sequence[str], *, exact: bool) -> dict[str, pa.Array]:
         """The columns `names` of a batch, of the declared types."""
@@ -94,12 +100,15 @@ class _BatchTable(Table):
     def _hashes(self, columns: dict[str, pa.Array], rows: int) -> Hashes:
         if not self.layout.key:  # a hash inside this subtask's range, so that the rows stay with it
             return np.full(rows, self.low, dtype=np.uint64)
-        key = pa.RecordBatch.from_arrays([columns[name] for name in self.layout.key], list(self.layout.key))
-        hashes = hash_key(key, self.layout.key)
-        if rows and (int(hashes.min()) < self.low or int(hashes.max()) > self.high):
+        return self._owned(self.layout.hash_key(columns))
+
+    def _owned(self, hashes: Hashes) -> Hashes:
+        """The hashes, if they are all this subtask's."""
+        if len(hashes) and (int(hashes.min()) < self.low or int(hashes.max()) > self.high):
             raise PlanError(
                 f"a row for table `{self.name}` has a key that belongs to another subtask",
-                hint=f"the stream must be shuffled by {', '.join(self.layout.key)}, the key of the table",
+                hint="the stream must be shuffled by"
+                f" {', '.join(self.layout.route or self.layout.key)}, the key of the table",
             )
         return hashes
 
@@ -184,6 +193,21 @@ class KeyedTable(_BatchTable):
         rows = self.layout.public(stored.take(pa.array(source, mask=~found)))
         return _one_batch(rows), found
 
+    def below(self, routes: Batch) -> pa.Table:
+        """Every row whose columns of `route` are among these; needs a table that has some."""
+        names = self.layout.route
+        columns = self._select(routes, names, exact=False)
+        hashes = self._owned(self.layout.hash_route(columns))
+        wanted = once_each(hashes & ROUTE_BITS)
+        rows = live_rows(self._runs, self.layout, lambda segment: segment.below(wanted), cutoff=self.cutoff)
+        among = is_among(
+            self.layout.hash_route(rows.table),
+            rows.columns(names),
+            hashes,
+            [single(columns[name]) for name in names],
+        )
+        return self.layout.public(rows.table if among.all() else rows.table.filter(pa.array(among)))
+
     def put(self, batch: Batch) -> None:
         """Set the rows of their keys; of rows with one key the last counts."""
         columns = self._select(batch, self.layout.columns.names, exact=True)
@@ -261,7 +285,7 @@ class TimeTable(_BatchTable):
             return self.all() if keys.num_rows else self.all().slice(0, 0)
         columns = self._select(keys, self.layout.key, exact=False)
         hashes = self._hashes(columns, keys.num_rows)
-        wanted = np.unique(hashes)
+        wanted = once_each(hashes)
         rows = live_rows(
             self._runs, self.layout, lambda segment: segment.with_hashes(wanted), cutoff=self.cutoff
         )
@@ -339,7 +363,7 @@ class TimeTable(_BatchTable):
         if not rows.num_rows:
             return
         if self.layout.replaces or not self.layout.key:
-            self._delete_found(columns, np.unique(hashes))
+            self._delete_found(columns, once_each(hashes))
         else:
             self._change(columns, hashes, DELETE_VALUE)
 

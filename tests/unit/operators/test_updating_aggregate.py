@@ -15,7 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import PlanError
-from headrace.operators.aggregation import Aggregation
+from headrace.operators.aggregation import Aggregation, Distinct
 from headrace.operators.updating_aggregate import PartialUpdatingAggregate, UpdatingAggregate
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.unit.operators.updates import (
@@ -65,6 +65,23 @@ def holistic(
     return Aggregation(stream_schema(schema, updating=updating), keys, whole=whole)
 
 
+def counted(*keys: str, updating: bool = True) -> Aggregation:
+    """count(*), count(DISTINCT v) and count(DISTINCT k) of some rows, in parts."""
+    sign = SIGN if updating else "1"
+    return Aggregation(
+        stream_schema(KEYED, updating=updating),
+        keys,
+        whole=("count(*) AS n", "count(DISTINCT v) AS s", "count(DISTINCT k) FILTER (WHERE v > 1) AS t"),
+        partial=(f"sum({sign}) AS p0",),
+        merge=("sum(p0) AS p0", "sum(p1) AS p1", "sum(p2) AS p2"),
+        final=("p0 AS n", "p1 AS s", "p2 AS t"),
+        distinct=(Distinct("p1", "v"), Distinct("p2", "k", "v > 1")),
+    )
+
+
+COUNTED = "count(*), count(DISTINCT v), count(DISTINCT k) FILTER (WHERE v > 1) FROM t"
+
+
 def pipeline(aggregation: Aggregation, rows: pa.Table, *, ttl: timedelta = DAY) -> hr.Pipeline:
     p = hr.Pipeline("updating")
     stream = p.source(hr.MemorySource(rows)).watermark()
@@ -90,6 +107,65 @@ def test_parts_give_the_batch_answer_over_the_rows_left(seed: int, tmp_path: Pat
         "SELECT k, count(*), count(v), CAST(sum(v) AS BIGINT), avg(v) FROM t GROUP BY k", t=changes.left()
     )
     assert run_all_ways(partial(pipeline, sums("k"), changes.table()), tmp_path) == expected
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_distinct_values_that_are_left_are_counted(seed: int, tmp_path: Path) -> None:
+    changes = Changes.random(KEYED, INTEGERS, seed=seed, count=150, retracts=0.45)
+    expected = answer(f"SELECT k, {COUNTED} GROUP BY k", t=changes.left())
+    assert run_all_ways(partial(pipeline, counted("k"), changes.table()), tmp_path / "keyed") == expected
+    expected = answer(f"SELECT {COUNTED}", t=changes.left())
+    assert run_all_ways(partial(pipeline, counted(), changes.table()), tmp_path / "all") == expected
+
+
+def test_distinct_values_of_append_only_rows_are_counted(tmp_path: Path) -> None:
+    changes = Changes.random(KEYED, INTEGERS, seed=7, count=120, retracts=0)
+    expected = answer(f"SELECT k, {COUNTED} GROUP BY k", t=changes.left())
+    rows = changes.table(updating=False)
+    assert run_all_ways(partial(pipeline, counted("k", updating=False), rows), tmp_path) == expected
+
+
+def test_a_value_counts_until_its_last_occurrence_is_retracted(tmp_path: Path) -> None:
+    changes = Changes.of(
+        KEYED,
+        ("+", ("a", 1)),
+        ("+", ("a", 1)),
+        ("+", ("a", 2)),
+        ("-", ("a", 1)),
+        ("-", ("a", 1)),
+        ("+", ("a", None)),
+        ("-", ("a", 2)),
+        ("-", ("a", None)),
+        ("+", ("a", 1)),
+    )
+    epochs = run_by_the_clock(pipeline(counted("k"), changes.table()), tmp_path, step=1)
+    assert [[sign for sign in signs(rows, "n", "s") if sign[0] == "+"] for rows in epochs] == [
+        [("+", 1, 1)],
+        [("+", 2, 1)],
+        [("+", 3, 2)],
+        [("+", 2, 2)],
+        [("+", 1, 1)],
+        [("+", 2, 1)],
+        [("+", 1, 0)],
+        [],
+        [("+", 1, 1)],
+    ]
+
+
+def test_values_that_are_known_are_not_written_again(tmp_path: Path) -> None:
+    """What an epoch costs goes by its rows, not by the values that the group has."""
+    values = [*range(50), *range(40), 1000]
+    changes = Changes.of(KEYED, *[("+", ("a", value)) for value in values])
+    sizes: list[int] = []
+    run_in_process(
+        pipeline(counted("k", updating=False), changes.table(updating=False)),
+        tmp_path,
+        epoch_rows=10,
+        compact_after=100,
+        on_progress=lambda progress: sizes.append(progress.state_rows),
+    )
+    # Each epoch writes the group, and its new values; `k` has one value above 1.
+    assert sizes == [10 * n + n + 1 for n in range(1, 6)] + [56 + n for n in range(1, 5)] + [62]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -221,9 +297,12 @@ def test_more_retractions_than_rows_are_counted_and_leave_no_group(tmp_path: Pat
         assert contents(result)[("a", 4) if name == "whole" else ("a", 1, 1, 4, 4.0)] == 1
 
 
-def test_a_crash_at_any_step_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "aggregation", [holistic("k", whole=("median(v) AS m",), schema=KEYED), counted("k")]
+)
+def test_a_crash_at_any_step_changes_nothing(aggregation: Aggregation, tmp_path: Path) -> None:
     changes = Changes.random(KEYED, INTEGERS, seed=2, count=60)
-    build = partial(pipeline, holistic("k", whole=("median(v) AS m",), schema=KEYED), changes.table())
+    build = partial(pipeline, aggregation, changes.table())
     expected = contents(run_in_process(build(), tmp_path / "whole"))
     steps: list[str] = []
     run_in_process(build(), tmp_path / "steps", epoch_rows=30, on_step=lambda name, _: steps.append(name))
@@ -366,6 +445,44 @@ def test_rows_for_an_expired_group_start_it_anew(aggregation: Aggregation, tmp_p
         expiring(aggregation, ("+", ("a", 1)), ("+", ("a", 5)), ("-", ("a", 1))), tmp_path, step=11
     )
     assert [signs(rows, "s") for rows in epochs] == [[("+", 1)], [("-", 1), ("+", 5)], [("-", 5)]]
+
+
+def test_values_of_a_group_go_with_it(tmp_path: Path) -> None:
+    anew = ("+", ("a", 1)), ("+", ("a", 2)), TICK, TICK, TICK, ("+", ("a", 1))
+    epochs = run_by_the_clock(expiring(counted("k"), *anew), tmp_path / "looked", step=4)
+    assert [signs(rows, "s") for rows in epochs] == [
+        [("+", 1)],
+        [("-", 1), ("+", 2)],
+        [],
+        [],
+        [("-", 2)],
+        [("+", 1)],
+    ]
+    epochs = run_by_the_clock(
+        expiring(counted("k"), ("+", ("a", 1)), ("+", ("a", 2)), ("+", ("a", 3))), tmp_path / "came", step=11
+    )
+    assert [signs(rows, "s", "t") for rows in epochs] == [[("+", 1, 0)], [("-", 1, 0), ("+", 1, 1)], []]
+
+
+def test_values_of_a_group_without_rows_are_forgotten(tmp_path: Path) -> None:
+    """A retraction of what was never there takes a row away, and leaves values without a group."""
+    changes = Changes.of(KEYED, ("+", ("a", 1)), ("-", ("a", 7)), ("+", ("a", 2)))
+    result = run_in_process(pipeline(counted("k"), changes.table()), tmp_path, epoch_rows=1)
+    assert metric(result, "unmatched_retractions") == 2
+    assert contents(result) == Counter([("a", 1, 1, 1)])
+
+
+def test_sql_counts_distinct_values_in_parts_unless_they_are_floats() -> None:
+    table = """CREATE TABLE t (k BIGINT, v BIGINT, f DOUBLE, at TIMESTAMP NOT NULL, WATERMARK FOR at)
+        WITH (connector = 'single_file', path = 't.json');
+        SELECT k, count(DISTINCT {value}) AS n, sum(v) AS s FROM t GROUP BY k;"""
+
+    def tables(value: str) -> list[str]:
+        made = hr.Pipeline.from_sql(table.format(value=value), preview=lambda _: ("blackhole", {}))
+        return [one.name for node in made.plan().nodes for one in node.tables]
+
+    assert tables("v") == tables("1") == tables("lower(CAST(v AS TEXT))") == ["groups", "values0"]
+    assert tables("f") == ["groups", "rows"]
 
 
 def test_a_group_is_looked_for_again_after_a_restart_elsewhere(tmp_path: Path) -> None:

@@ -177,6 +177,59 @@ def test_a_batch_that_does_not_fit_the_schema_is_refused(
     assert "`t`" in caught.value.message
 
 
+def routed_life(root: Path, **options: Any) -> Life:
+    return Life(root, [keyed_table_config("t", "", PAIRS, key=["a", "b"], route=["a"])], **options)
+
+
+def test_keys_of_one_route_stay_together_at_any_parallelism(tmp_path: Path) -> None:
+    life = routed_life(tmp_path, parallelism=3)
+
+    def call(method: str, batch: pa.RecordBatch) -> list[Any]:
+        """What each subtask that has rows of the batch returns."""
+        made: list[Any] = []
+
+        def act(manager: Any, part: pa.RecordBatch) -> None:
+            made.append(getattr(manager.get("t"), method)(part))
+
+        life.by_subtask(batch, ["a"], act)
+        return made
+
+    routes = [(a, b) for a in (1, 2, 3, None) for b in (1, 2, None)]
+    call("put", rows(PAIRS, *((a, b, index) for index, (a, b) in enumerate(routes))))
+    life.commit(parallelism=2)
+    call("delete", rows(PAIRS, (2, 1, 0), (None, None, 0)))
+    call("put", rows(PAIRS, (1, 2, 100)))
+    life.commit(parallelism=4)
+    asked = rows(PAIRS, *((a, None, 0) for a in (1, 2, 2, None, 9)))
+    found = [tuple(row.values()) for part in call("below", asked) for row in part.to_pylist()]
+    left = [(a, b, 100 if (a, b) == (1, 2) else index) for index, (a, b) in enumerate(routes)]
+    expected = [row for row in left if row[0] != 3 and row[:2] not in {(2, 1), (None, None)}]
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    [(batch, present)] = call("get", rows(PAIRS, (1, 2, 0), (1, 9, 0)))
+    assert batch.column("v").to_pylist() == [100, None]
+    assert list(present) == [True, False]
+
+
+def test_routes_whose_hashes_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    first: dict[int, int] = {}
+    hashes = hash_array(pa.array(np.arange(300_000)))
+    pair = next(
+        (first[high], value)
+        for value, high in enumerate((hashes >> np.uint64(32)).tolist())
+        if first.setdefault(high, value) != value
+    )
+    life = routed_life(tmp_path)
+    table(life).put(rows(PAIRS, (pair[0], 1, 1), (pair[1], 1, 2)))
+    life.commit()
+    assert values_of(table(life).below(rows(PAIRS, (pair[1], 0, 0)))) == [2]
+    assert values_of(table(life).below(rows(PAIRS, (pair[0], 0, 0), (pair[1], 0, 0)))) == [1, 2]
+
+
+def test_a_route_that_the_key_does_not_begin_with_is_refused() -> None:
+    with pytest.raises(PlanError, match="routed by b"):
+        keyed_table_config("t", "", PAIRS, key=["a", "b"], route=["b"])
+
+
 def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
     life = keyed_life(tmp_path)
     table(life).put(rows(KEYED, (1, "a")).select(["v", "id"]))

@@ -1,0 +1,270 @@
+"""Top-N without event-time windows: the first rows of each partition, of rows that are never taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.durations import format_duration
+from headrace.fragments import BATCH_ROWS, Fragment, Function, as_batches, plain_schema, quote
+from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.operators.changes import (
+    ONLY_KEY,
+    RETRACT,
+    check_comparable,
+    collect_rows,
+    cutoff,
+    difference,
+    expiry_tick,
+    now,
+    ranks,
+)
+from headrace.state.config import TableConfig, keyed_table_config
+from headrace.state.rows import Mask, Positions, equal_rows, single
+
+_ROW: Final = f"{TIMESTAMP}:row"
+_PLACE: Final = f"{TIMESTAMP}:place"
+_ARRIVAL: Final = f"{TIMESTAMP}:arrival"
+_INSTANT: Final = pa.timestamp("ns")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The first `count` rows of each partition of rows with the columns `schema`.
+
+    `order` is the ORDER BY inside a partition. It leaves no two rows in one place unless they are equal, so
+    that the same rows are the first ones in whatever order they come.
+    """
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    order: str
+    count: int
+    functions: tuple[Function, ...] = ()
+    fragment: Fragment = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema", plain_schema(self.schema))
+        # Rows are sorted by number, so that columns which the order does not need are moved once.
+        order = ", ".join([*map(quote, self.keys), self.order])
+        rows = self.schema.append(pa.field(_ROW, pa.int64()))
+        sql = f"SELECT {quote(_ROW)} FROM input0 ORDER BY {order}"
+        object.__setattr__(self, "fragment", Fragment(sql, {"input0": rows}, self.functions))
+
+    def describe(self) -> str:
+        """What is kept, of what."""
+        return f"first {self.count} by {', '.join(self.keys) or 'nothing'} in the order {self.order}"
+
+    def arrange(self, rows: pa.Table) -> tuple[Positions, Positions, Positions]:
+        """Bring partitions together, each in its order: (rows, where partitions begin, partition of each)."""
+        numbered = rows.select(self.schema.names).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        order: Positions = self.fragment.run(input0=numbered).column(_ROW).to_numpy()
+        new = np.zeros(len(order), dtype=np.bool_)
+        new[:1] = True
+        if self.keys and len(order) > 1:
+            keys = [single(rows.column(key)).take(pa.array(order)) for key in self.keys]
+            new[1:] = ~equal_rows([key[1:] for key in keys], [key[:-1] for key in keys])
+        return order, np.flatnonzero(new), np.cumsum(new) - 1
+
+
+class PartialTopN(ArrowOperator):
+    """Leaves out rows that are not among the first of their partition in a task, before they are shuffled.
+
+    It keeps no state: what it gathers in an epoch goes out with it.
+    """
+
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking = ranking
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= 8 * BATCH_ROWS:
+            self._emit(collector)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        if self._rows:
+            self._emit(collector)
+
+    def _emit(self, collector: Collector) -> None:
+        rows = pa.Table.from_batches(as_batches(self._batches, self.ranking.schema)).combine_chunks()
+        order, starts, partitions = self.ranking.arrange(rows)
+        first = np.arange(len(order)) - starts[partitions] < self.ranking.count
+        collect_rows(rows.take(pa.array(order[first])), collector)
+        self._batches, self._rows = [], 0
+
+    def display(self) -> str:
+        return f"partial top {self.ranking.count} by {', '.join(self.ranking.keys) or 'nothing'}"
+
+
+@dataclass(frozen=True)
+class _Arranged:
+    """Stored rows and those that came for their partitions, in order, and what becomes of them."""
+
+    order: Positions
+    starts: Positions
+    partitions: Positions
+    stored: Mask
+    removed: Mask
+    added: Mask
+    old: Positions
+    """The number that a stored row had."""
+    new: Positions
+    """The number that a row has which stays."""
+
+
+class TopN(ArrowOperator):
+    """Keeps the first rows of each partition, and says which rows come in and go out.
+
+    Its input is append-only and shuffled by the keys of the ranking. The result has the columns `columns` of
+    the rows, or their number in the partition as `number`. Once per epoch what has changed is emitted: what
+    is no longer in the result as retractions, then what is new; rows that differ in `_timestamp` alone do
+    not count. Without keys all rows are one partition in one subtask.
+
+    Only the first rows are kept. A row expires `ttl` after it came, by the wall clock: it is removed and
+    retracted, and those that it had kept out do not come back. The partitions that nothing comes for are
+    looked through every tenth of `ttl` (1 s to 10 minutes).
+    """
+
+    def __init__(self, ranking: Ranking, columns: Sequence[str], *, number: str, ttl: timedelta) -> None:
+        self.ranking = ranking
+        self.columns = tuple(columns)
+        self.number = number
+        self.ttl = ttl
+        self.tick_interval = expiry_tick(ttl)
+        self.max_parallelism = None if ranking.keys else 1
+        check_comparable(ranking.schema, "a Top-N")
+        self._keys = ranking.keys or (ONLY_KEY,)
+        self._batches: list[pa.RecordBatch] = []
+        self._due = False
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the result."""
+        rows = self.ranking.schema.append(pa.field(self.number, pa.uint64()))
+        return pa.schema([rows.field(name) for name in self.columns] + [pa.field(RETRACT, pa.bool_())])
+
+    def tables(self) -> Sequence[TableConfig]:
+        only = [] if self.ranking.keys else [pa.field(ONLY_KEY, pa.int8())]
+        own = [pa.field(_PLACE, pa.int64()), pa.field(_ARRIVAL, _INSTANT)]
+        schema = pa.schema([*self.ranking.schema, *only, *own])
+        key = (*self._keys, _PLACE)
+        return [keyed_table_config("first", "the first rows of each key", schema, key=key, route=self._keys)]
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        self._batches.append(batch)
+
+    def handle_tick(self, n: int, ctx: OperatorContext, collector: Collector) -> None:
+        self._due = True
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        table = ctx.keyed_table("first")
+        came = pa.Table.from_batches(as_batches(self._batches, self.ranking.schema))
+        if not self.ranking.keys:
+            came = came.append_column(ONLY_KEY, pa.array(np.zeros(came.num_rows, dtype=np.int8)))
+        touched = came.select(self._keys)
+        if self._due:
+            touched = pa.concat_tables([touched, *self._expired(ctx)])
+        if not touched.num_rows:
+            return
+        stored = table.below(touched)
+        rows = pa.concat_tables([stored.select(came.schema.names), came]).combine_chunks()
+        expired = np.flatnonzero(_instants(stored) < cutoff(ctx, self.ttl))
+        arranged = self._arrange(rows, stored.num_rows, expired)
+        self._store(rows, stored, arranged, ctx)
+        self._emit(rows, arranged, collector)
+
+    def _expired(self, ctx: OperatorContext) -> list[pa.Table]:
+        """The keys of stored rows that have expired; every row is looked at."""
+        before = cutoff(ctx, self.ttl)
+        batches = (pa.Table.from_batches([batch]) for batch in ctx.keyed_table("first").scan())
+        return [rows.filter(pa.array(_instants(rows) < before)).select(self._keys) for rows in batches]
+
+    def _arrange(self, rows: pa.Table, count: int, expired: Positions) -> _Arranged:
+        """Find out what becomes of rows, the first `count` of which are stored."""
+        order, starts, partitions = self.ranking.arrange(rows)
+        present = np.ones(rows.num_rows, dtype=np.bool_)
+        present[expired] = False
+        stored, present = order < count, present[order]
+        old, new = ranks(stored, starts, partitions), ranks(present, starts, partitions)
+        stays = present & (new <= self.ranking.count)
+        return _Arranged(
+            order,
+            starts,
+            partitions,
+            stored,
+            removed=stored & ~stays,
+            added=~stored & stays,
+            old=old,
+            new=new,
+        )
+
+    def _store(self, rows: pa.Table, stored: pa.Table, arranged: _Arranged, ctx: OperatorContext) -> None:
+        """Put rows that come into the places of those that go, or into new ones.
+
+        What is replaced needs no tombstone.
+        """
+        order, partitions = arranged.order, arranged.partitions
+        removed, added = np.flatnonzero(arranged.removed), np.flatnonzero(arranged.added)
+        places = np.full(len(order), -1, dtype=np.int64)
+        places[arranged.stored] = stored.column(_PLACE).to_numpy()[order[arranged.stored]]
+        counts = [np.bincount(partitions[one], minlength=len(arranged.starts)) for one in (removed, added)]
+        freed, needed = counts[0][partitions], counts[1][partitions]
+        going = ranks(arranged.removed, arranged.starts, partitions)
+        coming = ranks(arranged.added, arranged.starts, partitions)
+        highest = np.maximum.reduceat(places, arranged.starts)[partitions]
+        # The nth row that comes into a partition takes the place of the nth that goes.
+        before = (np.cumsum(counts[0]) - counts[0])[partitions]
+        taking = added[coming[added] <= freed[added]]
+        places[taking] = places[removed[before[taking] + coming[taking] - 1]]
+        new = added[coming[added] > freed[added]]
+        places[new] = highest[new] + coming[new] - freed[new]
+        table = ctx.keyed_table("first")
+        if len(added):
+            put = rows.take(pa.array(order[added])).append_column(_PLACE, pa.array(places[added]))
+            arrival = pa.array(np.full(len(added), now(ctx))).cast(_INSTANT)
+            table.put(put.append_column(_ARRIVAL, arrival))
+        left = removed[going[removed] > needed[removed]]
+        if len(left):
+            table.delete(stored.take(pa.array(order[left])))
+
+    def _emit(self, rows: pa.Table, arranged: _Arranged, collector: Collector) -> None:
+        """Retract what is no longer in the result, then append what is new."""
+        gone, new = arranged.removed, arranged.added
+        if self.number in self.columns:
+            moved = arranged.stored & ~gone & (arranged.old != arranged.new)
+            gone, new = gone | moved, new | moved
+        old_rows = self._result(rows, arranged.order[gone], arranged.old[gone])
+        new_rows = self._result(rows, arranged.order[new], arranged.new[new])
+        collect_rows(difference(old_rows, new_rows), collector)
+
+    def _result(self, rows: pa.Table, positions: Positions, numbers: Positions) -> pa.Table:
+        names = [name for name in self.columns if name != self.number]
+        result = rows.select(names).take(pa.array(positions))
+        return result.append_column(self.number, pa.array(numbers, pa.uint64())).select(self.columns)
+
+    def display(self) -> str:
+        keys = ", ".join(self.ranking.keys) or "nothing"
+        return f"top {self.ranking.count} by {keys}, ttl {format_duration(self.ttl)}"
+
+    def details(self) -> Mapping[str, str]:
+        return {"order": self.ranking.order}
+
+    def meaning(self) -> str:
+        return self.ranking.describe()
+
+
+def _instants(rows: pa.Table) -> Positions:
+    instants: Positions = single(rows.column(_ARRIVAL)).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return instants
