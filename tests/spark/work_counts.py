@@ -193,9 +193,9 @@ def read_event_log(file: Path) -> Counts:
                 written = event["Task Metrics"]["Shuffle Write Metrics"]
                 counts = stages[event["Stage ID"]]
                 counts["tasks"] += 1
-                counts["envelopes shuffled"] += written["Shuffle Records Written"]
+                counts["records shuffled"] += written["Shuffle Records Written"]
                 counts[SHUFFLED] += written["Shuffle Bytes Written"]
-    kinds = ("jobs", "stages", "tasks", "envelopes shuffled", SHUFFLED)
+    kinds = ("jobs", "stages", "tasks", "records shuffled", SHUFFLED)
     return {name: {what: counts[what] for what in kinds} for name, counts in pipelines.items()}
 
 
