@@ -10,13 +10,15 @@ from typing import Any
 from bench.nexmark.chart import chart
 from bench.nexmark.data import FULL, HALF
 from bench.nexmark.goals import goals_table
-from bench.nexmark.report import peers_table, table
+from bench.nexmark.report import peers_table, short_table, table
 from bench.nexmark.results import ROOT, Part, load
 from bench.nexmark.runs import LIMIT
 from bench.nexmark.series import growth_table
 
 PAGE = ROOT / "docs" / "concepts" / "speed.md"
 CHART = PAGE.with_suffix(".svg")
+README = ROOT / "README.md"
+_MARKS = ("<!-- speed: written by `make bench` -->", "<!-- end of speed -->")
 _LATENCY = ROOT / "bench" / "latency" / "results.json"
 _CASES = f"""\
 - **q0** to **q20** are queries of Nexmark, an auction with people, auctions and bids. Structured
@@ -48,6 +50,22 @@ def write_page() -> None:
     sections += [_growth(growth)] if growth.runs else []
     sections.append(_more())
     PAGE.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+    _write_readme(queries)
+
+
+def _write_readme(part: Part) -> None:
+    """Put the chart and the ratios between the marks that the README has for them."""
+    shown = f"""{_MARKS[0]}
+![Headrace against Structured Streaming](docs/concepts/speed.svg)
+
+{short_table(part.runs)}
+
+{_machine(part.about)}
+{_MARKS[1]}"""
+    text = README.read_text(encoding="utf-8")
+    before, _, rest = text.partition(_MARKS[0])
+    _, _, after = rest.partition(_MARKS[1])
+    README.write_text(f"{before}{shown}{after}", encoding="utf-8")
 
 
 def _introduction(part: Part) -> str:

@@ -38,6 +38,20 @@ def table(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
+def short_table(runs: Sequence[Run]) -> str:
+    """The ratios alone, of queries that another engine could run."""
+    lines = [
+        "| query | against Structured Streaming | against DataFusion over all at once |",
+        "|---|---|---|",
+    ]
+    for query in QUERIES:
+        own, spark = of(runs, query, "headrace"), best_spark(runs, query)
+        found = [bound(spark) + times(ratio(own, spark)), times(ratio(own, of(runs, query, "datafusion")))]
+        if own:
+            lines.append(f"| {query} | {' | '.join(found)} |")
+    return "\n".join(lines)
+
+
 def peers_table(runs: Sequence[Run]) -> str:
     """Headrace beside each peer that was run."""
     peers = [peer for peer in PEERS if any(one.engine == peer for one in runs)]
