@@ -45,7 +45,8 @@ class EpochSize:
         if rows < self.limit() // 2:
             return  # there was no backlog: the duration says nothing about the size
         budget = max(self.target - self.fixed, self.fixed, self.target / 4)
-        per_row = max(seconds - self.fixed, seconds / 20, 1e-6) / max(rows, 1)
+        # One of the shortest epochs has rows too: taken for nothing, the next one would be far too long.
+        per_row = max(seconds - self.fixed, seconds / 3, 1e-6) / max(rows, 1)
         wanted = int(budget / per_row)
         # Never more than fourfold at once: the first epochs are slow for other reasons.
         self.rows = max(_SMALLEST, min(wanted, self.rows * 4, _LARGEST))
