@@ -46,6 +46,7 @@ class NatsServer:
         self.port = free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self._folder, self._login = folder, login
+        self._streams: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "server.conf").write_text(
             f"listen: 127.0.0.1:{self.port}\njetstream {{ store_dir: '{folder / 'data'}' }}\n{config}\n"
@@ -91,15 +92,18 @@ class NatsServer:
             await connection.jetstream().add_stream(name=name, subjects=[name, f"{name}.>"], **settings)
 
         self.ask(work)
+        self._streams.add(name)
         return name
 
     def send(self, subject: str, values: Sequence[bytes | str], **headers: str) -> None:
-        """Send messages, and wait until the server has them."""
+        """Send messages, and wait until the server has them, in the stream where there is one."""
+        kept = subject.partition(".")[0] in self._streams
 
         async def work(connection: Any) -> None:
+            publish = connection.jetstream().publish if kept else connection.publish
             for value in values:
                 data = value.encode() if isinstance(value, str) else value
-                await connection.publish(subject, data, headers=headers or None)
+                await publish(subject, data, headers=headers or None)
             await connection.flush()
 
         self.ask(work)
