@@ -63,8 +63,10 @@ def _write_readme(part: Part) -> None:
 {_machine(part.about)}
 {_MARKS[1]}"""
     text = README.read_text(encoding="utf-8")
-    before, _, rest = text.partition(_MARKS[0])
-    _, _, after = rest.partition(_MARKS[1])
+    before, begun, rest = text.partition(_MARKS[0])
+    _, ended, after = rest.partition(_MARKS[1])
+    if not (begun and ended):
+        raise ValueError(f"{README} has no place for the figures: {' … '.join(_MARKS)}")
     README.write_text(f"{before}{shown}{after}", encoding="utf-8")
 
 

@@ -182,6 +182,7 @@ class Plan:
                 None if table.schema is None else [[f.name, str(f.type)] for f in table.schema],
                 table.generational,
                 table.order_by,
+                list(table.route),
                 table.meaning,
             ]
             for table in sorted(node.tables, key=lambda table: table.name)

@@ -276,7 +276,8 @@ class _Lines:
                 if not (nulls & self._is_fixed(begins[~present], _NULL_TEXT)).all():
                     raise ValueError
         if value.path not in self._shapes.kinds:
-            self._ignored.append((begins[present], ends[present]))
+            if present.any():
+                self._ignored.append((begins[present], ends[present]))
             return
         if key not in self._columns:
             self._columns[key] = _Column(self.begins.copy(), self.begins.copy(), np.zeros_like(self.known))

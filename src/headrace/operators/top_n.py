@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.durations import format_duration
 from headrace.fragments import BATCH_ROWS, Fragment, Function, as_batches, plain_schema, quote
+from headrace.keys import hash_key
 from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.changes import (
     ONLY_KEY,
@@ -28,6 +29,7 @@ from headrace.state.config import TableConfig, keyed_table_config
 from headrace.state.rows import Mask, Positions, equal_rows, single
 
 _ROW: Final = f"{TIMESTAMP}:row"
+_TIE: Final = f"{TIMESTAMP}:tie"
 _PLACE: Final = f"{TIMESTAMP}:place"
 _ARRIVAL: Final = f"{TIMESTAMP}:arrival"
 _INSTANT: Final = pa.timestamp("ns")
@@ -51,9 +53,10 @@ class Ranking:
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", plain_schema(self.schema))
         # Rows are sorted by number, so that columns which the order does not need are moved once.
-        order = ", ".join([*map(quote, self.keys), self.order])
-        rows = self.schema.append(pa.field(_ROW, pa.int64()))
-        sql = f"SELECT {quote(_ROW)} FROM input0 ORDER BY {order}"
+        order, rows = [*map(quote, self.keys), self.order], self.schema.append(pa.field(_ROW, pa.int64()))
+        if self._unordered:
+            order, rows = [*order, quote(_TIE)], rows.append(pa.field(_TIE, pa.uint64()))
+        sql = f"SELECT {quote(_ROW)} FROM input0 ORDER BY {', '.join(order)}"
         object.__setattr__(self, "fragment", Fragment(sql, {"input0": rows}, self.functions))
 
     def describe(self) -> str:
@@ -63,6 +66,9 @@ class Ranking:
     def arrange(self, rows: pa.Table) -> tuple[Positions, Positions, Positions]:
         """Bring partitions together, each in its order: (rows, where partitions begin, partition of each)."""
         numbered = rows.select(self.schema.names).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        if self._unordered:
+            # Rows that differ only in columns which cannot be ordered by: their hashes tell which is first.
+            numbered = numbered.append_column(_TIE, pa.array(hash_key(rows, self._unordered)))
         order: Positions = self.fragment.run(input0=numbered).column(_ROW).to_numpy()
         new = np.zeros(len(order), dtype=np.bool_)
         new[:1] = True
@@ -70,6 +76,10 @@ class Ranking:
             keys = [single(rows.column(key)).take(pa.array(order)) for key in self.keys]
             new[1:] = ~equal_rows([key[1:] for key in keys], [key[:-1] for key in keys])
         return order, np.flatnonzero(new), np.cumsum(new) - 1
+
+    @property
+    def _unordered(self) -> list[str]:
+        return [one.name for one in self.schema if pa.types.is_struct(one.type) or pa.types.is_list(one.type)]
 
 
 class PartialTopN(ArrowOperator):

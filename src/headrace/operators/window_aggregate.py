@@ -33,6 +33,7 @@ GATHERED_BYTES = 64 << 20
 PART_ROWS = 1_000_000
 COPIED_ROWS = 4_000_000
 """How many rows, copied into each of their windows, are computed at a time."""
+_FEW = 2**16
 MANY_ROWS = 100_000
 """A table with fewer parts is not worth merging before its windows close."""
 
@@ -305,7 +306,10 @@ class WindowAggregate(ArrowOperator):
         results = self._results.run(input=rows)
         starts = instants(results, START)
         if (np.diff(starts) < 0).any():
-            order = np.argsort((starts - starts.min()) // self.window.slide, kind="stable")
+            numbers = (starts - starts.min()) // self.window.slide
+            if numbers.max() < _FEW:
+                numbers = numbers.astype(np.uint16)  # which are sorted in linear time
+            order = np.argsort(numbers, kind="stable")
             results, starts = results.take(pa.array(order)), starts[order]
         ends = starts + self.window.width
         made: dict[str, pa.Array | pa.ChunkedArray] = {TIMESTAMP: timestamps(ends - 1)}

@@ -7,6 +7,7 @@ everything: seconds of work before the first row.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def _use_installed_modules() -> None:
 
 
 def _load() -> None:
-    """Import what tasks need; nothing of it starts a thread that a fork would lack."""
+    """Import what tasks need: its only threads are those of libraries that start them again in a fork."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet
     import pyspark.worker  # noqa: F401
@@ -37,6 +39,8 @@ def _load() -> None:
     import headrace.spark.exchange  # noqa: F401
 
     pa.array([None])  # looks for pandas
+    # NumPy's own generator of random numbers is there now: each worker needs another seed.
+    os.register_at_fork(after_in_child=np.random.seed)
     gc.collect()
     gc.freeze()
 

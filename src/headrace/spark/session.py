@@ -33,6 +33,8 @@ _OLDEST_JAVA = 17
 _SOCKET_DIR = 40
 """The longest path of temporary files that leaves room for the name of a socket, of 100 letters in all."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""Where options for Java may come from, besides the settings of Spark."""
 
 _LOG4J = """\
 status = error
@@ -151,7 +153,7 @@ def _open(wanted: Wanted) -> Session:
         running = active.master
         if wanted.master is not None and wanted.master != running:
             raise ConfigurationError(
-                f"a SparkSession on `{running}` is active, and the pipeline asks for `{wanted.master}`",
+                f"Spark runs on `{running}` in this process, and the pipeline asks for `{wanted.master}`",
                 hint="leave `master` out to use the active session, or stop it first",
             )
         return Session(active, None)
@@ -220,8 +222,8 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     settings |= {"spark.driver.memory": memory}
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        settings |= {_JAVA_OPTIONS: _java_options(), "spark.python.daemon.module": "headrace.spark.daemon"}
-        settings |= _unix_sockets()
+        settings |= {_JAVA_OPTIONS: _java_options(conf), **_unix_sockets()}
+        settings |= {"spark.python.daemon.module": "headrace.spark.daemon"}
     settings |= conf
     if log_file is not None:
         config = Path(log_file).with_suffix(".log4j2.properties")
@@ -241,12 +243,14 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
 
 
-def _java_options() -> str:
+def _java_options(conf: Mapping[str, str]) -> str:
     """Let Java compile quickly rather than well: rows are computed by the workers, Java moves them.
 
-    Its thorough compiler takes a core for the first minutes, and the workers have two at worst.
+    Its thorough compiler takes a core for the first minutes, and the workers have two at worst. Java does not
+    start with two garbage collectors: whoever has chosen one keeps it.
     """
-    said = " ".join(os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"))
+    said = conf.get("spark.driver.defaultJavaOptions", "")
+    said += " ".join(os.environ.get(name, "") for name in _JAVA_VARIABLES)
     collector = [] if re.search(r"-XX:.Use\w+GC", said) else ["-XX:+UseParallelGC"]
     return " ".join(["-XX:TieredStopAtLevel=1", *collector])
 

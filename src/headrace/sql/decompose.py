@@ -46,14 +46,18 @@ def make_aggregation(
 
     `distinct` says that counts of distinct values are in parts as well.
     """
-    whole = [f"{call.call.text} AS {quote(call.name)}" for call in calls]
     fields = [_compared(call, rows, planner) for call in calls]
-    # DataFusion 55 fails where first_value has two orders in one SELECT.
-    alone = sum(map(bool, fields)) == 1
+    if sum(map(bool, fields)) != 1 or not all(call.plain for call in calls):
+        # DataFusion 55 fails where aggregates of one SELECT have two orders.
+        fields = [() for _ in calls]
+    whole = [
+        f"{_first_of(call, names) if names else call.call.text} AS {quote(call.name)}"
+        for call, names in zip(calls, fields, strict=True)
+    ]
     found = [
         _distinct(call, rows, planner)
         if distinct and call.distinct is not None
-        else _decompose(call, rows, planner, fields=names if alone else ())
+        else _decompose(call, rows, planner, fields=names)
         for call, names in zip(calls, fields, strict=True)
     ]
     parts = [one for one in found if one is not None]
@@ -118,8 +122,7 @@ def _decompose(
         part = _part(call)
         partial, merged = f"{name}({argument}){_filter(call)}", f"{name}({part})"
         if fields:
-            passing = [f"({argument}) IS NOT NULL", *([f"({call.filter})"] if call.filter else [])]
-            partial = f"{_first(name, argument, fields)} FILTER (WHERE {' AND '.join(passing)})"
+            partial = _first_of(call, fields)
             merged = f"{_first(name, part, fields)} FILTER (WHERE {part} IS NOT NULL)"
         return Parts((f"{partial} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {quote(call.name)}")
     if name not in makers or len(call.arguments) != 1:
@@ -148,6 +151,13 @@ def _compared(call: AggregateCall, rows: pa.Schema, planner: Planner) -> Sequenc
     if not pa.types.is_struct(kind) or any(pa.types.is_nested(one.type) for one in kind):
         return ()
     return [one.name for one in kind]
+
+
+def _first_of(call: AggregateCall, fields: Sequence[str]) -> str:
+    """The least or greatest of the structures that a call is given."""
+    argument = call.arguments[0]
+    passing = [f"({argument}) IS NOT NULL", *([f"({call.filter})"] if call.filter else [])]
+    return f"{_first(call.function, argument, fields)} FILTER (WHERE {' AND '.join(passing)})"
 
 
 def _first(name: str, value: str, fields: Sequence[str]) -> str:

@@ -117,7 +117,7 @@ class Lowering:
 
     def prepare(self, roots: Sequence[Relation]) -> None:
         """Find out what is the same and which columns anything reads, before anything is lowered."""
-        self._shared = share(roots)
+        self._shared = share(roots, functions=[one.name for one in self.functions])
         roots = [self._shared[root] for root in roots]
         self._needs, self._routes = find_needs(roots), find_routes(roots)
         for relation, name in list(self._names.items()):

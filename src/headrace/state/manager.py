@@ -163,11 +163,11 @@ def check_compatible(operator_id: str, saved: TableConfig, declared: TableConfig
             f"table `{declared.name}` of operator `{operator_id}` {what}", hint=hint
         )
 
-    for attribute, word in (("kind", "kind"), ("key", "key"), ("generational", "generational")):
+    for attribute in ("kind", "key", "route", "generational"):
         before, now = getattr(saved, attribute), getattr(declared, attribute)
         if before != now:
             raise refuse(
-                f"was saved with {word} {before!r} and is declared with {now!r}",
+                f"was saved with {attribute} {before!r} and is declared with {now!r}",
                 "give the new table another name",
             )
     if declared.version < saved.version:

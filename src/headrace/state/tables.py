@@ -196,6 +196,11 @@ class KeyedTable(_BatchTable):
     def below(self, routes: Batch) -> pa.Table:
         """Every row whose columns of `route` are among these; needs a table that has some."""
         names = self.layout.route
+        if not names:
+            raise PlanError(
+                f"table `{self.layout.table}` has no route to read below",
+                hint="declare it with keyed_table_config(…, route=[...])",
+            )
         columns = self._select(routes, names, exact=False)
         hashes = self._owned(self.layout.hash_route(columns))
         wanted = once_each(hashes & ROUTE_BITS)

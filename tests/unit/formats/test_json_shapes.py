@@ -187,3 +187,11 @@ def test_blocks_are_whole_lines_with_their_numbers(
 def test_a_file_that_has_become_shorter_is_told() -> None:
     with pytest.raises(ExternalError, match="shorter"):
         list(read_blocks(io.BytesIO(b"a\nb"), 0, 10, line=1, where="here"))
+
+
+def test_a_member_that_nobody_wants_may_be_null_in_all_lines() -> None:
+    schema = pa.schema([("id", pa.int64())])
+    data = b"\n".join(dump({"id": 1_000_000 + number, "extra": None}) for number in range(4000))
+    table = Shapes(schema).read(data, parse=no_parser)
+    assert table is not None
+    assert table.column("id").to_pylist() == list(range(1_000_000, 1_004_000))

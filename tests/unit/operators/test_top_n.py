@@ -217,3 +217,14 @@ def test_sql_keeps_the_first_rows_of_append_only_rows_alone() -> None:
     assert any(one.startswith("partial top 3") for one in displays("t"))
     assert any(one.startswith("top 3") for one in displays("t"))
     assert not any("top 3" in one for one in displays("(SELECT k, max(v) AS v FROM t GROUP BY k)"))
+
+
+def test_rows_that_differ_only_in_a_list_are_in_one_order_however_they_come() -> None:
+    schema = stream_schema(pa.schema([("k", pa.int64()), ("items", pa.list_(pa.int64()))]), updating=False)
+    ranking = Ranking(schema, ("k",), '"k"', 3)
+    rows = pa.Table.from_pylist([{"k": n % 2, "items": [n], "_timestamp": 0} for n in range(200)], schema)
+    found = []
+    for seed in range(3):
+        shuffled = rows.take(np.random.default_rng(seed).permutation(rows.num_rows))
+        found.append(shuffled.take(ranking.arrange(shuffled)[0]).to_pylist())
+    assert found[0] == found[1] == found[2]

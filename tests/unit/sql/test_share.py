@@ -1,4 +1,4 @@
-"""What a program says twice is computed once."""
+"""What a query says twice is computed once."""
 
 import pytest
 
@@ -24,14 +24,19 @@ RANDOM = COUNTS.replace("count(*)", "max(b + random())")
 @pytest.mark.parametrize(
     ("queries", "aggregates"),
     [
-        (f"{COUNTS}; {COUNTS}", 1),
+        (f"SELECT a FROM ({COUNTS}) UNION ALL SELECT n FROM ({COUNTS})", 1),
         (f"SELECT x.a FROM ({COUNTS}) x JOIN ({COUNTS}) y ON x.w = y.w AND x.a = y.a", 1),
-        (f"CREATE VIEW v AS {COUNTS}; SELECT a, n FROM v; SELECT n FROM ({COUNTS})", 1),
-        (f"{COUNTS}; {COUNTS.replace('FROM t', 'FROM u')}", 2),
-        (f"{COUNTS}; {COUNTS.replace('1 second', '2 second')}", 2),
-        (f"{COUNTS}; {COUNTS.replace('FROM t', 'FROM t WHERE b > 1')}", 2),
-        (f"{COUNTS}; {COUNTS.replace('count(*)', 'sum(b)')}", 2),
-        (f"{RANDOM}; {RANDOM}", 2),
+        (f"CREATE VIEW v AS {COUNTS}; SELECT a, n FROM v; SELECT n FROM v", 1),
+        # The state of a query has a name that no other query changes.
+        (f"{COUNTS}; {COUNTS}", 2),
+        (f"SELECT n FROM ({COUNTS}) UNION ALL SELECT n FROM ({COUNTS.replace('FROM t', 'FROM u')})", 2),
+        (f"SELECT n FROM ({COUNTS}) UNION ALL SELECT n FROM ({COUNTS.replace('1 second', '2 second')})", 2),
+        (
+            f"SELECT n FROM ({COUNTS}) UNION ALL SELECT n FROM ({COUNTS.replace('t G', 't WHERE b > 1 G')})",
+            2,
+        ),
+        (f"SELECT n FROM ({COUNTS}) UNION ALL SELECT n FROM ({COUNTS.replace('count(*)', 'sum(b)')})", 2),
+        (f"SELECT a FROM ({RANDOM}) UNION ALL SELECT n FROM ({RANDOM})", 2),
     ],
 )
 def test_the_same_relation_becomes_the_same_operators(queries: str, aggregates: int) -> None:
@@ -44,3 +49,24 @@ def test_each_reader_of_what_is_shared_gets_all_rows() -> None:
     pipeline = headrace.Pipeline.from_sql(TABLES + queries, preview=lambda _: ("blackhole", {}))
     plan = pipeline.plan()
     assert [edge.target for edge in plan.edges].count("preview") == 2
+
+
+@headrace.udf
+def noise(value: int) -> int:
+    """Gives what it likes."""
+    return value
+
+
+def test_a_function_of_the_user_is_called_wherever_it_is_written() -> None:
+    noisy = "SELECT a, noise(b) AS n FROM t"
+    query = f"SELECT x.a FROM ({noisy}) x JOIN ({noisy}) y ON x.a = y.a AND x.n = y.n"
+    pipeline = headrace.Pipeline.from_sql(TABLES + query, udfs=[noise], preview=lambda _: ("blackhole", {}))
+    shown = pipeline.explain()
+    assert shown.count("noise(") == 2
+
+
+def test_views_over_views_are_compared_in_no_time() -> None:
+    views = "CREATE VIEW v0 AS SELECT a, b FROM t;"
+    for n in range(1, 12):
+        views += f"CREATE VIEW v{n} AS SELECT x.a, y.b FROM v{n - 1} x JOIN v{n - 1} y ON x.a = y.a;"
+    assert operators(f"{views} SELECT a, b FROM v11")
