@@ -167,7 +167,7 @@ def test_the_users_own_session_is_used_and_left_as_it_was(tmp_path: Path) -> Non
     assert result.reason == "finished"
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
     assert spark.range(3).count() == 3
-    with pytest.raises(hr.ConfigurationError, match="is active"):
+    with pytest.raises(hr.ConfigurationError, match="runs on `local"):
         _other_master(tmp_path)
 
 
