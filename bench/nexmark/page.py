@@ -94,8 +94,8 @@ batches that it did."""
 def _queries(part: Part) -> str:
     return f"""## Queries
 
-The engines of a query in turns, each run in a process of its own; medians, with the range of several runs in
-brackets. First every engine has to give the same rows over fewer events. Epochs and
+The engines of a query in turns, each run in a process of its own; medians, with the range in brackets where
+there were several runs. First every engine has to give the same rows over fewer events. Epochs and
 micro-batches read {FULL.per_batch * FULL.per_file:,} events each of {FULL.files * FULL.per_file:,} in
 Parquet files, if nothing else is said below. What is counted begins after the first third of them, when
 everything has started. Structured Streaming has as many shuffle partitions as there are cores, 4 GB for
