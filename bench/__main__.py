@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 SPEED = {
     "nexmark": "bench.nexmark.__main__",
+    "batch": "bench.nexmark.batch",
     "peers": "bench.nexmark.peers",
     "growth": "bench.nexmark.growth",
     "latency": "bench.latency.__main__",

@@ -28,7 +28,10 @@ _LATER = 7200 * 1_000_000
 
 @dataclass(frozen=True)
 class Size:
-    """How many files there are, how many rows each has, and how many make a micro-batch or an epoch."""
+    """How many files there are, how many rows each has, and how many make a micro-batch or an epoch.
+
+    With 0 of them epochs are as large as Headrace makes them by itself.
+    """
 
     files: int
     per_file: int

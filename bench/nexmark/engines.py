@@ -49,14 +49,15 @@ def headrace(task: Task) -> None:
         task.batches.append((progress.rows_in, now - ended if ended else progress.seconds))
         ended = now
 
-    files = len(list(task.events.folder.iterdir()))
+    events, files = task.events, len(list(task.events.folder.iterdir()))
     with tempfile.TemporaryDirectory() as state:
         result = pipeline.run(
             state,
             parallelism=task.cores,
             master=f"local[{task.cores}]",
-            epoch_rows=task.events.per_batch * task.events.count // files,
-            epoch_target=timedelta(minutes=1),  # as large as micro-batches, however long they take
+            # As large as micro-batches, however long they take; without these as `headrace run` has them.
+            epoch_rows=events.per_batch * events.count // files if events.per_batch else None,
+            epoch_target=timedelta(minutes=1) if events.per_batch else None,
             on_progress=note,
         )
     if task.rows:
@@ -136,7 +137,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--rows", type=Path)
-    parser.add_argument("--per-batch", type=int, default=1, help="files in a micro-batch, and in an epoch")
+    parser.add_argument("--per-batch", type=int, default=1, help="files in a micro-batch and in an epoch")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--limit", type=float, help="seconds after which the batches so far are reported")
     given = parser.parse_args()

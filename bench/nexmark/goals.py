@@ -12,6 +12,8 @@ from bench.nexmark.report import best_spark, bound, failure, of, ratio, spark_ra
 from bench.nexmark.runs import LITERAL, PEERS, Run
 from bench.nexmark.series import series
 
+HEAVY, LIGHT = ("q5", "q8"), ("q1", "q2", "q7")
+"""What is compared with DataFusion."""
 _FLAT = 1.25
 """Memory over 16 times the input, as a multiple: what still counts as flat."""
 
@@ -40,13 +42,17 @@ class Goal:
 
 
 def goals_table(
-    runs: Sequence[Run], growth: Sequence[Run], peers: Sequence[Run], latency: Mapping[str, Any]
+    runs: Sequence[Run],
+    batch: Sequence[Run],
+    growth: Sequence[Run],
+    peers: Sequence[Run],
+    latency: Mapping[str, Any],
 ) -> str:
     """A row for each goal."""
     found = [
         *_against_spark(runs),
-        _against_batch(runs, "heavy", ("q5", "q8"), 0.6),
-        _against_batch(runs, "light", ("q1", "q2", "q7"), 0.25),
+        _against_batch(batch, "heavy", HEAVY, 0.6),
+        _against_batch(batch, "light", LIGHT, 0.25),
         _lowest("each query against PyFlink, Bytewax, Pathway", 1.0, _peer_ratios(peers)),
         Goal(
             "p50 latency, windowed, 1 thousand events/s, against Structured Streaming",

@@ -10,7 +10,7 @@ from typing import Any
 from bench.nexmark.chart import chart
 from bench.nexmark.data import FULL, HALF
 from bench.nexmark.goals import goals_table
-from bench.nexmark.report import peers_table, short_table, table
+from bench.nexmark.report import batch_table, peers_table, short_table, table
 from bench.nexmark.results import ROOT, Part, load
 from bench.nexmark.runs import LIMIT
 from bench.nexmark.series import growth_table
@@ -43,9 +43,10 @@ _CASES = f"""\
 
 def write_page() -> None:
     """Write the page and the chart again from the results that are kept."""
-    queries, growth, peers = (load(part) for part in ("queries", "growth", "peers"))
+    queries, batch, growth, peers = (load(part) for part in ("queries", "batch", "growth", "peers"))
     CHART.write_text(chart(queries.runs), encoding="utf-8")
-    sections = [_introduction(queries), _goals(queries, growth, peers), _queries(queries)]
+    sections = [_introduction(queries), _goals(queries, batch, growth, peers), _queries(queries)]
+    sections += [_batch(batch)] if batch.runs else []
     sections += [_peers(peers)] if peers.runs else []
     sections += [_growth(growth)] if growth.runs else []
     sections.append(_more())
@@ -82,10 +83,10 @@ by hand, and to DataFusion over all events at once, which is about the limit of 
 {_machine(part.about)}"""
 
 
-def _goals(queries: Part, growth: Part, peers: Part) -> str:
+def _goals(queries: Part, batch: Part, growth: Part, peers: Part) -> str:
     return f"""## What is to be reached
 
-{goals_table(queries.runs, growth.runs, peers.runs, _latency())}
+{goals_table(queries.runs, batch.runs, growth.runs, peers.runs, _latency())}
 
 Memory counts as flat up to 1.25 times. *or more*: the other was not done in time, and has the rate of the
 batches that it did."""
@@ -108,6 +109,18 @@ seconds counts with the batches so far, and says so.
 together; Headrace first, then Structured Streaming.
 
 {_CASES}"""
+
+
+def _batch(part: Part) -> str:
+    return f"""## Beside DataFusion
+
+Epochs as large as `headrace run` makes them by itself, over {next(one.events for one in part.runs):,} events:
+above they are as large as micro-batches, and what an epoch costs in any case shows more. DataFusion reads
+all events at once.
+
+{batch_table(part.runs)}
+
+{_machine(part.about)}"""
 
 
 def _peers(part: Part) -> str:

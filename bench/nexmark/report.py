@@ -52,6 +52,27 @@ def short_table(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
+def batch_table(runs: Sequence[Run]) -> str:
+    """Headrace beside DataFusion, and how large its epochs were."""
+    lines = [
+        "| query | Headrace, events/s | DataFusion | ratio | events in an epoch | epoch |",
+        "|---|---|---|---|---|---|",
+    ]
+    for query in dict.fromkeys(one.query for one in runs):
+        own, batch = of(runs, query, "headrace"), of(runs, query, "datafusion")
+        sizes = [rows for one in own for rows, _ in one.steady]
+        cells = [
+            query,
+            rate(own) or failure(runs, query, "headrace"),
+            rate(batch) or failure(runs, query, "datafusion"),
+            times(ratio(own, batch)),
+            f"{statistics.median(sizes):,.0f}" if sizes else "–",
+            _epoch(own) if own else "–",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def peers_table(runs: Sequence[Run]) -> str:
     """Headrace beside each peer that was run."""
     peers = [peer for peer in PEERS if any(one.engine == peer for one in runs)]

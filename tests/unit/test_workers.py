@@ -1,6 +1,9 @@
-"""What a worker has loaded is kept from the collector of garbage."""
+"""What a worker has loaded is kept from the collector of garbage, and memory from the system."""
 
+import ctypes
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -40,3 +43,27 @@ def test_a_task_that_is_left_early_settles_nothing() -> None:
     next(batches)
     del batches
     assert gc.get_freeze_count() == before
+
+
+FAULTS = """
+import resource
+from headrace.spark.workers import keep_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+keep_memory()
+b"x" * (8 << 20)
+before = faults()
+for _ in range(50):
+    b"x" * (8 << 20)
+print((faults() - before) * resource.getpagesize())
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallopt"), reason="not the GNU C library"
+)
+def test_memory_that_a_worker_has_freed_is_used_again() -> None:
+    asked = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    assert int(asked.stdout) < 8 << 20  # of 50 times that

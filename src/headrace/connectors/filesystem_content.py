@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.connectors.decompressed import Decompressed, is_damage
-from headrace.connectors.lines import read_blocks, scan_rows, share_rows
+from headrace.connectors.lines import Mark, read_blocks, scan_rows, share_rows
 from headrace.connectors.places import Place
 from headrace.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.formats.avro_file import find_blocks, read_header
@@ -198,6 +198,8 @@ class LineContent(Content):
         self._compression = compression
         plain = options.format_for(None)
         self._head_lines, self._row_ends = plain.head_lines, plain.row_ends
+        self._marks: dict[tuple[str, int], Sequence[Mark]] = {}
+        """By path and byte: what `advance` has seen of the lines from there on, until they are cut."""
 
     def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
         """Lines of CSV without names have their columns by order: those of the path are not among them."""
@@ -222,9 +224,11 @@ class LineContent(Content):
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
         """Where the next `rows` rows end."""
         head = 0 if at else self._head_lines
+        end = file["size"] if self.codec(file) is None else None
         with self._open(file, at) as stream:
-            end = file["size"] if self.codec(file) is None else None
             found = scan_rows(stream, at, end, rows=rows + head, row_ends=self._row_ends)
+        if end is not None and found.marks:
+            self._marks[file["path"], at] = found.marks
         return Reached(found.end, line + found.lines, max(0, found.rows - head), found.at_end)
 
     def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:
@@ -234,8 +238,12 @@ class LineContent(Content):
             return
         first, last, line = part["from"], part["size"] if part["to"] is None else part["to"], part["line"]
         shares = min(shares, max(1, (last - first) // WORTH_SPLITTING))
+        marks = self._marks.pop((part["path"], first), ())
         with self._open(part, first) as file:
-            for share in share_rows(file, first, last, line=line, shares=shares, row_ends=self._row_ends):
+            cut = share_rows(
+                file, first, last, line=line, shares=shares, row_ends=self._row_ends, marks=marks
+            )
+            for share in cut:
                 begin, stop = share.begin, share.end
                 yield {**part, "from": begin, "to": stop, "line": share.line, "weight": stop - begin}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +13,8 @@ from headrace.errors import ExternalError
 from headrace.formats.base import RowEnds, count_newlines, line_ends
 
 BLOCK = 4 * 1024 * 1024
+_COUNTED = 256 * 1024
+"""Bytes whose lines are counted at once: so few that they stay in the cache of a core."""
 
 
 class Stream(Protocol):
@@ -26,6 +29,13 @@ class SeekableStream(Stream, Protocol):
     def seek(self, position: int, /) -> int: ...
 
 
+class Mark(NamedTuple):
+    """A byte, and how many lines end before it."""
+
+    at: int
+    lines: int
+
+
 class Scanned(NamedTuple):
     """Where some rows end, how many lines and rows they are, and whether nothing follows them."""
 
@@ -33,6 +43,8 @@ class Scanned(NamedTuple):
     lines: int
     rows: int
     at_end: bool
+    marks: Sequence[Mark] = ()
+    """Some places on the way, with the lines from the beginning to them."""
 
 
 class Share(NamedTuple):
@@ -66,8 +78,9 @@ def scan_rows(
 
 def _scan_lines(stream: Stream, begin: int, end: int | None, *, lines: int) -> Scanned:
     position, found, chunk = begin, 0, b"\n"
+    marks: list[Mark] = []
     while end is None or position < end:
-        read = stream.read(_size(position, end))
+        read = stream.read(_size(position, end, _COUNTED))
         if not read:
             break
         chunk = read
@@ -75,18 +88,29 @@ def _scan_lines(stream: Stream, begin: int, end: int | None, *, lines: int) -> S
         if found + breaks >= lines:
             stop = position + int(line_ends(chunk, last=False)[lines - found - 1])
             last = stop == position + len(chunk) and (stop == end or not stream.read(1))
-            return Scanned(stop, lines, lines, last)
+            return Scanned(stop, lines, lines, last, marks)
         found += breaks
         position += len(chunk)
+        marks.append(Mark(position, found))
     found += not chunk.endswith(b"\n")
-    return Scanned(position if end is None else end, found, found, True)
+    return Scanned(position if end is None else end, found, found, True, marks)
 
 
 def share_rows(
-    stream: SeekableStream, begin: int, end: int, *, line: int, shares: int, row_ends: RowEnds | None = None
+    stream: SeekableStream,
+    begin: int,
+    end: int,
+    *,
+    line: int,
+    shares: int,
+    row_ends: RowEnds | None = None,
+    marks: Sequence[Mark] = (),
 ) -> Iterator[Share]:
-    """A range of whole rows, the first on line `line`, in shares of about one size."""
-    first = begin
+    """A range of whole rows, the first on line `line`, in shares of about one size.
+
+    `marks` are what is known of its lines.
+    """
+    first, first_line = begin, line
     for index in range(1, shares + 1):
         target = first + (end - first) * index // shares
         if target <= begin:
@@ -96,8 +120,10 @@ def share_rows(
         elif row_ends is None:
             stream.seek(target - 1)
             stop = _scan_lines(stream, target - 1, end, lines=1).end
-            stream.seek(begin)
-            lines = _count_lines(stream, begin, stop)
+            before = marks[: bisect_right(marks, stop, key=lambda mark: mark.at)]
+            mark = max(Mark(begin, line - first_line), *before[-1:])
+            stream.seek(mark.at)
+            lines = first_line + mark.lines + _count_lines(stream, mark.at, stop) - line
         else:
             # Whether a line break ends a row depends on all quotes before it.
             stream.seek(begin)
@@ -120,7 +146,7 @@ def _scan_to(stream: Stream, begin: int, end: int, target: int, row_ends: RowEnd
 
 def _count_lines(stream: Stream, begin: int, end: int) -> int:
     position, found = begin, 0
-    while position < end and (chunk := stream.read(_size(position, end))):
+    while position < end and (chunk := stream.read(_size(position, end, _COUNTED))):
         found += count_newlines(chunk)
         position += len(chunk)
     return found
@@ -191,5 +217,5 @@ def _pieces(
         position, rest = position + stop, data[stop:]
 
 
-def _size(position: int, end: int | None) -> int:
-    return BLOCK if end is None else min(BLOCK, end - position)
+def _size(position: int, end: int | None, most: int = BLOCK) -> int:
+    return most if end is None else min(most, end - position)

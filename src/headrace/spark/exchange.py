@@ -12,7 +12,7 @@ from headrace.runtime.context import EpochContext
 from headrace.runtime.envelope import Envelope
 from headrace.runtime.stages import StagePlan
 from headrace.runtime.task import SplitTask, run_split, run_stage
-from headrace.spark.workers import look_here_last, settled
+from headrace.spark.workers import keep_memory, look_here_last, settled
 
 Addressed = tuple[int, Envelope]
 """An envelope with the partition that it goes to."""
@@ -24,6 +24,7 @@ def _plan(blob: bytes) -> StagePlan:
     """The stages, unpickled once per Python worker."""
     if blob not in _PLANS:
         look_here_last()
+        keep_memory()
         _PLANS.clear()
         _PLANS[blob] = pickle.loads(blob)  # noqa: S301 - made by this job's own driver
     return _PLANS[blob]
@@ -79,6 +80,7 @@ class SparkExchange:
         self._spark = spark
         self._stages = stages
         self._blob = pickle.dumps(stages)
+        self._numbers: dict[int, RDD[int]] = {}
 
     def run(self, tasks: Sequence[SplitTask], context: EpochContext) -> list[Envelope]:
         """Run the epoch and return what its tasks reported."""
@@ -93,8 +95,9 @@ class SparkExchange:
 
     def _records(self, splits: int, epoch: bytes) -> RDD[Addressed]:
         """The control records of an epoch, not yet computed."""
-        numbers = self._spark.parallelize(range(splits), splits)
-        records = numbers.mapPartitionsWithIndex(_Read(self._blob, epoch))
+        if splits not in self._numbers:
+            self._numbers[splits] = self._spark.parallelize(range(splits), splits)
+        records = self._numbers[splits].mapPartitionsWithIndex(_Read(self._blob, epoch))
         for stage in range(1, self._stages.depth + 1):
             arrived = records.partitionBy(self._stages.width(stage), _itself)
             records = arrived.mapPartitionsWithIndex(_Run(self._blob, epoch, stage))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -36,6 +37,23 @@ def look_here_last() -> None:
     if os.environ.get(_VARIABLE) == _OURS:
         del os.environ[_VARIABLE]
         sys.path.append(os.getcwd())  # noqa: PTH109 - as Python itself puts it there
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""The numbers of two parameters of the C library on Linux."""
+_LARGE, _KEPT = 32 * 1024 * 1024, 64 * 1024 * 1024
+
+
+def keep_memory() -> None:
+    """Let this process keep memory that it has freed, up to some megabytes.
+
+    Blocks of lines and the arrays made of them are large enough that the C library returns them to the system
+    at once; to get the same memory again costs more than to fill it.
+    """
+    if sys.platform == "linux":
+        set_parameter = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
+        set_parameter(_MMAP_THRESHOLD, _LARGE)
+        set_parameter(_TRIM_THRESHOLD, _KEPT)
 
 
 _settling = 3

@@ -64,7 +64,7 @@ def test_a_goal_is_reached_not_reached_or_not_measured() -> None:
     assert Goal("as fast", 5, figure=5.0).reached
     assert Goal("as late", most=0.7, figure=0.8).reached is False
     assert Goal("as late", most=0.7).reached is None
-    rows = goals_table([made("headrace", 9, 1), made("spark", 9, 6)], [], [], {"startup": 1.0}).splitlines()
+    rows = goals_table([made("headrace", 9, 1), made("spark", 9, 6)], [], [], [], {"startup": 1.0}).splitlines()
     assert [row.split(" | ")[-1] for row in rows[2:4]] == ["reached |", "reached |"]
     assert sum("not measured" in row for row in rows) == 8
 

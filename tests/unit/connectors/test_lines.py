@@ -1,0 +1,57 @@
+"""Ranges of lines: where they end, and which line they begin with."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.connectors import lines
+
+PARTS = st.lists(st.sampled_from([b"\n", b"x", b"long", b"\n\n"]), max_size=40).map(b"".join)
+
+
+@settings(deadline=None, max_examples=300)
+@given(PARTS, st.integers(1, 9), st.integers(1, 5), st.integers(1, 30), st.integers(0, 10))
+def test_shares_begin_with_the_right_line_whatever_is_known_of_it(
+    data: bytes, counted: int, shares: int, rows: int, skipped: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lines, "_COUNTED", counted)
+        begin = data.find(b"\n", skipped) + 1
+        stream = io.BytesIO(data)
+        stream.seek(begin)
+        found = lines.scan_rows(stream, begin, len(data), rows=rows)
+        assert found.lines == found.rows == min(rows, len(data[begin:].splitlines()))
+        assert all(mark.lines == data[begin : mark.at].count(b"\n") for mark in found.marks)
+        line = 1 + data[:begin].count(b"\n")
+        for marks in (found.marks, ()):
+            cut = list(
+                lines.share_rows(stream, begin, found.end, line=line, shares=shares, marks=marks)
+            )
+            assert b"".join(data[share.begin : share.end] for share in cut) == data[begin : found.end]
+            assert [share.line for share in cut] == [1 + data[: one.begin].count(b"\n") for one in cut]
+
+
+class Counted(io.BytesIO):
+    """Remembers how much of it was read."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self.taken += len(found)
+        return found
+
+
+def test_lines_that_were_counted_are_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_COUNTED", 100)
+    stream = Counted(b"123456789\n" * 1000)
+    found = lines.scan_rows(stream, 0, 10_000, rows=1000)
+    assert stream.taken == 10_000
+    stream.taken = 0
+    shares = list(lines.share_rows(stream, 0, 10_000, line=1, shares=4, marks=found.marks))
+    assert [share.line for share in shares] == [1, 251, 501, 751]
+    assert stream.taken < 1_000
