@@ -185,7 +185,7 @@ class FilesSource(Connector, SourceOperator):
         before = 0
         for part in parts:
             share = (before + part["weight"] // 2) * parallelism // max(1, total)
-            shares.setdefault(min(share, parallelism - 1), []).append(part)
+            _append(shares.setdefault(min(share, parallelism - 1), []), part)
             before += part["weight"]
         return [Split(LANE, {**common, "parts": share}) for _, share in sorted(shares.items())]
 
@@ -249,6 +249,14 @@ class FilesSource(Connector, SourceOperator):
         for decoded in self.content.read(part, inside):
             report_bad(ctx, collector, decoded.bad, keep=keep)
             yield fill(decoded.rows, values, schema, where=where)
+
+
+def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
+    """Add a part behind others; with the one before it, if it goes on where that ends, it becomes one."""
+    if parts and parts[-1]["path"] == part["path"] and parts[-1]["to"] == part["from"]:
+        parts[-1] |= {"to": part["to"], "weight": parts[-1]["weight"] + part["weight"]}
+    else:
+        parts.append(part)
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

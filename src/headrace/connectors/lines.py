@@ -121,7 +121,7 @@ def share_rows(
             stream.seek(target - 1)
             stop = _scan_lines(stream, target - 1, end, lines=1).end
             before = marks[: bisect_right(marks, stop, key=lambda mark: mark.at)]
-            mark = max(Mark(begin, line - first_line), *before[-1:])
+            mark = max([Mark(begin, line - first_line), *before[-1:]])
             stream.seek(mark.at)
             lines = first_line + mark.lines + _count_lines(stream, mark.at, stop) - line
         else:

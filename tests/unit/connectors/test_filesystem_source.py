@@ -158,6 +158,24 @@ def test_any_range_of_rows_is_read_across_row_groups_and_files(tmp_path: Path) -
     assert found == list(range(300))
 
 
+def test_a_task_reads_what_it_has_of_a_file_in_one_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem_content, "BATCH_ROWS", 10)
+    for number in range(4):
+        table = pa.table({"a": range(number * 100, (number + 1) * 100)})
+        parquet_file(tmp_path, f"{number}.parquet", table)
+    source = FileSystemSource(path=str(tmp_path / "in"), format="parquet")
+    start, end = plan(source, [10**9], start=100.0, now=101.0)
+    for parallelism, expected in ((1, 4), (2, 4), (3, 6), (8, 8)):
+        splits = source.splits(start, end, parallelism=parallelism)
+        assert [len(split.detail["parts"]) for split in splits] == (
+            [expected // parallelism] * parallelism
+        ), parallelism
+        rows = read_range(source, start, end, parallelism=parallelism)
+        assert [row["a"] for row in rows] == list(range(400))
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [

@@ -28,9 +28,7 @@ def test_shares_begin_with_the_right_line_whatever_is_known_of_it(
         assert all(mark.lines == data[begin : mark.at].count(b"\n") for mark in found.marks)
         line = 1 + data[:begin].count(b"\n")
         for marks in (found.marks, ()):
-            cut = list(
-                lines.share_rows(stream, begin, found.end, line=line, shares=shares, marks=marks)
-            )
+            cut = list(lines.share_rows(stream, begin, found.end, line=line, shares=shares, marks=marks))
             assert b"".join(data[share.begin : share.end] for share in cut) == data[begin : found.end]
             assert [share.line for share in cut] == [1 + data[: one.begin].count(b"\n") for one in cut]
 
