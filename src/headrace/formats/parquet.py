@@ -126,6 +126,8 @@ def read_rows(
             else:
                 yield conform(table, schema, first=position + begin, where=where, drop_bad=drop_bad)
         position += batch.num_rows
+        if position >= end:
+            break  # what is left of the group is not decoded
 
 
 def _paths(known: pa.Schema, wanted: pa.Schema) -> list[str]:
