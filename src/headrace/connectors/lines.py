@@ -13,8 +13,8 @@ from headrace.errors import ExternalError
 from headrace.formats.base import RowEnds, count_newlines, line_ends
 
 BLOCK = 4 * 1024 * 1024
-_COUNTED = 256 * 1024
-"""Bytes whose lines are counted at once: so few that they stay in the cache of a core."""
+_NEAR = 64 * 1024
+"""Bytes in which the end of a line is looked for first."""
 
 
 class Stream(Protocol):
@@ -30,10 +30,10 @@ class SeekableStream(Stream, Protocol):
 
 
 class Mark(NamedTuple):
-    """A byte, and how many lines end before it."""
+    """A byte, and the number of the line that it is in."""
 
     at: int
-    lines: int
+    line: int
 
 
 class Scanned(NamedTuple):
@@ -44,7 +44,7 @@ class Scanned(NamedTuple):
     rows: int
     at_end: bool
     marks: Sequence[Mark] = ()
-    """Some places on the way, with the lines from the beginning to them."""
+    """Some places on the way; the first line has the number 0."""
 
 
 class Share(NamedTuple):
@@ -76,11 +76,13 @@ def scan_rows(
     return Scanned(position if end is None else end, lines, found, True)
 
 
-def _scan_lines(stream: Stream, begin: int, end: int | None, *, lines: int) -> Scanned:
+def _scan_lines(
+    stream: Stream, begin: int, end: int | None, *, lines: int, block: int | None = None
+) -> Scanned:
     position, found, chunk = begin, 0, b"\n"
     marks: list[Mark] = []
     while end is None or position < end:
-        read = stream.read(_size(position, end, _COUNTED))
+        read = stream.read(_size(position, end, block))
         if not read:
             break
         chunk = read
@@ -110,7 +112,7 @@ def share_rows(
 
     `marks` are what is known of its lines.
     """
-    first, first_line = begin, line
+    first = begin
     for index in range(1, shares + 1):
         target = first + (end - first) * index // shares
         if target <= begin:
@@ -119,11 +121,11 @@ def share_rows(
             stop, lines = end, 0
         elif row_ends is None:
             stream.seek(target - 1)
-            stop = _scan_lines(stream, target - 1, end, lines=1).end
-            before = marks[: bisect_right(marks, stop, key=lambda mark: mark.at)]
-            mark = max([Mark(begin, line - first_line), *before[-1:]])
-            stream.seek(mark.at)
-            lines = first_line + mark.lines + _count_lines(stream, mark.at, stop) - line
+            stop = _scan_lines(stream, target - 1, end, lines=1, block=_NEAR).end
+            before = bisect_right(marks, stop, key=lambda mark: mark.at)
+            known = max([Mark(begin, line), *marks[before - 1 : before]])
+            stream.seek(known.at)
+            lines = known.line - line + _count_lines(stream, known.at, stop)
         else:
             # Whether a line break ends a row depends on all quotes before it.
             stream.seek(begin)
@@ -146,7 +148,7 @@ def _scan_to(stream: Stream, begin: int, end: int, target: int, row_ends: RowEnd
 
 def _count_lines(stream: Stream, begin: int, end: int) -> int:
     position, found = begin, 0
-    while position < end and (chunk := stream.read(_size(position, end, _COUNTED))):
+    while position < end and (chunk := stream.read(_size(position, end))):
         found += count_newlines(chunk)
         position += len(chunk)
     return found
@@ -217,5 +219,6 @@ def _pieces(
         position, rest = position + stop, data[stop:]
 
 
-def _size(position: int, end: int | None, most: int = BLOCK) -> int:
-    return most if end is None else min(most, end - position)
+def _size(position: int, end: int | None, block: int | None = None) -> int:
+    size = block or BLOCK
+    return size if end is None else min(size, end - position)

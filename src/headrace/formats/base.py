@@ -24,6 +24,8 @@ Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 Path: TypeAlias = tuple[str, ...]
 _SHOWN = 200
 _NEWLINE = 10
+_COUNTED = 256 * 1024
+"""Bytes that are looked at together: so few that they stay in the cache of a core."""
 
 
 def is_json(field: pa.Field) -> bool:
@@ -173,7 +175,9 @@ class Format(ABC):
 
 def count_newlines(data: bytes) -> int:
     """How many newlines there are; several times faster than `bytes.count` where lines are short."""
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
+    found = np.frombuffer(data, np.uint8)
+    pieces = (found[begin : begin + _COUNTED] for begin in range(0, len(found), _COUNTED))
+    return sum(int(np.count_nonzero(piece == _NEWLINE)) for piece in pieces)
 
 
 def line_ends(data: bytes, *, last: bool) -> NDArray[np.int64]:

@@ -39,21 +39,25 @@ def look_here_last() -> None:
         sys.path.append(os.getcwd())  # noqa: PTH109 - as Python itself puts it there
 
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""The numbers of two parameters of the C library on Linux."""
-_LARGE, _KEPT = 32 * 1024 * 1024, 64 * 1024 * 1024
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""The numbers of parameters of the C library on Linux."""
+_LARGE, _KEPT, _ARENAS = 32 * 1024 * 1024, 64 * 1024 * 1024, 2
+_CHOSEN = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
+"""Variables by which somebody has chosen other values."""
 
 
 def keep_memory() -> None:
-    """Let this process keep memory that it has freed, up to some megabytes.
+    """Let this process keep memory that it has freed, up to some megabytes for each of a few threads.
 
     Blocks of lines and the arrays made of them are large enough that the C library returns them to the system
     at once; to get the same memory again costs more than to fill it.
     """
-    if sys.platform == "linux":
-        set_parameter = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
-        set_parameter(_MMAP_THRESHOLD, _LARGE)
-        set_parameter(_TRIM_THRESHOLD, _KEPT)
+    if sys.platform != "linux" or _CHOSEN & os.environ.keys():
+        return
+    set_parameter = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
+    set_parameter(_MMAP_THRESHOLD, _LARGE)
+    set_parameter(_TRIM_THRESHOLD, _KEPT)
+    set_parameter(_ARENA_MAX, _ARENAS)
 
 
 _settling = 3
