@@ -13,7 +13,7 @@ import pytest
 from headrace.formats import parquet
 
 
-class Counted(pq.ParquetFile):
+class Counted(pq.ParquetFile):  # type: ignore[misc]
     """Counts the batches that are decoded."""
 
     decoded = 0
