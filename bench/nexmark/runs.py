@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -112,17 +113,22 @@ def run(engine: str, query: str, events: Events, *, rows: Path | None = None, co
     if engine not in PEERS:
         command += ["--per-batch", str(events.per_batch), "--cores", str(cores), "--limit", f"{LIMIT}"]
     command += ["--rows", str(rows)] if rows else []
-    found, failure, memory = _watch(command)
+    found, failure, memory = _watch(command, cores)
     batches = tuple((rows, seconds) for rows, seconds in found.get("batches", ()))
     if not found.get("done", True):
         failure = f"not done in {LIMIT:.0f} s"
     return Run(engine, query, events.count, batches, found.get("seconds", 0.0), memory, cores, failure)
 
 
-def _watch(command: list[str]) -> tuple[dict[str, Any], str, int]:
-    """The line of JSON that a process prints, or why it printed none, and the most memory it held."""
+def _watch(command: list[str], cores: int) -> tuple[dict[str, Any], str, int]:
+    """The line of JSON that a process prints, or why it printed none, and the most memory it held.
+
+    It and all that it starts have so many cores, whatever they make of what they are told.
+    """
     with tempfile.TemporaryFile("w+") as written:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written, text=True)
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(process.pid, sorted(os.sched_getaffinity(0))[:cores])
         watch = _Memory(process.pid)
         try:
             out, _ = process.communicate(timeout=LIMIT + 30)

@@ -247,12 +247,15 @@ def _java_options(conf: Mapping[str, str]) -> str:
     """Let Java compile quickly rather than well: rows are computed by the workers, Java moves them.
 
     Its thorough compiler takes a core for the first minutes, and the workers have two at worst. Java does not
-    start with two garbage collectors: whoever has chosen one keeps it.
+    start with two garbage collectors: whoever has chosen one keeps it. What Java makes lives as long as an
+    epoch, and it would let half a gigabyte of it pile up before it looks for garbage.
     """
     said = conf.get("spark.driver.defaultJavaOptions", "")
     said += " ".join(os.environ.get(name, "") for name in _JAVA_VARIABLES)
     collector = [] if re.search(r"-XX:.Use\w+GC", said) else ["-XX:+UseParallelGC"]
-    return " ".join(["-XX:TieredStopAtLevel=1", *collector])
+    chosen = "spark.driver.memory" in conf or re.search(r"-Xmn|NewSize|NewRatio", said)
+    young = [] if chosen else ["-XX:MaxNewSize=128m"]
+    return " ".join(["-XX:TieredStopAtLevel=1", *collector, *young])
 
 
 def _unix_sockets() -> dict[str, str]:

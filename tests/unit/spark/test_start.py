@@ -32,6 +32,13 @@ def test_the_settings_choose_the_garbage_collector() -> None:
     assert "GC" not in _java_options({"spark.driver.defaultJavaOptions": "-XX:+UseZGC"})
 
 
+def test_java_keeps_little_garbage_unless_its_memory_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "-XX:MaxNewSize=128m" in _java_options({})
+    assert "NewSize" not in _java_options({"spark.driver.memory": "4g"})
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xmn1g")
+    assert "NewSize" not in _java_options({})
+
+
 FORKS = """
 import os
 from headrace.spark import daemon
