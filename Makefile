@@ -74,7 +74,7 @@ lock: | $(UV) ## Resolve pyproject.toml anew into requirements.lock (ARGS="--upg
 bench: $(STAMP) ## Measure speed beside other engines and write its pages (ARGS="nexmark q5" for a part)
 	@$(BIN)/python -m bench $(ARGS)
 
-bench-peers: $(STAMP) ## Install PyFlink, Bytewax and Pathway for the benchmark, each in an environment of its own
+bench-peers: $(STAMP) ## Install PyFlink, Bytewax, Pathway and dora for the benchmark, each in an environment of its own
 	@$(BIN)/python -m bench.peers install
 
 clean: ## Remove the environment, caches and build results

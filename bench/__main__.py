@@ -13,8 +13,9 @@ SPEED = {
     "growth": "bench.nexmark.growth",
     "latency": "bench.latency.__main__",
     "state": "bench.state_growth",
+    "dataflow": "bench.dataflow.__main__",
 }
-OTHERS = {"connectors": "bench.connectors.__main__", "dataflow": "bench.dataflow.__main__"}
+OTHERS = {"connectors": "bench.connectors.__main__"}
 """These are run only by their name."""
 
 

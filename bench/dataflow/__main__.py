@@ -1,10 +1,9 @@
-"""`python -m bench.dataflow --dora DIR`: the same two operators in Headrace and in the released dora.
+"""`python -m bench dataflow`: the same two operators in Headrace and in the released dora.
 
-    python -m venv DIR && DIR/bin/pip install dora-rs==1.1.0 dora-rs-cli==1.1.0 numpy
-
-The engines take turns, so that whatever else the machine does meets all of them. The runs are kept in
-`results.json`; when each engine has run every load, they make a page of the documentation. The runs are short
-for the sake of dora: a sender that is faster than its reader fills the queue, and then messages are dropped.
+`make bench-peers` installs dora; without it Headrace runs alone, and nothing is kept. The engines take turns,
+so that whatever else the machine does meets all of them. The runs are kept in `results.json`; when each
+engine has run every load, they make a page of the documentation. The runs are short for the sake of dora: a
+sender that is faster than its reader fills the queue, and then messages are dropped.
 """
 
 from __future__ import annotations
@@ -18,14 +17,16 @@ from pathlib import Path
 
 from bench.dataflow.page import PAGE, table, write_page
 from bench.dataflow.runs import ENGINES, LOADS, Run, RunFailedError, run
+from bench.peers.__main__ import BUILD
 
 RESULTS = Path(__file__).parent / "results.json"
 
 
 def main() -> int:
     """Run every load in every engine, print the table and save it."""
-    parser = argparse.ArgumentParser(prog="python -m bench.dataflow", description=__doc__)
-    parser.add_argument("--dora", type=Path, help="the virtualenv with dora; without it dora is left out")
+    parser = argparse.ArgumentParser(prog="python -m bench dataflow", description=__doc__)
+    installed = BUILD / "dora" if (BUILD / "dora").exists() else None
+    parser.add_argument("--dora", type=Path, default=installed, help="another virtualenv with dora")
     parser.add_argument("--engine", choices=ENGINES, action="append", help="only this one; repeatable")
     parser.add_argument(
         "--load", choices=[load.name for load in LOADS], action="append", help="only this one"

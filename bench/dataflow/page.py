@@ -79,7 +79,7 @@ def write_page(runs: Sequence[Run], *, seconds: float, repeat: int, cores: int, 
 Messages through a chain of two Python operators: the first sends bursts of Arrow arrays with the ticks of a
 timer, the second counts them and checks their order. The same operator files run in Headrace, on local Spark,
 and in dora 1.1.0, with `queue_policy: backpressure` and with its default policy. Measured by
-`python -m bench.dataflow`: {repeat} runs of each, {seconds:g} seconds each, the engines in turns; the
+`python -m bench dataflow`: {repeat} runs of each, {seconds:g} seconds each, the engines in turns; the
 medians, with the range in brackets.
 
 {table(runs)}

@@ -16,4 +16,6 @@ Results of windows are final in PyFlink and Bytewax; in Pathway they are updated
 
 What a peer has no words for is not in `queries.json`, nor what takes it too long to be measured: sessions
 (q11) in Pathway, and hop60 in Pathway and Bytewax.
+
+dora is installed with them; what it runs is in `bench/dataflow`.
 """

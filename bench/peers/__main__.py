@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "peers"
-PEERS = ("pyflink", "bytewax", "pathway")
+PEERS = ("pyflink", "bytewax", "pathway", "dora")
 PYTHON = "3.11"
 """All of them have wheels for it."""
 JARS = (
