@@ -144,8 +144,10 @@ event and the memory beside those of the first step. A cost below 1 is a gain.
 
 {growth_table(part.runs)}
 
-One core is one core for all processes, Java among them. More keys are more results here: of ten thousand
-keys an epoch changes each many times and gives out one change, of a million it changes most of them once.
+Epochs have half a million events here, and much of their time is what an epoch costs in any case: that is why
+more input costs less, and why a second core gives little. One core is one core for all processes, Java among
+them. More keys are more results: of ten thousand keys an epoch changes each many times and gives out one
+change, of a million it changes most of them once.
 What an epoch costs as the state alone grows is on [its own page](state-growth.md).
 
 {_machine(part.about)}"""
