@@ -51,15 +51,15 @@ def write_page() -> None:
     sections += [_growth(growth)] if growth.runs else []
     sections.append(_more())
     PAGE.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
-    _write_readme(queries)
+    _write_readme(queries, peers)
 
 
-def _write_readme(part: Part) -> None:
+def _write_readme(part: Part, peers: Part) -> None:
     """Put the chart and the ratios between the marks that the README has for them."""
     shown = f"""{_MARKS[0]}
 ![Headrace against Structured Streaming](docs/concepts/speed.svg)
 
-{short_table(part.runs)}
+{short_table(part.runs, peers.runs)}
 
 {_machine(part.about)}
 {_MARKS[1]}"""

@@ -9,6 +9,9 @@ from bench.nexmark.queries import QUERIES
 from bench.nexmark.runs import PEERS, STORES, Run
 
 
+NAMES = {"pyflink": "PyFlink", "bytewax": "Bytewax", "pathway": "Pathway"}
+
+
 def table(runs: Sequence[Run]) -> str:
     """A row for each query that was run: medians, with the range of the runs."""
     lines = [
@@ -38,15 +41,20 @@ def table(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def short_table(runs: Sequence[Run]) -> str:
-    """The ratios alone, of queries that another engine could run."""
+def short_table(runs: Sequence[Run], beside: Sequence[Run]) -> str:
+    """The ratios alone, with those to the peers that were run beside."""
+    peers = [peer for peer in PEERS if any(one.engine == peer for one in beside)]
+    engines = ["Structured Streaming", "DataFusion, all at once", *(NAMES[peer] for peer in peers)]
     lines = [
-        "| query | against Structured Streaming | against DataFusion over all at once |",
-        "|---|---|---|",
+        f"| Headrace against | {' | '.join(engines)} |",
+        "|---|" + "---|" * len(engines),
     ]
     for query in QUERIES:
         own, spark = of(runs, query, "headrace"), best_spark(runs, query)
         found = [bound(spark) + times(ratio(own, spark)), times(ratio(own, of(runs, query, "datafusion")))]
+        for peer in peers:
+            other = of(beside, query, peer)
+            found.append(bound(other) + times(ratio(of(beside, query, "headrace"), other)))
         if own:
             lines.append(f"| {query} | {' | '.join(found)} |")
     return "\n".join(lines)
@@ -77,7 +85,7 @@ def peers_table(runs: Sequence[Run]) -> str:
     """Headrace beside each peer that was run."""
     peers = [peer for peer in PEERS if any(one.engine == peer for one in runs)]
     lines = [
-        "| query | Headrace, events/s | " + " | ".join(f"{peer} | ratio" for peer in peers) + " |",
+        "| query | Headrace, events/s | " + " | ".join(f"{NAMES[peer]} | ratio" for peer in peers) + " |",
         "|---|---|" + "---|---|" * len(peers),
     ]
     for query in QUERIES:

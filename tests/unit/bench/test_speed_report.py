@@ -6,7 +6,7 @@ import pytest
 
 from bench.nexmark.chart import chart
 from bench.nexmark.goals import Goal, goals_table
-from bench.nexmark.report import batch_table, best_spark, of, peers_table, ratio, table
+from bench.nexmark.report import batch_table, best_spark, of, peers_table, ratio, short_table, table
 from bench.nexmark.runs import Run
 from bench.nexmark.series import series
 
@@ -58,6 +58,16 @@ def test_the_table_says_what_was_not_done() -> None:
 def test_peers_have_a_column_each() -> None:
     runs = [made("headrace", 9, 1), made("bytewax", 9, 3), made("pathway", failure="not done in 240 s")]
     assert "| 3.00× | not done in 240 s | – |" in peers_table(runs)
+
+
+def test_the_short_table_has_ratios_alone() -> None:
+    runs = [made("headrace", 9, 1), made("spark", 9, 6), made("datafusion", 9, 2)]
+    beside = [made("headrace", 9, 2), made("bytewax", 9, 8)]
+    assert short_table(runs, beside).splitlines() == [
+        "| Headrace against | Structured Streaming | DataFusion, all at once | Bytewax |",
+        "|---|---|---|---|",
+        "| q1 | 6.00× | 2.00× | 4.00× |",
+    ]
 
 
 def test_datafusion_is_compared_in_epochs_of_any_size() -> None:
