@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.runs import PEERS, STORES, Run
 
-
 NAMES = {"pyflink": "PyFlink", "bytewax": "Bytewax", "pathway": "Pathway"}
 
 
