@@ -328,6 +328,12 @@ def collect(one: KafkaSource) -> tuple[list[dict[str, Any]], SourceContext]:
     return collector.rows, ctx
 
 
+def test_a_topic_can_be_read_while_it_is_being_created(kafka: KafkaBroker) -> None:
+    for _ in range(5):  # the partitions get their leaders one after the other
+        rows, offset = read(source(kafka, kafka.create(200)))
+        assert (rows, len(offset)) == ([], 200)
+
+
 def test_a_message_that_cannot_be_read_is_named_by_its_partition_and_offset(kafka: KafkaBroker) -> None:
     topic = kafka.create(3)
     kafka.send(topic, [*numbers(0, 5), '{"n": "x"}', *numbers(5, 7)], partition=2)

@@ -27,6 +27,25 @@ PATIENCE_SECONDS = 30
 
 _GROUP_SECONDS = 5
 _IDLE_CLIENTS = 16
+_PASSING = {
+    "_ALL_BROKERS_DOWN",
+    "_RESOLVE",
+    "_TIMED_OUT",
+    "_TRANSPORT",
+    "BROKER_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "LEADER_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION",
+    "NOT_COORDINATOR",
+    "NOT_LEADER_FOR_PARTITION",
+    "OFFSET_NOT_AVAILABLE",
+    "REPLICA_NOT_AVAILABLE",
+    "REQUEST_TIMED_OUT",
+    "UNKNOWN_LEADER_EPOCH",
+    "UNSTABLE_OFFSET_COMMIT",
+}
 _FATAL = {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}
 
 Settings = Mapping[str, Any]
@@ -275,7 +294,7 @@ class Cluster:
                     return {key: future.result() for key, future in futures.items()}
                 except client.KafkaException as error:
                     problem = error.args[0]
-                    if not problem.retriable() or time.monotonic() >= deadline:
+                    if not may_pass(problem) or time.monotonic() >= deadline:
                         raise self.failure(problem, topic, trouble) from None
                     time.sleep(0.1)
 
@@ -364,6 +383,11 @@ def _close(held: Any) -> None:
         held.purge()
     elif hasattr(held, "close"):
         held.close()
+
+
+def may_pass(problem: Any) -> bool:
+    """Whether an error of the client is one of a cluster that changes: a new topic, brokers that restart."""
+    return problem.retriable() or problem.name() in _PASSING
 
 
 def load_client() -> Any:

@@ -276,7 +276,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
                     hint="to go on without them, set `source.lost_messages` = 'skip'",
                     where="kafka",
                 )
-            elif problem.fatal() or not _may_pass(problem):
+            elif problem.fatal() or not kafka.may_pass(problem):
                 raise self.cluster.failure(problem, self.options.topic, trouble)
         return end
 
@@ -327,18 +327,6 @@ class ConfluentSource(_TopicSource):
         """The options of the confluent source."""
 
     options: Options
-
-
-def _may_pass(problem: Any) -> bool:
-    return problem.retriable() or problem.name() in {
-        "_TRANSPORT",
-        "_ALL_BROKERS_DOWN",
-        "_TIMED_OUT",
-        "_RESOLVE",
-        "LEADER_NOT_AVAILABLE",
-        "NOT_LEADER_FOR_PARTITION",
-        "BROKER_NOT_AVAILABLE",
-    }
 
 
 def _share(waiting: Mapping[str, int], rows: int) -> dict[str, int]:
