@@ -43,6 +43,17 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """A text as a SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def called_functions(functions: Sequence[Function], texts: Sequence[str]) -> tuple[Function, ...]:
+    """The functions of the user that are called in some SQL: an operator carries no others."""
+    words = {word for text in texts for word in re.findall(r"\w+", text.lower())}
+    return tuple(function for function in functions if function.name in words)
+
+
 def new_context(functions: Sequence[Function] = ()) -> SessionContext:
     """A DataFusion session with Headrace's functions and the user's, one thread, no string views."""
     config = (

@@ -11,14 +11,13 @@ import pyarrow as pa
 from headrace.builder import PlanBuilder, Port
 from headrace.dataflow.document import Unit
 from headrace.errors import ConfigurationError, DataflowError, HeadraceError, PlacedError, near
-from headrace.fragments import Fragment, Function, plain_schema
+from headrace.fragments import Fragment, Function, called_functions, plain_schema
 from headrace.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
 from headrace.problems import placed
 from headrace.registry import registry
 from headrace.secrets import SECRET
 from headrace.spans import Source
 from headrace.sql.embed import EmbeddedSql, Rows, columns_of
-from headrace.sql.lower import called_functions
 
 LATENESS = "1s"
 """How far behind event time the watermark of rows from operators is, as for a table that says nothing."""

@@ -27,6 +27,7 @@ from headrace.sql.define_function import define_function
 from headrace.sql.find_columns import with_columns
 from headrace.sql.logical import DeadLetters, Late, Relation, Union, inputs_of
 from headrace.sql.lower import Lowering
+from headrace.sql.lower_tables import add_sink
 from headrace.sql.planning import Planner
 from headrace.sql.problems import FailedError, sql_error
 from headrace.sql.relations import Bound, Named
@@ -562,12 +563,12 @@ class _Program:
 
     def _sink(self, lowering: Lowering, table: Table, relations: list[Relation], columns: pa.Schema) -> None:
         if self.replace_sink is None:
-            lowering.sink(table, relations, columns)
+            add_sink(lowering, table, relations, columns)
             return
         updating = any(relation.updating for relation in relations)
         key = table.definition.primary_key or (relations[0].key if len(relations) == 1 else ())
         sink, options = self.replace_sink(table.name, Preview(columns, updating, key))
-        lowering.sink(table, relations, columns, instead=(sink, options))
+        add_sink(lowering, table, relations, columns, instead=(sink, options))
 
     def _show(self, lowering: Lowering, bound: Bound) -> None:
         names = list(bound.names)

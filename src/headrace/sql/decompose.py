@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.errors import PlanError
-from headrace.fragments import Function, plain_type, quote
+from headrace.fragments import Function, literal, plain_type, quote
 from headrace.functions.aggregate import AccumulatorFunction
 from headrace.keys import hash_array
 from headrace.operator import TIMESTAMP
@@ -166,8 +166,7 @@ def _first(name: str, value: str, fields: Sequence[str]) -> str:
     DataFusion compares structures one by one, forty times slower. A field without a value comes last.
     """
     way = "ASC" if name == "min" else "DESC"
-    texts = ["'" + one.replace("'", "''") + "'" for one in fields]
-    order = ", ".join(f"get_field({value}, {text}) {way} NULLS LAST" for text in texts)
+    order = ", ".join(f"get_field({value}, {literal(one)}) {way} NULLS LAST" for one in fields)
     return f"first_value({value} ORDER BY {order})"
 
 
