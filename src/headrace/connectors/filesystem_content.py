@@ -228,7 +228,7 @@ class LineContent(Content):
         with self._open(file, at) as stream:
             found = scan_rows(stream, at, end, rows=rows + head, row_ends=self._row_ends)
         if end is not None and found.end - at >= 2 * WORTH_SPLITTING:
-            self._marks[file["path"], at] = [Mark(mark.at, line + mark.line) for mark in found.marks]
+            self._marks[file["path"], at] = found.marks
         return Reached(found.end, line + found.lines, max(0, found.rows - head), found.at_end)
 
     def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:

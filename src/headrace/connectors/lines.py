@@ -30,7 +30,7 @@ class SeekableStream(Stream, Protocol):
 
 
 class Mark(NamedTuple):
-    """A byte, and the number of the line that it is in."""
+    """A byte, and how many lines end before it in its range."""
 
     at: int
     line: int
@@ -44,7 +44,7 @@ class Scanned(NamedTuple):
     rows: int
     at_end: bool
     marks: Sequence[Mark] = ()
-    """Some places on the way; the first line has the number 0."""
+    """Some places on the way."""
 
 
 class Share(NamedTuple):
@@ -110,9 +110,9 @@ def share_rows(
 ) -> Iterator[Share]:
     """A range of whole rows, the first on line `line`, in shares of about one size.
 
-    `marks` are what is known of its lines.
+    `marks` are what a scan from the same byte on has seen.
     """
-    first = begin
+    first, first_line = begin, line
     for index in range(1, shares + 1):
         target = first + (end - first) * index // shares
         if target <= begin:
@@ -123,9 +123,9 @@ def share_rows(
             stream.seek(target - 1)
             stop = _scan_lines(stream, target - 1, end, lines=1, block=_NEAR).end
             before = bisect_right(marks, stop, key=lambda mark: mark.at)
-            known = max([Mark(begin, line), *marks[before - 1 : before]])
+            known = max([Mark(begin, line - first_line), *marks[before - 1 : before]])
             stream.seek(known.at)
-            lines = known.line - line + _count_lines(stream, known.at, stop)
+            lines = first_line + known.line - line + _count_lines(stream, known.at, stop)
         else:
             # Whether a line break ends a row depends on all quotes before it.
             stream.seek(begin)

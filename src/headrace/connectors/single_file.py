@@ -23,7 +23,7 @@ from headrace.connectors.base import (
     with_event_time,
     without_event_time,
 )
-from headrace.connectors.lines import read_blocks, scan_rows, share_rows
+from headrace.connectors.lines import Mark, read_blocks, scan_rows, share_rows
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
 from headrace.formats.base import RETRACT, Format
 from headrace.formats.options import Columns, LineFormatOptions, check_readable, infer_from
@@ -101,6 +101,8 @@ class SingleFileSource(Connector, SourceOperator):
         self.idle_timeout = self.options.idle_timeout
         self._path = _absolute(self.options.path)
         self._row_ends = self.options.format_for(None).row_ends
+        self._marks: dict[int, Sequence[Mark]] = {}
+        """By byte: what `latest_offset` has seen of the lines from there on, until they are split."""
 
     def validate(self) -> None:
         """Refuse a file that cannot be read and a timestamp column that is not in the schema."""
@@ -150,6 +152,7 @@ class SingleFileSource(Connector, SourceOperator):
             file.seek(position["byte"])
             byte, size = position["byte"], position["size"]
             found = scan_rows(file, byte, size, rows=limit.rows, row_ends=self._row_ends)
+        self._marks = {byte: found.marks}
         time = max(position["time"], wall_clock(limit.time))
         return {LANE: {**position, "byte": found.end, "line": position["line"] + found.lines, "time": time}}
 
@@ -160,10 +163,13 @@ class SingleFileSource(Connector, SourceOperator):
             return []
         common = {**end[LANE], "final": self.is_finished(end)}
         shares = min(parallelism, max(1, (last - first) // _WORTH_SPLITTING))
+        marks = self._marks.pop(first, ())
         with _open(self._path, last) as file:
+            cut = share_rows(
+                file, first, last, line=line, shares=shares, row_ends=self._row_ends, marks=marks
+            )
             return [
-                Split(LANE, {**common, "byte": one.begin, "end": one.end, "line": one.line})
-                for one in share_rows(file, first, last, line=line, shares=shares, row_ends=self._row_ends)
+                Split(LANE, {**common, "byte": one.begin, "end": one.end, "line": one.line}) for one in cut
             ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:

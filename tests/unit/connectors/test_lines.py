@@ -28,8 +28,7 @@ def test_shares_begin_with_the_right_line_whatever_is_known_of_it(
         assert found.lines == found.rows == min(rows, len(data[begin:].splitlines()))
         assert all(mark.line == data[begin : mark.at].count(b"\n") for mark in found.marks)
         line = 1 + data[:begin].count(b"\n")
-        known = [lines.Mark(mark.at, line + mark.line) for mark in found.marks]
-        for marks in (known, ()):
+        for marks in (found.marks, ()):
             cut = list(lines.share_rows(stream, begin, found.end, line=line, shares=shares, marks=marks))
             assert b"".join(data[share.begin : share.end] for share in cut) == data[begin : found.end]
             assert [share.line for share in cut] == [1 + data[: one.begin].count(b"\n") for one in cut]
@@ -55,8 +54,7 @@ def test_lines_that_were_counted_are_not_counted_again(monkeypatch: pytest.Monke
     assert stream.taken == 10_000
     assert stream.asked == 10  # each may be a request to an object store
     stream.taken = stream.asked = 0
-    marks = [lines.Mark(mark.at, 1 + mark.line) for mark in found.marks]
-    shares = list(lines.share_rows(stream, 0, 10_000, line=1, shares=4, marks=marks))
+    shares = list(lines.share_rows(stream, 0, 10_000, line=1, shares=4, marks=found.marks))
     assert [share.line for share in shares] == [1, 251, 501, 751]
     assert stream.taken < 2_000
     assert stream.asked <= 6

@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 from pathlib import Path
@@ -76,7 +77,9 @@ def test_large_files_are_shared_by_tasks_at_line_breaks(
     lines = [json.dumps({"a": i, "pad": "x" * (i * 37 % 200)}) for i in range(300)]
     source = SingleFileSource(path=write(tmp_path, "\n".join(lines) + "\n"))
     start, *_, end = plan(source, [10**9], start=100.0, now=101.0)
-    for parallelism in (1, 2, 7, 64):
+    for parallelism, replayed in itertools.product((1, 2, 7, 64), (False, True)):
+        if not replayed:  # then the lines are not counted again
+            assert source.latest_offset(start, Limit(10**9, 101.0), parallelism=parallelism) == end
         splits = source.splits(start, end, parallelism=parallelism)
         assert len(splits) <= parallelism
         rows = read_range(source, start, end, parallelism=parallelism)
