@@ -1,7 +1,7 @@
 """Runs the conformance cases in the released dora and compares what they print.
 
-    python -m venv DIR && DIR/bin/pip install dora-rs==1.1.0 dora-rs-cli==1.1.0 numpy
-    python -m tests.dataflow.run_in_dora --dora DIR [CASE …]
+    make bench-peers
+    python -m tests.dataflow.run_in_dora --dora build/peers/dora [CASE …]
 
 A case that says `same` must give the same transcript in dora, in one of several tries: dora may lose the
 last messages of a stream, the more so on a busy machine. One that says `differs` must not: an expectation
@@ -74,6 +74,7 @@ def _alone() -> Iterator[None]:
 
 def _run(file: Path, dora: Path, *, stop_after: float, env: dict[str, str]) -> tuple[int, str]:
     """The exit code and the output of `dora run`; everything it started has ended afterwards."""
+    dora = dora.resolve()
     path = f"{dora / 'bin'}{os.pathsep}{os.environ['PATH']}"
     process = subprocess.Popen(
         [dora / "bin" / "dora", "run", file.name, "--stop-after", f"{int(stop_after * 1000)}ms"],
