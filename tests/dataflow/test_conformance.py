@@ -11,7 +11,7 @@ from tests.dataflow.run_in_dora import judge
 
 CASES = find_cases()
 DORA = os.environ.get("HEADRACE_DORA")
-NO_DORA = "HEADRACE_DORA is not set: run `make bench-peers`, then the tests with HEADRACE_DORA=build/peers/dora"
+NO_DORA = "HEADRACE_DORA is not set: run `make bench-peers`, and set HEADRACE_DORA=build/peers/dora"
 DORA_CASES = CASES if DORA else [pytest.param(None, marks=pytest.mark.skip(reason=NO_DORA))]
 
 
