@@ -29,6 +29,8 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <groupId>headrace.tests</groupId><artifactId>kafka</artifactId><version>1</version>
   <dependencies><dependency>
     <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
+  </dependency><dependency>
+    <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
   </dependency></dependencies>
 </project>
 """
@@ -39,7 +41,7 @@ LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_
 
 def fetch_broker() -> Path:
     """The folder with the broker's jars; skips the test, saying why, if they cannot be had."""
-    jars = cache_folder() / f"kafka-{VERSION}"
+    jars = cache_folder() / f"kafka-{VERSION}-logging"
     if not jars.exists():
         with from_maven("Kafka", jars, "copy-dependencies", "-DincludeScope=runtime", pom=POM) as fetched:
             keep(fetched, jars)
@@ -54,7 +56,8 @@ class KafkaBroker:
 
     def __init__(self, folder: Path) -> None:
         self.address, self.guarded_address = (f"127.0.0.1:{free_port()}" for _ in range(2))
-        self._java = [find_java("Kafka"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"]
+        self._java = [find_java("Kafka"), "-Xmx256m", "-XX:TieredStopAtLevel=1"]
+        self._java += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"]
         self._java.append(f"{fetch_broker()}/*")
         self._folder = folder
         self._settings = folder / "server.properties"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -74,12 +76,31 @@ def find_java(what: str) -> str:
     return java
 
 
+_PORTS = 1000
+
+
+def _ports() -> Iterator[int]:
+    """Ports of this process alone, from 10000 to 19999."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 10_000 + worker % 10 * _PORTS
+    for number in itertools.count(random.randrange(_PORTS)):  # other runs may be under way
+        yield first + number % _PORTS
+
+
+_OWN_PORTS = _ports()
+
+
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """A port that nobody listens on, nor will before a server does.
+
+    A port that the system gives may be gone by then: it gives the same ones to clients that connect.
+    """
+    for port in itertools.islice(_OWN_PORTS, _PORTS):
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind(("127.0.0.1", port))
+            return port
+    pytest.fail("all ports for servers are taken")
 
 
 def listens(port: int) -> bool:

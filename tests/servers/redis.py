@@ -140,10 +140,9 @@ def run_cluster(program: Path, folder: Path) -> Iterator[list[int]]:
 def _free_port() -> int:
     while True:
         port = free_port()
-        if port < 55_000:  # servers of a cluster also listen 10 000 ports higher
-            with contextlib.suppress(OSError), socket.socket() as other:
-                other.bind(("127.0.0.1", port + 10_000))
-                return port
+        with contextlib.suppress(OSError), socket.socket() as other:
+            other.bind(("127.0.0.1", port + 10_000))  # where servers of a cluster listen, too
+            return port
 
 
 @pytest.fixture(scope="session")

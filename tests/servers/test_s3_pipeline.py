@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.state.files import cache_directory
+from headrace.state.cache import cache_directory
 from headrace.state.inspect import list_checkpoints
 from headrace.state.storage import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
