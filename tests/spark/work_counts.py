@@ -27,7 +27,7 @@ from pyspark import SparkContext
 import headrace as hr
 from headrace.runtime import envelope
 from headrace.spark.session import stop_session
-from headrace.state.files import cache_directory
+from headrace.state.cache import cache_directory
 from headrace.testing.in_process import run_in_process
 from tests.flows import RunningCount
 

@@ -21,7 +21,7 @@ from headrace.settings import Settings
 from headrace.spark.loop import EpochLoop
 from headrace.spark.session import Session, Wanted, cores_of, is_lost, open_session
 from headrace.spark.shipping import ship_code
-from headrace.state.files import cache_directory
+from headrace.state.cache import cache_directory
 from headrace.state.lock import StateLock
 from headrace.state.storage import open_storage
 

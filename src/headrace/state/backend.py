@@ -23,10 +23,9 @@ from headrace.errors import (
     StateError,
     StateInUseError,
 )
+from headrace.state.cache import drop_cached, evict_cache
 from headrace.state.files import (
     checkpoint_directory,
-    drop_cached,
-    evict_cache,
     operator_directory,
     read_verified,
 )

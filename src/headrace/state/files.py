@@ -2,7 +2,7 @@
 
 A run is written as Parquet (zstd) to the storage and as an uncompressed Arrow file to a cache directory on
 this machine. Reads memory-map the Arrow file; one that is not there is made from the Parquet file, whose
-size and checksum are compared first. The cache may be deleted at any time.
+size and checksum are compared first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import threading
 import uuid
 from collections import OrderedDict
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import CorruptStateError, IncompatibleStateError
+from headrace.state.cache import cache_directory, cached_name, make_cache
 from headrace.state.metadata import StateFile
 from headrace.state.runs import (
     CHUNK,
@@ -33,7 +33,7 @@ from headrace.state.runs import (
     Layout,
     Segment,
 )
-from headrace.state.storage import Storage, canonical_url
+from headrace.state.storage import Storage
 
 Migrate = Callable[[str, int, pa.Table], pa.Table]
 """(table, the version that saved the rows, the rows) → the rows as the declared version has them."""
@@ -42,45 +42,9 @@ _ORDER_KEY: Final = b"headrace.order"
 _MAX_OPEN: Final = 256
 
 
-def cache_directory(storage_url: str, cache_dir: str | None = None) -> str:
-    """Where this machine keeps its copies of the runs of one storage."""
-    root = cache_dir or os.path.join(tempfile.gettempdir(), f"headrace-cache-{os.getuid()}")
-    return os.path.join(root, hashlib.sha256(canonical_url(storage_url).encode()).hexdigest()[:24])
-
-
-def _stem(file: str) -> str:
-    return hashlib.sha256(file.encode()).hexdigest()[:32]
-
-
 def _cached_path(directory: str, file: StateFile, layout: Layout) -> str:
     order = "time" if layout.by_time else "key"
-    return os.path.join(directory, f"{_stem(file.file)}-{file.checksum[:16]}-{order}.arrow")
-
-
-def evict_cache(storage_url: str, live_files: Iterable[str], *, cache_dir: str | None = None) -> None:
-    """Remove the cached copies of every file that is not among `live_files`."""
-    directory = cache_directory(storage_url, cache_dir)
-    live = {_stem(file) for file in live_files}
-    for name in _names(directory):
-        if name.partition("-")[0] not in live:
-            _remove(os.path.join(directory, name))
-
-
-def drop_cached(storage_url: str, files: Iterable[str], *, cache_dir: str | None = None) -> None:
-    """Remove the cached copies of files that are no longer used."""
-    directory = cache_directory(storage_url, cache_dir)
-    dead = {_stem(file) for file in files}
-    if dead:
-        for name in _names(directory):
-            if name.partition("-")[0] in dead:
-                _remove(os.path.join(directory, name))
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except FileNotFoundError:
-        return []
+    return os.path.join(directory, cached_name(file.file, f"{file.checksum[:16]}-{order}"))
 
 
 def _remove(path: str) -> None:
@@ -134,8 +98,7 @@ def write_run(
     cache_dir: str | None,
 ) -> StateFile | None:
     """Write sorted batches as one file, Parquet and cached copy; None if there were no rows."""
-    directory = cache_directory(storage.url, cache_dir)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    directory = make_cache(storage.url, cache_dir)
     attempt = os.path.join(directory, uuid.uuid4().hex)
     parquet_path, arrow_path = f"{attempt}.parquet.tmp", f"{attempt}.arrow.tmp"
     rows = tombstones = 0
@@ -266,20 +229,19 @@ class RunFiles:
             if key in _opened:
                 _opened.move_to_end(key)
                 return _opened[key]
-        segments = self._from_cache(directory, file, layout)
+        segments = self._from_cache(key, file, layout)
         with _lock:
             _opened[key] = segments
             while len(_opened) > _MAX_OPEN:
                 _opened.popitem(last=False)
         return segments
 
-    def _from_cache(self, directory: str, file: StateFile, layout: Layout) -> Sequence[Segment]:
-        path = _cached_path(directory, file, layout)
+    def _from_cache(self, path: str, file: StateFile, layout: Layout) -> Sequence[Segment]:
         try:
             return _map(path, file, layout)
         except (FileNotFoundError, pa.ArrowInvalid, ValueError):
             pass  # not there, or cut short by a crash of the machine: made anew from the truth
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        directory = make_cache(self.storage.url, self.cache_dir)
         temporary = os.path.join(directory, f"{uuid.uuid4().hex}.arrow.tmp")
         try:
             table = self._sorted_rows(file, layout)

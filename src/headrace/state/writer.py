@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.keys import hash_key
-from headrace.state.files import drop_cached, run_path, write_run
+from headrace.state.cache import drop_cached
+from headrace.state.files import run_path, write_run
 from headrace.state.messages import (
     Checkpoint,
     CommitData,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.errors import CorruptStateError
+from headrace.state.cache import cache_directory, evict_cache, make_cache
 from headrace.state.config import keyed_table_config
-from headrace.state.files import cache_directory, evict_cache
 from tests.unit.state.harness import Life
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -45,7 +47,7 @@ def only_file(life: Life) -> Path:
 
 def cached(life: Life) -> list[str]:
     directory = Path(cache_directory(life.storage.url, life.cache_dir))
-    return sorted(path.name for path in directory.iterdir())
+    return sorted(path.name for path in directory.iterdir() if not path.is_symlink())
 
 
 def test_a_state_file_is_plain_parquet_with_hash_and_operation(life: Life) -> None:
@@ -102,6 +104,26 @@ def test_the_cache_holds_only_files_in_use(life: Life) -> None:
     evict_cache(life.storage.url, [], cache_dir=life.cache_dir)
     assert cached(life) == []
     assert look(life, 1) == "b"
+
+
+def test_a_new_storage_clears_the_cache_of_those_that_are_gone_or_long_unused(tmp_path: Path) -> None:
+    root, hour, week = tmp_path / "cache", 3600, 7 * 24 * 3600
+    unused = {"gone": hour + 60, "just gone": hour - 60, "quiet": week - 60, "long quiet": week + 60}
+    urls = {name: str(tmp_path / name) for name in unused} | {"remote": "s3://bucket/state"}
+    for name in unused:
+        Path(urls[name]).mkdir()
+    for name, url in urls.items():
+        made = Path(make_cache(url, str(root)))
+        (made / "run.arrow").write_bytes(b"rows")
+        old = time.time() - unused.get(name, hour + 60)
+        os.utime(made, (old, old))
+    for name in ("gone", "just gone"):
+        Path(urls[name]).rmdir()
+    new = Path(make_cache(str(tmp_path / "new"), str(root)))
+    left = {name for name, url in urls.items() if Path(cache_directory(url, str(root))).exists()}
+    assert left == {"just gone", "quiet", "remote"}
+    assert new.is_dir()
+    assert Path(urls["long quiet"]).is_dir()  # the storage itself is never touched
 
 
 def test_an_attempt_that_fails_leaves_state_as_it_was(life: Life) -> None:

@@ -1,0 +1,95 @@
+"""Where a machine keeps copies of the state files it works with, and what of them may go.
+
+Each storage has a directory of its own. Everything there can be made anew from the storage, so anything may
+be deleted at any time: copies of files that are no longer used, and directories that nothing was written to
+for a week, or for an hour if their storage is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from headrace.state.storage import canonical_url
+
+_STORAGE: Final = "storage"
+"""A link to the storage, if it is a directory of this machine."""
+_UNUSED_SECONDS: Final = 7 * 24 * 3600
+_GONE_SECONDS: Final = 3600
+"""Not at once: a container may share the directory and not see the storage of another one."""
+
+
+def cache_directory(storage_url: str, cache_dir: str | None = None) -> str:
+    """Where this machine keeps its copies of the runs of one storage."""
+    root = cache_dir or os.path.join(tempfile.gettempdir(), f"headrace-cache-{os.getuid()}")
+    return os.path.join(root, hashlib.sha256(canonical_url(storage_url).encode()).hexdigest()[:24])
+
+
+def make_cache(storage_url: str, cache_dir: str | None = None) -> str:
+    """The directory for the copies of one storage; what others no longer need is removed when it is made."""
+    directory = cache_directory(storage_url, cache_dir)
+    if not os.path.isdir(directory):
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        storage = canonical_url(storage_url)
+        if os.path.isabs(storage):
+            with contextlib.suppress(OSError):
+                os.symlink(storage, os.path.join(directory, _STORAGE))
+        _sweep(os.path.dirname(directory))
+    return directory
+
+
+def cached_name(file: str, version: str) -> str:
+    """What the copy of a file is called; `version` tells its content and order."""
+    return f"{_stem(file)}-{version}.arrow"
+
+
+def evict_cache(storage_url: str, live_files: Iterable[str], *, cache_dir: str | None = None) -> None:
+    """Remove the copies of every file that is not among `live_files`."""
+    directory = cache_directory(storage_url, cache_dir)
+    live = {_stem(file) for file in live_files} | {_STORAGE}
+    for name in _names(directory):
+        if name.partition("-")[0] not in live:
+            _remove(os.path.join(directory, name))
+
+
+def drop_cached(storage_url: str, files: Iterable[str], *, cache_dir: str | None = None) -> None:
+    """Remove the copies of files that are no longer used."""
+    directory = cache_directory(storage_url, cache_dir)
+    dead = {_stem(file) for file in files}
+    if dead:
+        for name in _names(directory):
+            if name.partition("-")[0] in dead:
+                _remove(os.path.join(directory, name))
+
+
+def _sweep(root: str) -> None:
+    for name in _names(root):
+        directory = os.path.join(root, name)
+        link = os.path.join(directory, _STORAGE)
+        with contextlib.suppress(FileNotFoundError):
+            gone = os.path.islink(link) and not os.path.exists(link)
+            unused = time.time() - os.stat(directory).st_mtime
+            if unused > (_GONE_SECONDS if gone else _UNUSED_SECONDS):
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _stem(file: str) -> str:
+    return hashlib.sha256(file.encode()).hexdigest()[:32]
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
