@@ -70,6 +70,35 @@ def test_an_outside_failure_is_tried_again_and_costs_nothing(tmp_path: Path) -> 
     assert result.epochs == 3
 
 
+class FailsAtTheStop(hr.ArrowOperator):
+    """Loses its connection twice when it is told that the run stops."""
+
+    max_parallelism = 1
+
+    def __init__(self, marks: Path) -> None:
+        self.marks = marks
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        collector.collect(batch)
+
+    def handle_stop(self, final: bool, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        tries = len(list(self.marks.glob("*")))
+        (self.marks / str(tries)).touch()
+        if tries < 2:
+            raise ConnectionResetError("the server went away")
+
+
+def test_the_epoch_that_tells_of_a_stop_is_tried_again_too(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    pipeline = hr.Pipeline("retry")
+    rows = pipeline.source(flows.impulse(150)).key_by().apply(FailsAtTheStop(marks))
+    rows.sink(hr.MemorySink("out"))
+    result = pipeline.run(tmp_path / "state", parallelism=2, epoch_rows=50, max_epochs=1, restarts=2)
+    assert sorted(result.rows["out"]["counter"].to_pylist()) == list(range(50))
+    assert len(list(marks.glob("*"))) == 3
+
+
 def test_an_outside_failure_that_stays_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()

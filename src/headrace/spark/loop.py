@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from headrace.errors import ExternalError, HeadraceError, InternalError, OutputClosedError, WorkerError
 from headrace.plan import Plan
+from headrace.runtime.context import EpochContext
 from headrace.runtime.driver import EpochDriver
 from headrace.runtime.offsets import EpochSize, OffsetPlanner
 from headrace.runtime.reports import EpochReport
@@ -155,25 +156,25 @@ class EpochLoop:
 
     def _run_last_epoch(self) -> None:
         """Tell the operators that want to know that the run stops, in an epoch that reads nothing."""
-        driver = self._driver
-        last = None if self._cut_short else driver.begin_last(ending=self._ending)
-        if last is not None:
-            context, task = last
-            report = driver.seal(context, self._exchange.run([task], context))
-            self._retrying(driver.commit)
+        report = None if self._cut_short else self._retrying(self._attempt_last)
+        if report is not None:
+            self._retrying(self._driver.commit)
             self._on_epoch(report)
+
+    def _attempt_last(self) -> EpochReport | None:
+        last = self._driver.begin_last(ending=self._ending)
+        return None if last is None else self._attempt(last[0], [last[1]])
 
     def _run_epoch(self, tasks: list[SplitTask]) -> EpochReport:
         if self._refresh is not None and (plan := self._refresh()) is not None:
             self._driver.replace_operators(plan)
             self._exchange = SparkExchange(self._spark, self._driver.stages)
-        report = self._retrying(lambda: self._attempt(tasks))
+        report = self._retrying(lambda: self._attempt(self._driver.begin(), tasks))
         if not report.immediate:
             self._retrying(self._driver.commit)
         return report
 
-    def _attempt(self, tasks: list[SplitTask]) -> EpochReport:
-        context = self._driver.begin()
+    def _attempt(self, context: EpochContext, tasks: list[SplitTask]) -> EpochReport:
         try:
             control = self._exchange.run(tasks, context)
         except HeadraceError:
