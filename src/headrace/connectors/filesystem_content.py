@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -71,8 +72,16 @@ class Content(ABC):
         """Where the next rows of a file end."""
 
     @abstractmethod
-    def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:
-        """Shares of a part, each with a `weight`."""
+    def weigh(self, part: File) -> int:
+        """How much there is to be read of a part."""
+
+    def least(self, part: File) -> int:
+        """How much of a part is worth a task of its own: here all of it, which `cut` never cuts then."""
+        return self.weigh(part)
+
+    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """A part in pieces: about so much of its weight comes before the end of each but the last."""
+        yield dict(part)
 
     @abstractmethod
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
@@ -122,13 +131,18 @@ class ParquetContent(Content):
         taken = min(rows, file["rows"] - at)
         return Reached(at + taken, line, taken, at + taken == file["rows"])
 
-    def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:
-        """Ranges of rows, each worth a task."""
-        first, last = part["from"], part["rows"] if part["to"] is None else part["to"]
-        shares = min(shares, max(1, (last - first) // BATCH_ROWS))
-        for index in range(shares):
-            begin, end = (first + (last - first) * i // shares for i in (index, index + 1))
-            yield {**part, "from": begin, "to": end, "weight": end - begin}
+    def weigh(self, part: File) -> int:
+        """The number of rows."""
+        return int((part["rows"] if part["to"] is None else part["to"]) - part["from"])
+
+    def least(self, part: File) -> int:
+        """As many rows as go through the operators together."""
+        return BATCH_ROWS
+
+    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Ranges of rows."""
+        for begin, end in itertools.pairwise((0, *places, self.weigh(part))):
+            yield {**part, "from": part["from"] + begin, "to": part["from"] + end}
 
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
         """The rows of a range."""
@@ -231,21 +245,32 @@ class LineContent(Content):
             self._marks[file["path"], at] = found.marks
         return Reached(found.end, line + found.lines, max(0, found.rows - head), found.at_end)
 
-    def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:
-        """Ranges of whole lines; a compressed file is read from its beginning, by one task."""
+    def weigh(self, part: File) -> int:
+        """The number of bytes; those of a compressed file are all of them, wherever it is read."""
         if self.codec(part) is not None:
-            yield {**part, "weight": part["size"]}
+            return int(part["size"])
+        return int((part["size"] if part["to"] is None else part["to"]) - part["from"])
+
+    def least(self, part: File) -> int:
+        """A megabyte; a compressed file is read from its beginning, by one task."""
+        return WORTH_SPLITTING if self.codec(part) is None else self.weigh(part)
+
+    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Ranges of whole lines."""
+        if self.codec(part) is not None:
+            yield dict(part)
             return
-        first, last, line = part["from"], part["size"] if part["to"] is None else part["to"], part["line"]
-        shares = min(shares, max(1, (last - first) // WORTH_SPLITTING))
+        first, line = part["from"], part["line"]
+        last, targets = first + self.weigh(part), [first + place for place in places]
         marks = self._marks.pop((part["path"], first), ())
+        if not targets:
+            yield {**part, "to": last}
+            return
         with self._open(part, first) as file:
-            cut = share_rows(
-                file, first, last, line=line, shares=shares, row_ends=self._row_ends, marks=marks
-            )
-            for share in cut:
-                begin, stop = share.begin, share.end
-                yield {**part, "from": begin, "to": stop, "line": share.line, "weight": stop - begin}
+            for share in share_rows(
+                file, first, last, line=line, targets=targets, row_ends=self._row_ends, marks=marks
+            ):
+                yield {**part, "from": share.begin, "to": share.end, "line": share.line}
 
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
         """The rows of a range of lines."""
@@ -329,9 +354,9 @@ class AvroContent(Content):
         """The end of the file."""
         return Reached(file["rows"], line, file["rows"], at_end=True)
 
-    def cut(self, part: File, shares: int) -> Iterator[dict[str, Any]]:
-        """The file."""
-        yield {**part, "weight": part["rows"]}
+    def weigh(self, part: File) -> int:
+        """The number of rows."""
+        return int(part["rows"])
 
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
         """All rows of the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -170,24 +171,27 @@ class FilesSource(Connector, SourceOperator):
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Contiguous shares of the files, about alike in size."""
-        parts = [
-            share
-            for part in self._parts(start[LANE], end[LANE])
-            for share in self.content.cut(part, parallelism)
-        ]
-        total = sum(part["weight"] for part in parts)
+        parts = list(self._parts(start[LANE], end[LANE]))
+        weights = [self.content.weigh(part) for part in parts]
+        least = [min(self.content.least(part), weight) for part, weight in zip(parts, weights, strict=True)]
+        worth = sum(weight // max(1, one) for weight, one in zip(weights, least, strict=True))
+        tasks = max(1, min(parallelism, worth))
+        bounds = [sum(weights) * index // tasks for index in range(1, tasks)]
         common = {
             "time": end[LANE]["time"],
             "schema": end[LANE]["schema"],
             "final": self.is_finished(end),
         }
-        shares: dict[int, list[dict[str, Any]]] = {}
+        shares: list[list[dict[str, Any]]] = [[] for _ in range(tasks)]
         before = 0
-        for part in parts:
-            share = (before + part["weight"] // 2) * parallelism // max(1, total)
-            _append(shares.setdefault(min(share, parallelism - 1), []), part)
-            before += part["weight"]
-        return [Split(LANE, {**common, "parts": share}) for _, share in sorted(shares.items())]
+        for part, weight, own in zip(parts, weights, least, strict=True):
+            places = [0, *(_place(bound - before, weight, own) for bound in bounds), weight]
+            pieces = self.content.cut(part, sorted({place for place in places if 0 < place < weight}))
+            for share, (begin, stop) in zip(shares, itertools.pairwise(places), strict=True):
+                if begin < stop:
+                    share.extend(itertools.islice(pieces, 1))
+            before += weight
+        return [Split(LANE, {**common, "parts": share}) for share in shares if share]
 
     def _parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The ranges of the files between two positions."""
@@ -251,12 +255,11 @@ class FilesSource(Connector, SourceOperator):
             yield fill(decoded.rows, values, schema, where=where)
 
 
-def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
-    """Add a part behind others; with the one before it, if it goes on where that ends, it becomes one."""
-    if parts and parts[-1]["path"] == part["path"] and parts[-1]["to"] == part["from"]:
-        parts[-1] |= {"to": part["to"], "weight": parts[-1]["weight"] + part["weight"]}
-    else:
-        parts.append(part)
+def _place(wanted: int, weight: int, least: int) -> int:
+    """Where to cut a part of some weight: as wanted, or at its end if less than half of `least` were left."""
+    if 2 * wanted < least:
+        return 0
+    return weight if 2 * (weight - wanted) <= least else wanted
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -104,17 +104,16 @@ def share_rows(
     end: int,
     *,
     line: int,
-    shares: int,
+    targets: Sequence[int],
     row_ends: RowEnds | None = None,
     marks: Sequence[Mark] = (),
 ) -> Iterator[Share]:
-    """A range of whole rows, the first on line `line`, in shares of about one size.
+    """A range of whole rows, the first on line `line`, in shares that end with the row of each target.
 
     `marks` are what a scan from the same byte on has seen.
     """
-    first, first_line = begin, line
-    for index in range(1, shares + 1):
-        target = first + (end - first) * index // shares
+    first_line = line
+    for target in (*targets, end):
         if target <= begin:
             continue
         if target == end:

@@ -163,10 +163,11 @@ class SingleFileSource(Connector, SourceOperator):
             return []
         common = {**end[LANE], "final": self.is_finished(end)}
         shares = min(parallelism, max(1, (last - first) // _WORTH_SPLITTING))
+        targets = [first + (last - first) * index // shares for index in range(1, shares)]
         marks = self._marks.pop(first, ())
         with _open(self._path, last) as file:
             cut = share_rows(
-                file, first, last, line=line, shares=shares, row_ends=self._row_ends, marks=marks
+                file, first, last, line=line, targets=targets, row_ends=self._row_ends, marks=marks
             )
             return [
                 Split(LANE, {**common, "byte": one.begin, "end": one.end, "line": one.line}) for one in cut

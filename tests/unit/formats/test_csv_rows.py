@@ -70,7 +70,10 @@ def test_rows_end_where_they_do_however_the_bytes_are_cut(text: str, block: int,
             position = found.end
             # A part of the file, read alone, has the same rows.
             assert rows_of(data[:position]) + rows_of(data[position:]) == whole
-        shares = list(lines.share_rows(io.BytesIO(data), 0, len(data), line=1, shares=3, row_ends=ends))
+        targets = [len(data) // 3, 2 * len(data) // 3]
+        shares = list(
+            lines.share_rows(io.BytesIO(data), 0, len(data), line=1, targets=targets, row_ends=ends)
+        )
         cut = [row for share in shares for row in rows_of(data[share.begin : share.end])]
         assert cut == whole
         assert [share.line for share in shares] == [1 + data[: share.begin].count(b"\n") for share in shares]
