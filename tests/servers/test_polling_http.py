@@ -227,9 +227,25 @@ def test_a_server_that_does_not_get_well_ends_the_run_with_what_it_said(
 
 
 def test_an_error_of_a_server_that_was_well_may_pass(tmp_path: Path) -> None:
-    answers = iter([Answer(body=b'{"n": 1}'), Answer(404), Answer(401), Answer(body=b'{"n": 2}')])
+    moved = Answer(302, headers={"Location": "https://maintenance.example/"})
+    answers = iter([Answer(body=b'{"n": 1}'), Answer(404), Answer(401), moved, Answer(body=b'{"n": 2}')])
     with run_http(lambda _: next(answers, Answer(204))) as server:
         assert found(run_until(polling(server.url), tmp_path, 2)) == [1, 2]
+
+
+def test_a_server_that_was_well_and_sends_elsewhere_for_good_ends_the_run_with_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(received, "PATIENCE_SECONDS", 0.3)
+    moved = Answer(301, headers={"Location": "https://elsewhere.example/"})
+    answers = iter([Answer(body=b'{"n": 1}')])
+    with (
+        run_http(lambda _: next(answers, moved)) as server,
+        pytest.raises(ExternalError, match="301 Moved Permanently, to https://elsewhere") as caught,
+    ):
+        run_until(polling(server.url), tmp_path, 2)
+    assert caught.value.retry
+    assert "write the new address" in str(caught.value)
 
 
 def test_redirects_are_followed_on_the_host_and_not_off_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -254,6 +255,25 @@ def test_what_is_no_event_stream_is_refused(tmp_path: Path) -> None:
     ):
         run_until(reading(server.url, headers="Authorization: Bearer t0ken123"), tmp_path / "b", 1)
     assert "t0ken123" not in str(caught.value)
+
+
+def test_a_page_in_the_place_of_a_stream_that_was_there_is_waited_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Answer(body=b"<h1>Back soon</h1>", headers={"Content-Type": "text/html"})
+    moved = Answer(302, headers={"Location": "https://maintenance.example/"})
+    stream = Numbers(20, cut=10)
+    pages = iter([page, moved, page])
+
+    def answer(request: Request) -> Answer:
+        return next(pages, stream(request)) if "Last-Event-ID" in request.headers else stream(request)
+
+    with run_http(answer) as server:
+        assert found(run_until(reading(server.url), tmp_path / "a", 20)) == list(range(20))
+        monkeypatch.setattr(received, "PATIENCE_SECONDS", 0.3)
+        stream.total, pages = 10, itertools.repeat(page)
+        with pytest.raises(ExternalError, match="`text/html`, which is no event stream"):
+            run_until(reading(server.url), tmp_path / "b", 20)
 
 
 def test_a_server_that_is_not_there_ends_the_run_after_a_while(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -210,6 +211,30 @@ def test_a_busy_server_is_asked_again_with_the_same_key(tmp_path: Path) -> None:
         assert len({one.headers["Idempotency-Key"] for one in server.requests}) == 1
 
 
+def test_a_server_is_given_the_time_that_it_asks_for_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "PATIENCE_SECONDS", 0.3)
+    later = {"Retry-After": "1"}
+    times: list[float] = []
+    answers = iter([Answer(429, headers=later), Answer(503, headers=later)])
+
+    def answer(_: Request) -> Answer:
+        times.append(time.monotonic())
+        return next(answers, Answer())
+
+    with run_http(answer) as server:
+        sink(server.url, tmp_path).run(1, numbers(1))
+        first, second, third = times
+        assert min(second - first, third - second) >= 1
+        monkeypatch.setattr(webhook, "LONGEST_SECONDS", 1.5)
+        server.requests.clear()
+        server.answer = lambda _: Answer(429, headers=later)
+        with pytest.raises(ExternalError, match="429"):
+            sink(server.url, tmp_path).run(2, numbers(1))
+        assert len(server.requests) <= 2
+
+
 def test_a_refused_row_ends_the_run_with_the_beginning_of_the_answer(tmp_path: Path) -> None:
     said = b"n is  not\nallowed, t0ken123: " + b"x" * 10_000
     with run_http(lambda _: Answer(422, said)) as server:
@@ -236,10 +261,11 @@ def test_a_server_that_does_not_get_well_ends_the_run_after_a_while(
     with run_http(lambda _: Answer(500, b"oops")) as server:
         with pytest.raises(ExternalError, match="500 Internal Server Error: oops"):
             sink(server.url, tmp_path).run(1, numbers(20))
-        waiting = in_turn(Answer(429, headers={"Retry-After": "3600"}))
-        server.answer = waiting
+        server.requests.clear()
+        server.answer = in_turn(Answer(429, headers={"Retry-After": "7200"}))
         with pytest.raises(ExternalError, match="429"):
             sink(server.url, tmp_path).run(2, numbers(1))
+        assert len(server.requests) == 1
     with pytest.raises(ExternalError, match="webhook does not answer") as caught:
         sink(server.url + "/hook?key=s3cret", tmp_path).run(3, numbers(1))
     assert "s3cret" not in str(caught.value)

@@ -155,11 +155,12 @@ class DeltaSource(FilesSource):
 
     def _snapshot(self, table: Any) -> list[File]:
         try:
-            if table.deletion_vectors().read_all().num_rows:
-                raise self._deleted(table.version())
+            deleted = table.deletion_vectors().read_all().num_rows
             actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - it raises OSError, ValueError and classes of its own
             raise table_error(self.options.path, "read", error) from None
+        if deleted:
+            raise self._deleted(table.version())
         partitions = table.metadata().partition_columns
         found = [
             self._file(

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from headrace.errors import ConfigurationError, MissingExtraError
+from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
 
 RETRIES, PATIENCE = 4, timedelta(seconds=30)
 """How often, and for how long, a request to a store is tried again before the epoch is."""
@@ -53,6 +53,7 @@ class ObjectFiles:
         except ImportError:
             raise MissingExtraError(f"`{url}`", extra="cloud", package="obstore") from None
         self._obstore: Any = obstore
+        self._url = url
         self._store, self._root = _connect(url, settings)
         self._part_size = part_size
 
@@ -77,7 +78,8 @@ class ObjectFiles:
     def open(self, path: str) -> Any:
         key = self._path(path)
         size = int(self._obstore.head(self._store, key)["size"])
-        return pa.PythonFile(_ObjectFile(self._obstore, self._store, key, size), mode="r")
+        where = f"{self._url}/{path}" if path else self._url
+        return pa.PythonFile(_ObjectFile(self._obstore, self._store, key, size=size, where=where), mode="r")
 
     def read(self, path: str) -> bytes:
         return bytes(self._obstore.get(self._store, self._path(path)).bytes())
@@ -164,11 +166,11 @@ def _connect(url: str, settings: Mapping[str, str]) -> tuple[Any, str]:
 class _ObjectFile(io.RawIOBase):
     """An object, read in ranges."""
 
-    def __init__(self, obstore: Any, store: Any, path: str, size: int) -> None:
+    def __init__(self, obstore: Any, store: Any, path: str, *, size: int, where: str) -> None:
         super().__init__()
         self._get_range: Any = obstore.get_range
         self._object = (store, path)
-        self._size = size
+        self._size, self._where = size, where
         self._position = 0
 
     def readable(self) -> bool:
@@ -188,6 +190,12 @@ class _ObjectFile(io.RawIOBase):
         end = self._size if size < 0 else min(self._size, self._position + size)
         if end <= self._position:
             return b""
-        data = bytes(self._get_range(*self._object, start=self._position, end=end))
+        try:
+            data = bytes(self._get_range(*self._object, start=self._position, end=end))
+        except Exception as error:  # noqa: BLE001 - a store's client raises classes of its own
+            # Arrow lets an error of ours through as it is; one of the client would be taken for a mistake.
+            raise ExternalError(
+                f"`{self._where}` cannot be read: {first_line(error)}", where="filesystem"
+            ) from None
         self._position = end
         return data

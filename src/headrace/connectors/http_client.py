@@ -307,7 +307,8 @@ def check_answer(response: Any, options: EndpointOptions, connector: str, *, kno
         if place:
             place = shown_address(str(response.url.join(place)))
             message += f", to {place}"
-        raise RefusedError(message, hint="write the new address as `endpoint`", where=options.address)
+        kind = ExternalError if known else RefusedError
+        raise kind(message, hint="write the new address as `endpoint`", where=options.address)
     text = options.hide(beginning(response))
     message = f"{connector} is answered {code} {response.reason_phrase}".rstrip() + (
         f": {text}" if text else ""

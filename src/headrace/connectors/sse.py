@@ -25,7 +25,7 @@ from headrace.connectors.http_client import (
 )
 from headrace.connectors.messages import MessageOptions
 from headrace.connectors.received import Inbox, ReceivedSource
-from headrace.errors import RefusedError
+from headrace.errors import ExternalError, RefusedError
 from headrace.options import Names, Size
 
 RECONNECT_SECONDS = 1.0
@@ -86,7 +86,7 @@ class SseSource(EndpointConnector, ReceivedSource):
     def _read(self, response: Any, inbox: Inbox) -> float:
         """Read a stream to its end; how long to wait before the next one."""
         check_heard(response, self.options, self.label, inbox)
-        self._expect_stream(response)
+        self._expect_stream(response, known=inbox.contacts > 0)
         connection, httpx = socket_of(response), load_client(self.label)
         if connection is not None:
             keep_alive(connection)
@@ -111,10 +111,12 @@ class SseSource(EndpointConnector, ReceivedSource):
             inbox.interrupt_with(None)
         return RECONNECT_SECONDS if stream.retry is None else min(stream.retry, _LONGEST_RECONNECT)
 
-    def _expect_stream(self, response: Any) -> None:
+    def _expect_stream(self, response: Any, *, known: bool = False) -> None:
         kind = response.headers.get("Content-Type", "")
         if kind.partition(";")[0].strip().lower() != _EVENT_STREAM:
-            raise RefusedError(
+            # Where a stream was before, a page that says to come back later may be for a while.
+            failure = ExternalError if known else RefusedError
+            raise failure(
                 f"sse is answered with `{kind}`, which is no event stream ({_EVENT_STREAM})",
                 hint="check the option `endpoint`",
                 where=self.address,

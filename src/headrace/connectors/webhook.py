@@ -28,6 +28,8 @@ from headrace.errors import ExternalError
 from headrace.formats.options import FormatOptions
 from headrace.operator import OperatorContext
 
+LONGEST_SECONDS = 3600.0
+"""How long a request is tried at most, however long the server asks to wait."""
 _LONGEST_PAUSE = 10.0
 _BYTES = {"raw_bytes", "avro", "protobuf"}
 _CONTENT_TYPES = {
@@ -42,9 +44,10 @@ class WebhookSink(EndpointConnector, MessageSink):
 
     Each request has the header `Idempotency-Key`: a request that is made again, after a lost connection or a
     crash, has the same key and the same content, so that the receiver can drop it. One that fails for a while
-    (429, 5xx, no connection) is made again after a pause that grows, or that the server names in
-    Retry-After; any other answer than 2xx ends the run with the beginning of what it said. Requests of one
-    epoch go out side by side, unless `max_in_flight` is 1.
+    (429, 5xx, no connection) is made again for a minute, after pauses that grow. The time that the server
+    names in Retry-After is waited for and does not count, up to an hour in all. Any other answer than 2xx
+    ends the run with the beginning of what it said. Requests of one epoch go out side by side, unless
+    `max_in_flight` is 1.
     """
 
     label = "webhook"
@@ -150,9 +153,10 @@ class _Work:
         headers = dict(self._kind)
         if self._keyed:
             headers["Idempotency-Key"] = f"{self._key}-{index}"
-        deadline, pause = time.monotonic() + http_client.PATIENCE_SECONDS, 0.1
+        began, pause = time.monotonic(), 0.1
+        deadline = began + http_client.PATIENCE_SECONDS
         while not self._stopped.is_set():
-            wait = 0.0
+            asked = 0.0
             try:
                 with ask(
                     self._client,
@@ -163,12 +167,13 @@ class _Work:
                     headers=headers,
                     follow=False,
                 ) as response:
-                    wait = retry_after(response)
+                    asked = retry_after(response)
                     check_answer(response, self._options, "webhook")
                     drain(response)
                     return
             except ExternalError as error:
-                wait = max(wait, pause)
+                wait = max(asked, pause)
+                deadline = min(deadline + asked, began + LONGEST_SECONDS)
                 if not error.retry or time.monotonic() + wait > deadline:
                     raise
             self._stopped.wait(wait)

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -30,6 +31,14 @@ HEADER_BYTES = 5
 """A zero and the number of the schema, in front of every message."""
 
 _ANSWER_SECONDS = 10
+_NOT_THERE = range(40400, 40500)
+"""What a registry says by `error_code` if it does not have a subject, a version or a schema."""
+_MAY_PASS = {
+    HTTPStatus.NOT_FOUND,  # without such a code it is of what stands before the registry
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.TOO_EARLY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+}
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
@@ -195,21 +204,21 @@ class SchemaRegistry:
         # The options have made sure that it is an http address.
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return self._refused(error.code, error.read())
+            code, found = _answer(request)
         except (OSError, ValueError) as error:
             raise _SilentError(getattr(error, "reason", None) or error) from None
+        except HTTPException as error:  # it was cut off, or is not HTTP
+            raise _SilentError(repr(error)) from None
+        if code >= HTTPStatus.BAD_REQUEST:
+            return self._refused(code, found)
+        wanted = "schema" if method == "GET" else "id"
+        if wanted not in found:
+            raise _SilentError(f"status {code} without `{wanted}`")
+        return found
 
-    def _refused(self, code: int, answer: bytes) -> None:
-        try:
-            reason = str(json.loads(answer).get("message") or "")
-        except (ValueError, AttributeError):
-            reason = ""
-        reason = reason or f"status {code}"
-        if code == HTTPStatus.NOT_FOUND:
+    def _refused(self, code: int, answer: Mapping[str, Any]) -> None:
+        reason = str(answer.get("message") or f"status {code}")
+        if answer.get("error_code") in _NOT_THERE:
             return
         if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise ExternalError(
@@ -222,13 +231,28 @@ class SchemaRegistry:
                 f"the schema of the rows does not go with the earlier ones of `{self.subject}`: {reason}",
                 hint="change the columns in a compatible way, or write to another `value.subject`",
             )
-        if code < HTTPStatus.INTERNAL_SERVER_ERROR and code != HTTPStatus.TOO_MANY_REQUESTS:
+        if code < HTTPStatus.INTERNAL_SERVER_ERROR and code not in _MAY_PASS:
             raise ConfigurationError(f"the schema registry at {self.endpoint} refuses a request: {reason}")
         raise _SilentError(reason)
 
 
 class _SilentError(Exception):
     """The registry did not answer, or not with an answer."""
+
+
+def _answer(request: urllib.request.Request) -> tuple[int, dict[str, Any]]:
+    """The status of an answer and its JSON object, which is empty if there is none."""
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
+            code, text = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            code, text = error.code, error.read()
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return code, found if isinstance(found, dict) else {}
 
 
 def _addresses(endpoint: str) -> list[str]:

@@ -188,3 +188,23 @@ def test_a_pipeline_from_table_to_table_reads_each_row_once(tmp_path: Path, step
     run_in_process(made(), tmp_path / "state", epoch_rows=30, parallelism=3)
     copied = DeltaTable(str(tmp_path / "copy")).to_pyarrow_table().column("a").to_pylist()
     assert sorted(copied) == list(range(120))
+
+
+def test_rows_that_are_marked_as_deleted_are_refused_and_told_if_the_marks_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, *range(30))
+    (log,) = Path(path, "_delta_log").glob("*.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    (add,) = (action["add"] for action in actions if "add" in action)
+    marks = {"sizeInBytes": 36, "cardinality": 2}
+    inline = {"storageType": "i", "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000315c8Xg0@@D7"}
+    gone = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4}
+    for kind, message, error in (
+        (inline, "version 0 of the table .* deletes or changes rows", ConfigurationError),
+        (gone, f"the table `{path}` cannot be read: ", ExternalError),
+    ):
+        add["deletionVector"] = kind | marks
+        log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        with pytest.raises(error, match=message):
+            everything(DeltaSource(path=path))

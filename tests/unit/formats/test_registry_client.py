@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import itertools
 import json
 import pickle
 import socket
@@ -343,6 +345,79 @@ def test_a_registry_that_is_not_there_is_told(
     assert "hunter2" not in str(raised.value)
     # One of several that answers is enough.
     assert SchemaRegistry(f"{address}, {registry.endpoint}", subject="t").schema(1).kind == "AVRO"
+
+
+@contextlib.contextmanager
+def saying(*answers: bytes) -> Iterator[str]:
+    """A server that says this and hangs up, and the last of it again and again; gives its address."""
+
+    def talk() -> None:
+        for answer in itertools.chain(answers, itertools.repeat(answers[-1])):
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def http(status: str, body: bytes, *, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return f"HTTP/1.1 {status}\r\nContent-Length: {size}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (http("200 OK", b'{"schema', length=100), "IncompleteRead"),
+        (http("500 Internal Server Error", b'{"mess', length=100), "IncompleteRead"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "IncompleteRead"),
+        (b"\x15\x03\x01\x00\x02\x02\n\r\n", "BadStatusLine"),
+        (http("200 OK", b"<h1>Back soon</h1>"), "status 200 without `schema`"),
+        (http("200 OK", b"null"), "status 200 without `schema`"),
+        (http("200 OK", b'{"status": "maintenance"}'), "status 200 without `schema`"),
+        (http("404 Not Found", b"default backend - 404"), "status 404"),
+        (http("404 Not Found", b'{"message": "no Route matched"}'), "no Route matched"),
+        (http("404 Not Found", b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), "HTTP 404"),
+        (http("408 Request Timeout", b""), "status 408"),
+        (http("425 Too Early", b""), "status 425"),
+        (http("429 Too Many Requests", b""), "status 429"),
+    ],
+    ids=[
+        "cut off",
+        "error cut off",
+        "chunk cut off",
+        "no HTTP",
+        "page",
+        "null",
+        "other object",
+        "404 of another",
+        "404 of a gateway",
+        "404 of a path",
+        "408",
+        "425",
+        "429",
+    ],
+)
+def test_what_is_no_answer_of_a_registry_may_pass(
+    trouble: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = http("200 OK", json.dumps({"schema": json.dumps(FIRST)}).encode())
+    with saying(trouble, good) as address:
+        assert SchemaRegistry(address, subject="t").schema(1).kind == "AVRO"
+    monkeypatch.setattr(schema_registry, "PATIENCE_SECONDS", 0.2)
+    with saying(trouble) as address:
+        with pytest.raises(ExternalError, match=f"{address} does not answer: .*{reason}") as raised:
+            SchemaRegistry(address, subject="t").schema(2)
+        assert raised.value.retry
 
 
 def test_what_a_registry_refuses_is_told(registry: SchemaRegistry) -> None:
