@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import pickle
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.connectors import redis_server
 from headrace.connectors.redis import RedisLookup
 from headrace.errors import BadLineError, ExternalError
 from headrace.operator import OperatorContext
@@ -97,10 +100,11 @@ def test_records_that_cannot_be_read_are_dropped_and_counted(redis_client: Any, 
 
 
 def test_a_server_that_is_down_is_an_outside_failure_and_is_asked_again(
-    redis_program: Path, tmp_path: Path
+    redis_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import redis
 
+    monkeypatch.setattr(redis_server, "PATIENCE_SECONDS", 0.3)
     ctx = context()
     with run_server(redis_program, tmp_path) as port:
         table = lookup(port)
@@ -111,6 +115,28 @@ def test_a_server_that_is_down_is_an_outside_failure_and_is_asked_again(
     with run_server(redis_program, tmp_path, port=port), redis.Redis(port=port) as client:
         client.set("a", '{"name": "back"}')
         assert [row["name"] for row in ask(table, ["a"], ctx)] == ["back"]
+
+
+def test_a_server_that_answers_nothing_for_a_moment_is_waited_for(redis_client: Any, redis_port: int) -> None:
+    import redis
+
+    def run_script() -> None:
+        with contextlib.suppress(redis.ResponseError):  # it is killed
+            redis_client.eval("while true do end", 0)
+
+    redis_client.set("a", '{"name": "A"}')
+    redis_client.config_set("lua-time-limit", 10)
+    script, end = threading.Thread(target=run_script), threading.Timer(0.4, redis_client.script_kill)
+    script.start()
+    with contextlib.suppress(redis.ResponseError):  # it is busy
+        while redis_client.ping():
+            time.sleep(0.01)
+    end.start()
+    try:
+        assert [row["name"] for row in ask(lookup(redis_port), ["a"])] == ["A"]
+    finally:
+        end.join()
+        script.join()
 
 
 def test_passwords_are_used_and_never_shown(redis_program: Path, tmp_path: Path) -> None:
@@ -126,7 +152,9 @@ def test_passwords_are_used_and_never_shown(redis_program: Path, tmp_path: Path)
         assert not [text for text in shown if "sesame" in text]
 
 
-def test_a_cluster_is_asked_across_its_slots(redis_program: Path, tmp_path: Path) -> None:
+def test_a_cluster_is_asked_across_its_slots(
+    redis_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import redis
 
     with run_server(redis_program, tmp_path, "--cluster-enabled", "yes") as port:
@@ -140,6 +168,7 @@ def test_a_cluster_is_asked_across_its_slots(redis_program: Path, tmp_path: Path
                 client.set(name, json.dumps({"name": name.upper()}))
         table = lookup(port, address=None, **{"cluster.addresses": f"redis://127.0.0.1:1, {address}"})
         assert [row["name"] for row in ask(table, ["c", "x", "a", "b"])] == ["C", "A", "B"]
+    monkeypatch.setattr(redis_server, "PATIENCE_SECONDS", 0.3)
     with pytest.raises(ExternalError, match="redis does not answer"):
         ask(table, ["a"])
 

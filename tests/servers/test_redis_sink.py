@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import redis_sink
+from headrace.connectors import redis_server, redis_sink
 from headrace.connectors.redis_sink import RedisSink
 from headrace.errors import ConfigurationError, ExternalError, PlanError
 from headrace.testing.in_process import CrashError, run_in_process
@@ -264,6 +264,26 @@ def test_an_answer_that_is_lost_adds_nothing_twice(
     assert counted(redis_client, "list") == Counter([1, 2])
 
 
+def test_a_connection_that_is_lost_before_a_transaction_costs_no_row_and_adds_none_twice(
+    redis_client: Any, redis_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from redis.client import Pipeline as Batch
+
+    watch = Batch.watch
+    lost: list[Any] = []
+
+    def losing(self: Any, *names: Any) -> Any:
+        answer = watch(self, *names)
+        if not lost:
+            lost.append(redis_client.client_kill_filter(_type="normal", skipme=True))
+        return answer
+
+    monkeypatch.setattr(Batch, "watch", losing)
+    driver(redis_port, tmp_path, "list", target__key_prefix="rows").run(1, [pa.record_batch({"n": [1, 2]})])
+    assert lost
+    assert counted(redis_client, "list") == Counter([1, 2])
+
+
 def test_going_back_to_an_earlier_epoch_does_not_add_that_epoch_again(
     redis_client: Any, redis_port: int, tmp_path: Path
 ) -> None:
@@ -355,11 +375,25 @@ def test_servers_are_reached_through_tls(
 def test_a_server_that_does_not_answer_fails_the_epoch_within_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_sink, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(redis_server, "PATIENCE_SECONDS", 0.3)
     for target in ("string", "list"):
         one = driver(1, tmp_path / target, target, target__key_prefix="x")
         with pytest.raises(ExternalError, match=r"redis does not answer: .*refused"):
             one.run(1, [pa.record_batch({"n": [1]})])
+
+
+@pytest.mark.parametrize("target", ["string", "list"])
+def test_a_server_without_its_replicas_is_waited_for(
+    redis_client: Any, redis_port: int, tmp_path: Path, target: str
+) -> None:
+    redis_client.config_set("min-replicas-to-write", 1)
+    back = threading.Timer(0.4, redis_client.config_set, ("min-replicas-to-write", 0))
+    back.start()
+    try:
+        driver(redis_port, tmp_path, target, target__key_prefix="x").run(1, [pa.record_batch({"n": [1]})])
+    finally:
+        back.join()
+    assert redis_client.exists("x")
 
 
 def test_wrong_passwords_and_rights_are_named_without_the_secret(redis_program: Path, tmp_path: Path) -> None:

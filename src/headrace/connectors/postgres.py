@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,9 +32,40 @@ _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; "
     "SET bytea_output = 'hex'; SET extra_float_digits = 3; SET client_encoding = 'UTF8'"
 )
-_PASSING = {"57P01", "57P02", "57P03", "53300", "55006", "40001", "40P01"}
-"""Shutting down, crashed, starting up, too many connections, a slot in use, conflicts of transactions."""
-_PASSING_TEXTS = ("starting up", "shutting down", "too many clients", "connection slots", "recovery mode")
+_PASSING = {
+    "57P01",  # shutting down
+    "57P02",  # crashed
+    "57P03",  # starting up
+    "57P05",  # the session was idle for too long
+    "53300",  # too many connections
+    "53400",  # all slots in use
+    "55006",  # the slot in use
+    "55P03",  # a lock not had in time
+    "25006",  # read-only, as a standby is until it takes over
+    "40001",  # transactions in conflict
+    "40P01",  # a deadlock
+}
+_REFUSALS = (
+    (
+        re.compile("wal ?sender", re.IGNORECASE),
+        "does not let this user replicate",
+        "run ALTER ROLE … REPLICATION",
+    ),
+    (
+        re.compile('authentication|no password|no such user|pg_hba|permission denied|^role "'),
+        "refuses the user",
+        "check the user and the password",
+    ),
+    (
+        re.compile('certificate|does not support SSL|SSL required|parameter|no such database|^database "'),
+        "refuses",
+        "check the option `url`",
+    ),
+)
+"""What a person has to correct, by the text: the client gives no state if it cannot connect.
+
+All other texts may pass: one that is not known, or not in English, is waited for.
+"""
 
 
 class PostgresOptions(TableOptions):
@@ -265,28 +297,17 @@ class Database:
     def failure(self, error: Any) -> ExternalError:
         """What a person can make of an error of the client."""
         diagnosis = error.diag
-        text = str(diagnosis.message_primary or error).strip()
-        if diagnosis.message_primary is None:
-            lines = [line for line in text.splitlines() if line.strip()]
-            text = (lines[0] if lines else type(error).__name__).rpartition(" failed: ")[2]
-            text = text.removeprefix("FATAL:").strip()
+        text = diagnosis.message_primary or _first_line(error)
         if error.sqlstate is None:
-            return self._no_connection(text)
+            what, hint = _refusal(text) or (
+                "does not answer",
+                "check host and port in `url`, and that the server runs",
+            )
+            return self.error(f"{what}: {text}", hint)
         hint = _HINTS.get(error.sqlstate) or diagnosis.message_hint
         for more in (diagnosis.message_detail, (diagnosis.context or "").partition("\n")[0]):
             text += f"; {more}" if more else ""
         return self.error(f"refuses: {text}", hint)
-
-    def _no_connection(self, text: str) -> ExternalError:
-        if "wal sender" in text.lower() or "walsender" in text:
-            return self.error(f"does not let this user replicate: {text}", "run ALTER ROLE … REPLICATION")
-        if "authentication" in text or "role" in text or "pg_hba" in text:
-            return self.error(f"refuses the user: {text}", "check the user and the password")
-        if text.startswith("database ") or "certificate" in text or "SSL" in text:
-            return self.error(f"refuses: {text}", "check the option `url`")
-        return self.error(
-            f"does not answer: {text}", "check host and port in `url`, and that the server runs"
-        )
 
 
 _HINTS: Mapping[str, str] = {
@@ -306,13 +327,22 @@ def _close_idle() -> None:
 
 
 def _may_pass(error: Any) -> bool:
-    state, text = error.sqlstate, str(error)
-    if state is not None:
-        return state in _PASSING or state.startswith("08")
-    if not isinstance(error, (load_client().OperationalError, load_client().InterfaceError)):
-        return False
-    refused = "FATAL" in text or "SSL" in text or "certificate" in text
-    return not refused or any(one in text for one in _PASSING_TEXTS)
+    if error.sqlstate is not None:
+        return error.sqlstate in _PASSING or error.sqlstate.startswith("08")
+    lost = isinstance(error, (load_client().OperationalError, load_client().InterfaceError))
+    return lost and _refusal(_first_line(error)) is None
+
+
+def _refusal(text: str) -> tuple[str, str] | None:
+    """What to say of a text for which waiting does not help, and what to do; None if it may."""
+    return next(((what, hint) for known, what, hint in _REFUSALS if known.search(text)), None)
+
+
+def _first_line(error: Any) -> str:
+    """What the client says first: lines that follow are about other ways that it tried."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    text = (lines[0] if lines else type(error).__name__).rpartition(" failed: ")[2]
+    return text.removeprefix("FATAL:").strip()
 
 
 def load_client() -> Any:

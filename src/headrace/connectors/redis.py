@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.connectors.lookup import FormatLookup, LookupOptions, report_bad
-from headrace.connectors.redis_server import RedisServer, ServerOptions, known_errors
+from headrace.connectors.redis_server import RedisServer, ServerOptions
 from headrace.errors import BadLineError, ConfigurationError
 from headrace.formats.base import Format
 from headrace.operator import OperatorContext
@@ -72,19 +72,16 @@ class RedisLookup(FormatLookup):
         """The records of these keys."""
         is_binary = pa.types.is_binary(keys.type) or pa.types.is_fixed_size_binary(keys.type)
         names = (keys if is_binary else keys.cast(pa.string())).to_pylist()
-        values = self._get(names, ctx)
+        values = self.server.patiently(lambda: self._get(names, ctx))
         there = [index for index, value in enumerate(values) if value is not None]
         rows, good = self._decode(there, names, values, ctx)
         found = keys.take(pa.array(good, pa.int64()))
         return pa.table({self.key: found, **dict(zip(rows.column_names, rows.columns, strict=True))})
 
     def _get(self, names: Sequence[Any], ctx: OperatorContext) -> Sequence[Any]:
-        try:
-            client = ctx.resource("lookup.redis", self.server.connect)
-            ask = client.mget if self.options.address else client.mget_nonatomic
-            values: Sequence[Any] = ask(names)
-        except known_errors() as error:
-            raise self.server.failure(error) from error
+        client = ctx.resource("lookup.redis", lambda: self.server.connect(tries=not self.options.address))
+        ask = client.mget if self.options.address else client.mget_nonatomic
+        values: Sequence[Any] = ask(names)
         return values
 
     def _decode(

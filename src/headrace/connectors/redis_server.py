@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+import re
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, PlainSerializer, model_validator
@@ -11,8 +14,18 @@ from headrace.errors import ConfigurationError, ExternalError, MissingExtraError
 from headrace.options import Names, Secret
 from headrace.options import Options as DeclaredOptions
 
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 60.0
+"""How long servers that do not answer are waited for: they restart."""
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 30
 """After this long without a connection, or an answer, it is tried again."""
+_PAUSE_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
+_PASSING = re.compile(
+    "(?:^|of pipeline caused error: |discarded because of: )"
+    "(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY) "
+)
+"""How answers begin that pass and have no class in the client, or none if they end a transaction."""
 
 
 def without_password(address: str) -> str:
@@ -124,6 +137,21 @@ class RedisServer:
         except known_errors() as error:
             raise self.failure(error) from None
 
+    def patiently(self, work: Callable[[], T]) -> T:
+        """Do something, again and again while what fails may pass, so it must be repeatable.
+
+        Raises an ExternalError for what does not pass, or not within PATIENCE_SECONDS.
+        """
+        deadline, pause = time.monotonic() + PATIENCE_SECONDS, _PAUSE_SECONDS
+        while True:
+            try:
+                return work()
+            except known_errors() as error:
+                if not may_pass(error) or time.monotonic() + pause > deadline:
+                    raise self.failure(error) from None
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
     def failure(self, error: Exception) -> ExternalError:
         """What a person can make of an error of the client."""
         errors, text = load_client().exceptions, str(error) or type(error).__name__
@@ -150,8 +178,15 @@ def may_pass(error: Exception) -> bool:
     if isinstance(error, errors.AuthenticationError):
         return False
     lost = (errors.ConnectionError, errors.TimeoutError, errors.RedisClusterException, OSError)
-    passing = (errors.ReadOnlyError, errors.TryAgainError, errors.ClusterDownError, errors.OutOfMemoryError)
-    return isinstance(error, (*lost, *passing))
+    # The client throws a WatchError also if it loses the connection while it watches a key.
+    passing = (
+        errors.ReadOnlyError,
+        errors.TryAgainError,
+        errors.ClusterError,
+        errors.OutOfMemoryError,
+        errors.WatchError,
+    )
+    return isinstance(error, (*lost, *passing)) or _PASSING.search(str(error)) is not None
 
 
 def load_client() -> Any:

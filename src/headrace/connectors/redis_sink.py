@@ -7,9 +7,8 @@ import functools
 import hashlib
 import itertools
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,25 +16,21 @@ from pydantic import Field, model_validator
 
 from headrace.connectors.base import Delivery, check_column, one_schema, staged_batches, without_event_time
 from headrace.connectors.message_sink import StagingSink
-from headrace.connectors.redis_server import RedisServer, ServerOptions, known_errors, load_client, may_pass
+from headrace.connectors.redis_server import RedisServer, ServerOptions
 from headrace.errors import ConfigurationError, ExternalError, PlanError
 from headrace.formats.base import RETRACT, is_binary
 from headrace.formats.options import FormatOptions
 from headrace.operator import OperatorContext
 from headrace.options import Options as DeclaredOptions
 
-PATIENCE_SECONDS = 60.0
-"""How long a commit waits for servers that do not answer: they restart."""
 TOGETHER = 5_000
 """How many rows are written in one go, and to lists in one transaction."""
 _REMEMBERED, _MARK_SECONDS = 64, 30 * 24 * 3600
-_PAUSE_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
 _WRITE = pa.schema(
     {"key": pa.binary(), "field": pa.binary(), "value": pa.large_binary(), "deleted": pa.bool_()}
 )
 
 Write = tuple[bytes, bytes | None, bytes, bool]
-T = TypeVar("T")
 
 
 class RedisSink(StagingSink):
@@ -190,29 +185,18 @@ class RedisSink(StagingSink):
         writes = [write for write in found if write[3] and write[:2] not in set_again] + written
         batch = hashlib.sha256("-".join(attempts).encode()).hexdigest()[:24]
         mark = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
-        with contextlib.closing(self._patiently(self._connect)) as client:
+        with contextlib.closing(self.server.patiently(self._connect)) as client:
             if self.options.target == "list" and self.options.address:
-                while self._patiently(lambda: self._add(client, writes, mark, batch)):
+                while self.server.patiently(lambda: self._add(client, writes, mark, batch)):
                     pass
                 return
             parts = iter(writes)
             while part := list(itertools.islice(parts, TOGETHER)):
-                self._patiently(functools.partial(self._write, client, part))
+                self.server.patiently(functools.partial(self._write, client, part))
 
     def _connect(self) -> Any:
         # A transaction must not be sent again by the client: whether it was done is in the mark.
         return self.server.connect(tries=not self.options.address)
-
-    def _patiently(self, work: Callable[[], T]) -> T:
-        deadline, pause = time.monotonic() + PATIENCE_SECONDS, _PAUSE_SECONDS
-        while True:
-            try:
-                return work()
-            except known_errors() as error:
-                if not may_pass(error) or time.monotonic() + pause > deadline:
-                    raise self.server.failure(error) from None
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _write(self, client: Any, writes: Sequence[Write]) -> None:
         """Write in any number of steps: doing it again comes to the same, but for lists."""
@@ -221,7 +205,10 @@ class RedisSink(StagingSink):
             pipe.execute()
 
     def _add(self, client: Any, writes: Sequence[Write], mark: str, batch: str) -> bool:
-        """Add the next rows to lists in one transaction; whether there are more after them."""
+        """Add the next rows to lists in one transaction; whether there are more after them.
+
+        Done again after an error it reads the mark again, and goes on from there.
+        """
         with client.pipeline(transaction=True) as pipe:
             pipe.watch(mark)
             known: list[list[Any]] = json.loads(pipe.get(mark) or b"[]")
@@ -234,10 +221,7 @@ class RedisSink(StagingSink):
             self._queue(pipe, part)
             others = [one for one in known if one[0] != batch][1 - _REMEMBERED :]
             pipe.set(mark, json.dumps([*others, [batch, done + len(part)]]), ex=_MARK_SECONDS)
-            try:
-                pipe.execute()
-            except load_client().exceptions.WatchError:
-                return True  # somebody else wrote the mark: it is read again
+            pipe.execute()
         return done + len(part) < len(writes)
 
     def _check_lists(self, client: Any, keys: Iterable[bytes]) -> None:
