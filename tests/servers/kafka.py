@@ -120,13 +120,22 @@ class KafkaBroker:
         wait_until_ended(process)
 
     def create(self, partitions: int = 1, **config: str) -> str:
-        """A new topic and its name."""
+        """A new topic that the broker knows of, and its name; its partitions may have no leaders yet."""
+        from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.cimpl import NewTopic
 
         topic = f"topic-{uuid.uuid4().hex[:12]}"
         made = NewTopic(topic, partitions, 1, config={key.replace("_", "."): v for key, v in config.items()})
         self.admin.create_topics([made])[topic].result(30)
-        return topic
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+            except KafkaException:
+                assert time.monotonic() < deadline, "the broker does not hear of a new topic"
+                time.sleep(0.02)
+            else:
+                return topic
 
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""

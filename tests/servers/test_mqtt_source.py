@@ -243,6 +243,27 @@ def test_who_is_not_known_is_refused_at_once(mosquitto: Mosquitto, tmp_path: Pat
     subscribe(right, tmp_path / "right")
 
 
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_a_subscription_that_fails_is_asked_for_again(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    kept, asked = mqtt.Broker.subscribe, []
+
+    def failing(broker: mqtt.Broker) -> None:
+        asked.append(broker)
+        if len(asked) == 1:
+            raise ExternalError("the quota is exceeded")
+        kept(broker)
+
+    monkeypatch.setattr(mqtt.Broker, "subscribe", failing)
+    topic = mosquitto.topic()
+    pipeline = reading(mosquitto, topic, protocol=version)
+    subscribe(pipeline, tmp_path)
+    mosquitto.send(topic, numbered(0, 3))
+    assert found(run_until(pipeline, tmp_path, 3)) == [0, 1, 2]
+    assert len(asked) == 2
+
+
 def test_a_broker_that_is_not_there_ends_the_run_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,8 +259,9 @@ def test_a_column_can_be_the_routing_key(rabbitmq: RabbitServer, tmp_path: Path)
 
 
 def test_messages_that_no_queue_takes_end_the_run_or_are_dropped(
-    rabbitmq: RabbitServer, tmp_path: Path
+    rabbitmq: RabbitServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shared, "PATIENCE_SECONDS", 0.3)
     rows = [pa.record_batch({"n": [1]})]
     strict = RabbitSink(**sink_options(rabbitmq, "nobody"))
     with pytest.raises(ExternalError, match="no queue takes messages with the routing key `nobody`"):
@@ -276,6 +277,29 @@ def test_messages_that_no_queue_takes_end_the_run_or_are_dropped(
     refused = RabbitSink(**sink_options(rabbitmq, full))
     with pytest.raises(ExternalError, match="could not keep a message"):
         SinkDriver(lambda: refused, tmp_path / "d").run(1, [pa.record_batch({"n": list(range(50))})])
+
+
+def test_a_queue_that_is_full_for_a_while_has_each_message_once(
+    rabbitmq: RabbitServer, tmp_path: Path
+) -> None:
+    queue = rabbitmq.create(x_max_length=20, x_overflow="reject-publish")
+    driver = SinkDriver(lambda: RabbitSink(**sink_options(rabbitmq, queue)), tmp_path)
+    seen: Counter[int] = Counter()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.update(json.loads(body)["n"] for _, _, body in rabbitmq.read(queue))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        driver.run(1, [pa.record_batch({"n": list(range(300))})])
+    finally:
+        done.set()
+        reader.join()
+    seen.update(json.loads(body)["n"] for _, _, body in rabbitmq.read(queue))
+    assert seen == Counter(range(300))
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -269,7 +269,7 @@ def test_a_connection_that_is_lost_before_a_transaction_costs_no_row_and_adds_no
 ) -> None:
     from redis.client import Pipeline as Batch
 
-    watch = Batch.watch
+    watch: Any = Batch.watch
     lost: list[Any] = []
 
     def losing(self: Any, *names: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, Self
@@ -46,7 +46,10 @@ _PASSING = {
     "UNKNOWN_LEADER_EPOCH",
     "UNSTABLE_OFFSET_COMMIT",
 }
+_UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _FATAL = {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}
+_LOST_ON_THE_WAY_IN = "mechanism handshake failed: Local: "
+"""What the client says with `_AUTHENTICATION` of a broker that went away before it had answered."""
 
 Settings = Mapping[str, Any]
 
@@ -236,7 +239,10 @@ class Cluster:
     def offsets(
         self, topic: str, partitions: Sequence[int], *, at: Literal["earliest", "latest"], committed: bool
     ) -> dict[int, int]:
-        """Where each partition begins or ends; `committed` counts no transaction that is still open."""
+        """Where each partition begins or ends; `committed` counts no transaction that is still open.
+
+        The partitions are there: a broker that does not know them has not yet heard of them.
+        """
         if not partitions:
             return {}
         client = load_client()
@@ -248,6 +254,7 @@ class Cluster:
         found = self._ask(
             lambda admin, seconds: admin.list_offsets(wanted, isolation_level=level, request_timeout=seconds),
             topic,
+            passing=_UNKNOWN,
         )
         return {one.partition: answer.offset for one, answer in found.items()}
 
@@ -261,7 +268,11 @@ class Cluster:
         found = self._ask(
             lambda admin, seconds: admin.list_consumer_group_offsets(asked, request_timeout=seconds), topic
         )
-        return {one.partition: one.offset for one in found[group].topic_partitions if one.offset >= 0}
+        places = found[group].topic_partitions
+        problems = [one.error for one in places if one.error is not None]
+        if problems:
+            raise self.failure(problems[0], topic)
+        return {one.partition: one.offset for one in places if one.offset >= 0}
 
     def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Let a consumer group stand at these offsets."""
@@ -279,6 +290,7 @@ class Cluster:
         request: Callable[[Any, float], Mapping[Any, Any]],
         topic: str,
         patience: float | None = None,
+        passing: Collection[str] = (),
     ) -> dict[Any, Any]:
         client = load_client()
         deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
@@ -294,7 +306,8 @@ class Cluster:
                     return {key: future.result() for key, future in futures.items()}
                 except client.KafkaException as error:
                     problem = error.args[0]
-                    if not may_pass(problem) or time.monotonic() >= deadline:
+                    passes = may_pass(problem) or problem.name() in passing
+                    if not passes or time.monotonic() >= deadline:
                         raise self.failure(problem, topic, trouble) from None
                     time.sleep(0.1)
 
@@ -332,12 +345,12 @@ class Cluster:
     def failure(self, problem: Any, topic: str, trouble: Trouble | None = None) -> ExternalError:
         """What a person can make of an error of the client."""
         name, text = problem.name(), problem.str()
-        if name in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}:
+        if name in _UNKNOWN:
             message = f"Kafka at {self.servers} has no topic `{topic}`, or no longer all of its partitions"
             return ExternalError(
                 message, hint="create the topic, or correct the option `topic`", where="kafka"
             )
-        if name in _FATAL:
+        if refuses(problem):
             message = f"Kafka at {self.servers} refuses access to topic `{topic}`: {text}"
             return RefusedError(message, hint="check the user, the password and the rights", where="kafka")
         if name in {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_MSG_TIMED_OUT", "_RESOLVE"}:
@@ -364,7 +377,7 @@ class Trouble:
 
     def check(self, cluster: Cluster, topic: str) -> None:
         """Raise if trying again cannot help."""
-        if self.last is not None and self.last.name() in _FATAL:
+        if self.last is not None and refuses(self.last):
             raise cluster.failure(self.last, topic)
 
 
@@ -383,6 +396,11 @@ def _close(held: Any) -> None:
         held.purge()
     elif hasattr(held, "close"):
         held.close()
+
+
+def refuses(problem: Any) -> bool:
+    """Whether an error of the client is a cluster's no: to the user, the password, a certificate, a topic."""
+    return problem.name() in _FATAL and _LOST_ON_THE_WAY_IN not in problem.str()
 
 
 def may_pass(problem: Any) -> bool:

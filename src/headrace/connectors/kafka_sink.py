@@ -188,6 +188,8 @@ class _TopicSink(KafkaConnector, StagingSink):
         """The marks of the last epochs whose messages are in the topic."""
         place = load_client().TopicPartition(self.options.topic, 0)
         (found,) = consumer.committed([place], kafka.PATIENCE_SECONDS)
+        if found.error is not None:  # that is not a group without marks: the epoch would be sent twice
+            raise load_client().KafkaException(found.error)
         return found.metadata.split(",") if found.offset >= 0 and found.metadata else []
 
     def _producer(self) -> Any:

@@ -37,6 +37,12 @@ _REFUSED = {
     "Client identifier not valid",
     "Unsupported protocol version",
 }
+_MAY_PASS = {
+    "Unspecified error",
+    "Implementation specific error",
+    "Packet identifier in use",
+    "Quota exceeded",
+}
 _PACKETS = 100
 _QOS = ("AtMostOnce", "AtLeastOnce", "ExactlyOnce")
 
@@ -212,18 +218,27 @@ class Broker:
         return kind(f"mqtt: {what}: {code}", hint=hint, where=self._options.address)
 
     def subscribe(self) -> None:
-        """Ask for the topic."""
+        """Ask for the topic; raises a RefusedError if the answer will not be better later."""
         self._client.subscribe(self._options.topic, self._options.level)
         for code in self._wait("mqtt: the broker does not answer to a subscription"):
             if code.is_failure:
-                # Whatever the code: it will not be better later.
+                # MQTT 3.1.1 knows one failure, and it stands for missing rights as well.
+                passing = self._options.protocol == "5" and code.getName() in _MAY_PASS
+                kind = ExternalError if passing else RefusedError
                 message = f"mqtt: the broker refuses the subscription: {code}"
                 hint = "check the option `topic`, and the rights of the user"
-                raise RefusedError(message, hint=hint, where=self._options.address)
+                raise kind(message, hint=hint, where=self._options.address)
 
     def publish(self, value: bytes, *, retain: bool) -> Any:
-        """Send a message; the result says when it `is_published`."""
+        """Send a message; `acknowledged` says of the result when the broker has it."""
         return self._client.publish(self._options.topic, value, self._options.level, retain)
+
+    def acknowledged(self, message: Any) -> bool:
+        """Whether the broker has a message that was published."""
+        try:
+            return bool(message.is_published())
+        except (RuntimeError, ValueError):
+            return False  # it was not sent, for want of a connection: `turn` tells why
 
     def roundtrip(self) -> None:
         """Wait for an answer that the broker gives only after it has taken all that was sent."""

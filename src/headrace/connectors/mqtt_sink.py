@@ -86,7 +86,7 @@ class MqttSink(MessageSink):
         """Wait until fewer than `window` messages are under way."""
         deadline = time.monotonic() + mqtt.ANSWER_SECONDS
         while len(under_way) >= window:
-            if under_way[0].is_published():
+            if broker.acknowledged(under_way[0]):
                 under_way.popleft()
                 left.popleft()
                 deadline = time.monotonic() + mqtt.ANSWER_SECONDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -15,6 +16,7 @@ from headrace.connectors.base import Delivery
 from headrace.connectors.messages import MessageOptions
 from headrace.connectors.mqtt import Broker, BrokerOptions, connected, load_client
 from headrace.connectors.received import Inbox, Received, ReceivedSource
+from headrace.errors import ExternalError
 from headrace.options import Duration
 
 _ALL = -1
@@ -113,16 +115,25 @@ class MqttSource(ReceivedSource):
             session_seconds=seconds,
         )
         with connected(broker):
-            inbox.connected()
             if not broker.session_present:
                 self._released.append(_ALL)
-                broker.subscribe()
+                self._subscribe(broker)
+            inbox.connected()
             while not inbox.closed.is_set():
                 broker.turn(0.05)
                 self._confirm(broker, inbox)
             self._confirm(broker, inbox)
             if self.options.level:
                 broker.roundtrip()  # closed with something unread, a connection may drop what was sent last
+
+    def _subscribe(self, broker: Broker) -> None:
+        try:
+            broker.subscribe()
+        except ExternalError:
+            # The broker would know the pipeline the next time, and have nothing for it: it has to forget it.
+            with suppress(ExternalError), connected(Broker(self.options, self._client_id)):
+                pass
+            raise
 
     @staticmethod
     def _confirm(broker: Broker, inbox: Inbox) -> None:

@@ -23,7 +23,9 @@ PATIENCE_SECONDS = 60.0
 """How long servers that did answer are waited for: servers restart."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 10.0
 _PAUSE_SECONDS, _LONGEST_PAUSE, _CLOSE_SECONDS = 0.1, 2.0, 2.0
-NOT_FOUND, NOT_NOW, _TOO_MANY = 404, 503, 429
+NOT_FOUND, NOT_NOW, _TOO_MANY, _SERVERS_FAULT = 404, 503, 429, 500
+_PASSING = ("expecting info", "connections exceeded", "authentication timeout")
+"""What is said when a connection begins, by and of servers that restart or have too much to do."""
 
 T = TypeVar("T")
 _log = logging.getLogger("headrace")
@@ -184,7 +186,7 @@ class NatsServers:
                 hint="allow larger ones: `max_payload` of the servers",
                 where="nats",
             )
-        if not _may_pass(error):
+        if isinstance(error, ApiError) or not _may_pass(error):
             return ExternalError(f"NATS at {self.shown}: {text}", where="nats")
         return ExternalError(
             f"NATS at {self.shown} does not answer: {text}",
@@ -242,10 +244,11 @@ def _may_pass(error: Exception) -> bool:
     """Whether trying again may help."""
     errors = load_client().errors
     if isinstance(error, ApiError):
-        return error.code in {NOT_NOW, _TOO_MANY}
+        return error.code >= _SERVERS_FAULT or error.code == _TOO_MANY  # such as 500, by who is no leader
     passing = (OSError, errors.NoServersError, errors.NoRespondersError, errors.ConnectionClosedError)
     lost = (errors.StaleConnectionError, errors.OutboundBufferLimitError, errors.ConnectionDrainingError)
-    return isinstance(error, (*passing, *lost)) and not _refuses(error)
+    told = any(text in str(error).lower() for text in _PASSING)
+    return (told or isinstance(error, (*passing, *lost))) and not _refuses(error)
 
 
 def _check_seed(seed: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 from typing import Any, Self
 
@@ -19,6 +20,8 @@ CONNECT_SECONDS, ANSWER_SECONDS = 10, 30
 _HEARTBEAT_SECONDS = 60
 _PORT, _TLS_PORT, _STREAM_PORTS = 5672, 5671, {5551, 5552}
 _REFUSED, _NOT_FOUND, _NOT_ALLOWED = 403, 404, 530
+_UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR = 0, 320, 541
+_PASSING = {_UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR}
 
 
 class ServerOptions(DeclaredOptions):
@@ -121,10 +124,9 @@ class RabbitServer:
 
     def failure(self, error: BaseException, *, of: str = "") -> ExternalError:
         """What a person can make of an error of the client; `of` is what was asked for."""
-        errors, code = load_client().exceptions, getattr(error, "reply_code", 0)
+        errors, code = load_client().exceptions, _code_of(error)
         text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
-        denied = (errors.AuthenticationError, errors.ProbableAuthenticationError)
-        if isinstance(error, (*denied, errors.ProbableAccessDeniedError)) or code in {_REFUSED, _NOT_ALLOWED}:
+        if isinstance(error, errors.AuthenticationError) or code in {_REFUSED, _NOT_ALLOWED}:
             return ExternalError(
                 f"RabbitMQ at {self.address} refuses access: {text}",
                 hint="check `username`, `password`, `virtual_host` and the rights of the user",
@@ -136,7 +138,10 @@ class RabbitServer:
                 hint="create it there, or correct the options",
                 where="rabbitmq",
             )
-        if code:
+        if isinstance(error, errors.NackError):
+            message = f"RabbitMQ at {self.address}, {of}: the server could not keep a message"
+            return ExternalError(message, where="rabbitmq")
+        if code not in _PASSING:
             return ExternalError(f"RabbitMQ at {self.address}, {of}: {text}", where="rabbitmq")
         cause = cause_of(error)
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -145,13 +150,15 @@ class RabbitServer:
                 hint="name the file with the certificate to trust: `tls_config.root_certificates_path`",
                 where="rabbitmq",
             )
-        message = f"RabbitMQ at {self.address} does not answer: {cause}"
+        message = f"RabbitMQ at {self.address} does not answer: {text if code else cause}"
         return ExternalError(message, hint=self._what_to_check(cause), where="rabbitmq")
 
     def _what_to_check(self, cause: BaseException) -> str:
         if self._port in _STREAM_PORTS:
             return "streams are read with AMQP 0.9.1 here: leave out `port`, or give the one of AMQP"
-        text = str(cause)
+        text, errors = str(cause), load_client().exceptions
+        if isinstance(cause, (errors.ProbableAuthenticationError, errors.ProbableAccessDeniedError)):
+            return "it may run no more, or refuse who asks: check `username`, `password` and `virtual_host`"
         if "WRONG_VERSION_NUMBER" in text:
             return "there seems to be no TLS at this port: check `port`, or leave out `tls_config.enabled`"
         if self._options.tls_enabled and ("SSL" in text or "reset by peer" in text):
@@ -181,9 +188,15 @@ def known_errors() -> tuple[type[Exception], ...]:
     return (load_client().exceptions.AMQPError, OSError)
 
 
-def may_pass(failure: ExternalError) -> bool:
-    """Whether trying again may help: a server that says no does so again."""
-    return "does not answer" in failure.message
+def may_pass(error: BaseException) -> bool:
+    """Whether trying again may help: a server that says no does so again, unless it restarts or is full."""
+    return not isinstance(error, load_client().exceptions.AuthenticationError) and _code_of(error) in _PASSING
+
+
+def _code_of(error: BaseException) -> int:
+    """The server's code for an error; before a connection is open, the client has it in a text only."""
+    told = re.match(r"ConnectionClosedByBroker: \((\d+)\)", str(error))
+    return int(told[1]) if told else getattr(error, "reply_code", _UNSAID)
 
 
 def load_client() -> Any:

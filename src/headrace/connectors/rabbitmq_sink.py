@@ -158,7 +158,7 @@ class RabbitSink(RabbitConnector, MessageSink):
                 sending.run()
             except known_errors() as error:
                 failure = self.server.failure(error, of=self._of)
-                if not may_pass(failure) or time.monotonic() + pause > deadline:
+                if not (failure.retry and may_pass(error)) or time.monotonic() + pause > deadline:
                     raise failure from None
                 time.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -177,6 +177,7 @@ class _Sending:
         self._sent = 0
         self._channel: Any = None
         self._problem: BaseException | None = None
+        self._nacked = False
         self._heard = time.monotonic()
 
     def run(self) -> None:
@@ -236,26 +237,27 @@ class _Sending:
             if frame.method.multiple
             else [last]
         )
-        if answer != "Ack":
-            self._fail(self._refusal("the server could not keep a message"))
-            return
-        for tag in until:
-            self._left.pop(self._tags.pop(tag), None)
+        places = [self._tags.pop(tag) for tag in until]
+        if answer == "Ack":
+            for place in places:
+                self._left.pop(place, None)
+        else:
+            self._nacked = True
         if not self._left:
             self._connection.close()
+        elif self._nacked:
+            if not self._tags:  # those on the way are answered first: what is confirmed is not sent again
+                self._fail(load_client().exceptions.NackError([]))
         elif len(self._tags) < _UNCONFIRMED // 2 and self._problem is None:
             self._more()
 
     def _returned(self, _channel: Any, how: Any, _properties: Any, _body: bytes) -> None:
+        exchange = f"exchange `{self._options.exchange}`" if self._options.exchange else "default exchange"
         self._fail(
-            self._refusal(
+            ExternalError(
+                f"RabbitMQ at {self._server.address}, {exchange}: "
                 f"no queue takes messages with the routing key `{how.routing_key}`",
                 hint="bind a queue, or drop such messages with `sink.unroutable` = 'drop'",
+                where="rabbitmq",
             )
-        )
-
-    def _refusal(self, why: str, hint: str | None = None) -> ExternalError:
-        exchange = f"exchange `{self._options.exchange}`" if self._options.exchange else "default exchange"
-        return ExternalError(
-            f"RabbitMQ at {self._server.address}, {exchange}: {why}", hint=hint, where="rabbitmq"
         )
