@@ -1,8 +1,19 @@
-"""For all tests: no Java is started for a command that is run in the process of the tests."""
+"""For all tests: no Java is started for a command that is run in the process of the tests; no time limits."""
 
 import pytest
+from hypothesis import settings
 
+from headrace.connectors import received
 from headrace.spark.session import Wanted
+
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener that is told to end has its time, on a busy machine as well."""
+    monkeypatch.setattr(received, "CLOSE_SECONDS", 60.0)
 
 
 @pytest.fixture(autouse=True)

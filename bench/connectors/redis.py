@@ -26,9 +26,7 @@ def measure() -> dict[str, float]:
 
     rows = make_rows(ROWS)
     with tempfile.TemporaryDirectory() as folder:
-        cache = Path(__file__).parents[2] / ".pytest_cache" / "d" / "redis-server"
-        cache.mkdir(parents=True, exist_ok=True)
-        with run_server(fetch_server(cache), Path(folder)) as port, redis.Redis(port=port) as client:
+        with run_server(fetch_server(), Path(folder)) as port, redis.Redis(port=port) as client:
             found = {}
             for target, more in (
                 ("string", {"target.key_column": "n"}),

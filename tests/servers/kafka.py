@@ -121,27 +121,33 @@ class KafkaBroker:
 
     def create(self, partitions: int = 1, **config: str) -> str:
         """A new topic that the broker knows of, and its name; its partitions may have no leaders yet."""
-        from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.cimpl import NewTopic
 
         topic = f"topic-{uuid.uuid4().hex[:12]}"
         made = NewTopic(topic, partitions, 1, config={key.replace("_", "."): v for key, v in config.items()})
         self.admin.create_topics([made])[topic].result(30)
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
-            except KafkaException:
-                assert time.monotonic() < deadline, "the broker does not hear of a new topic"
-                time.sleep(0.02)
-            else:
-                return topic
+        self._wait_for(topic, partitions)
+        return topic
 
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
         from confluent_kafka.cimpl import NewPartitions
 
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self._wait_for(topic, partitions)
+
+    def _wait_for(self, topic: str, partitions: int) -> None:
+        """Wait until the broker has heard of partitions that the controller has made."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with contextlib.suppress(KafkaException):
+                found = self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+                if len(found.partitions) == partitions:
+                    return
+            time.sleep(0.02)
+        pytest.fail(f"the broker did not hear of {partitions} partitions")
 
     @functools.cached_property
     def admin(self) -> Any:
@@ -162,10 +168,16 @@ class KafkaBroker:
         """Write messages into one partition."""
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.address})
+        producer, lost = Producer({"bootstrap.servers": self.address}), []
+
+        def told(problem: Any, _: Any) -> None:
+            if problem is not None:
+                lost.append(problem)
+
         for value in values:
-            producer.produce(topic, value, key, partition, timestamp=time)
+            producer.produce(topic, value, key, partition, timestamp=time, on_delivery=told)
         assert producer.flush(30) == 0
+        assert not lost, lost[0]
 
     def read(self, topic: str) -> list[Any]:
         """The committed messages of a topic, by partition and offset."""

