@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
+from headrace.connectors import received
+from headrace.connectors.received import Inbox, ReceivedSource
 from headrace.jobs.progress import Progress, RunResult
 from headrace.testing.in_process import run_in_process
 
@@ -219,3 +221,44 @@ def wait_for(condition: Callable[[], object], what: str = "it") -> None:
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen"
         time.sleep(0.01)
+
+
+class Patience:
+    """The clock by which sources lose their patience: a test puts it forward instead of being quick."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.contacts = 0
+        """How often a source was known to be connected."""
+        self._ahead = 0.0
+        self._looks = 0
+        connected, check = Inbox.connected, ReceivedSource._check
+
+        def count_contact(inbox: Inbox) -> None:
+            connected(inbox)
+            self.contacts += 1
+
+        def count_look(source: ReceivedSource, inbox: Inbox) -> None:
+            check(source, inbox)
+            self._looks += 1
+
+        monkeypatch.setattr(Inbox, "connected", count_contact)
+        monkeypatch.setattr(ReceivedSource, "_check", count_look)
+        monkeypatch.setattr(received, "clock", self)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def time_ns(self) -> int:
+        return time.time_ns()
+
+    def run_out(self) -> None:
+        """Let more time pass than a source without a connection is given, and the run see that."""
+        self._ahead += 2 * received.PATIENCE_SECONDS
+        self.be_looked_at()
+
+    def be_looked_at(self) -> None:
+        """Wait until the run has looked at the connection, unless the run has ended over that."""
+        before, deadline = self._looks, time.monotonic() + 5
+        # The first look may have begun before.
+        while self._looks < before + 2 and time.monotonic() < deadline:
+            time.sleep(0.005)

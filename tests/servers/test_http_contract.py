@@ -34,10 +34,12 @@ def socketed(tmp_path: Path) -> Iterator[Case]:
     ended: list[Any] = []
 
     def listen(connection: Any) -> None:
+        # A ping is answered before what came ahead of it is read here, where the next connection is read too.
+        wait_for(lambda: len(ended) == began.index(connection))
         messages.extend(connection)
         ended.append(connection)
 
-    with serve(listen, "127.0.0.1", 0, process_request=lambda *given: began.append(given)) as server:
+    with serve(listen, "127.0.0.1", 0, process_request=lambda one, _: began.append(one)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
         def visible() -> list[dict[str, Any]]:

@@ -284,7 +284,7 @@ def listening(server: NatsServer, subject: str) -> bool:
         from nats.errors import TimeoutError as LateError
 
         try:
-            await connection.request(subject, b'{"n": -1}', timeout=0.2)
+            await connection.request(subject, b'{"n": -1}', timeout=1)
         except NoRespondersError:
             return False
         except LateError:
@@ -314,8 +314,9 @@ def send_while_it_runs(
             while not listening(server, subject) and time.monotonic() < deadline:
                 time.sleep(0.02)
             server.send(subject, part)
-            wanted = sum(len(one) for one in parts[: index + 1])
-            while sum(counted) <= wanted and time.monotonic() < deadline:
+            # With each part comes what was asked by `listening`.
+            wanted = sum(len(one) + 1 for one in parts[: index + 1])
+            while sum(counted) < wanted and time.monotonic() < deadline:
                 time.sleep(0.02)
         sent.set()
 

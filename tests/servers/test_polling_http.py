@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.utils
 import gzip
-import itertools
 import json
 import socket
 import time
@@ -18,15 +17,33 @@ from headrace.connectors import received
 from headrace.connectors.polling_http import PollingHttpSource
 from headrace.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.testing.in_process import CrashError, run_in_process
-from tests.servers.http import Answer, Request, found, query, run_http, run_until, table
+from tests.servers.http import IN_TIME, Answer, Request, found, query, run_http, run_until, table, wait_for
 
 STEPS = ("begin", "tasks_done", "operators_written", "metadata_written", "committed")
 
 
-def counting() -> Callable[[Request], Answer]:
-    """Each answer is the next number."""
-    numbers = itertools.count()
-    return lambda _: Answer(body=json.dumps({"n": next(numbers)}).encode())
+class Counting:
+    """Each answer is the next number, as long as there are some to give."""
+
+    def __init__(self, count: int = 10**9) -> None:
+        self._count, self._given, self._asked_in_vain = count, 0, 0
+
+    def __call__(self, _: Request) -> Answer:
+        if self._given >= self._count:
+            self._asked_in_vain += 1
+            return Answer(204)
+        self._given += 1
+        return Answer(body=json.dumps({"n": self._given - 1}).encode())
+
+    def give(self, count: int) -> None:
+        """Let there be some more."""
+        self._count += count
+
+    def wait(self) -> None:
+        """Until all have come: an answer that is under way when the run ends is not received."""
+        before = self._asked_in_vain
+        # The first of the two may have been asked before there were some more.
+        wait_for(lambda: self._given == self._count and self._asked_in_vain > before + 1)
 
 
 def polling(url: str, columns: str = "n BIGINT", select: str = "n", **more: Any) -> Any:
@@ -38,19 +55,29 @@ def polling(url: str, columns: str = "n BIGINT", select: str = "n", **more: Any)
 
 
 def test_each_answer_is_a_row_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
-    with run_http(counting()) as server:
-        first = run_until(polling(server.url), tmp_path, 3)
-        second = run_until(polling(server.url), tmp_path, 3)
-        numbers = found(first, second)
-        assert numbers == list(range(len(numbers)))
+    numbers = Counting(5)
+
+    def wait(step: str, epoch: int) -> None:
+        if step == "begin" and epoch == 1:
+            numbers.wait()
+
+    with run_http(numbers) as server:
+        first = run_until(polling(server.url), tmp_path, 1, epoch_rows=1, on_step=wait)
+        numbers.give(5)
+        second = run_until(polling(server.url), tmp_path, 10 - first.rows_in)
+        assert found(first, second) == list(range(10))
         assert first.rows_in
         assert second.rows_in
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_neither_loses_nor_repeats_an_answer(tmp_path: Path, step: str) -> None:
-    out = tmp_path / "out.json"
-    with run_http(counting()) as server:
+    out, numbers = tmp_path / "out.json", Counting(1)
+
+    def written() -> list[int]:
+        return [json.loads(line)["n"] for line in out.read_text().splitlines()] if out.exists() else []
+
+    with run_http(numbers) as server:
 
         def build() -> Any:
             return query(
@@ -60,14 +87,24 @@ def test_a_crash_at_any_step_neither_loses_nor_repeats_an_answer(tmp_path: Path,
             )
 
         def crash(name: str, epoch: int) -> None:
+            if name.startswith("committed") and epoch == 1:
+                numbers.give(1)
             if name.startswith(step) and epoch == 2:
+                numbers.give(5)
+                numbers.wait()
                 raise CrashError
 
         with pytest.raises(CrashError):
-            run_until(build(), tmp_path / "state", 10**9, on_step=crash)
-        run_until(build(), tmp_path / "state", 3)
-    numbers = [json.loads(line)["n"] for line in out.read_text().splitlines()]
-    assert numbers == list(range(len(numbers)))
+            run_until(build(), tmp_path / "state", 10**9, epoch_rows=1, on_step=crash)
+        numbers.give(3)
+        deadline = time.monotonic() + IN_TIME
+        run_in_process(
+            build(),
+            tmp_path / "state",
+            idle_epochs=10**9,
+            stop=lambda: len(written()) >= 10 or time.monotonic() > deadline,
+        )
+    assert written() == list(range(10))
 
 
 def test_only_what_has_changed_is_a_row_also_after_a_restart(tmp_path: Path) -> None:
@@ -109,7 +146,7 @@ def test_an_answer_of_lines_has_several_rows_and_an_empty_one_has_none(tmp_path:
 
 
 def test_method_body_and_headers_are_sent(tmp_path: Path) -> None:
-    with run_http(counting()) as server:
+    with run_http(Counting()) as server:
         options = {
             "method": "POST",
             "body": '{"ask": "ü"}',
@@ -178,7 +215,7 @@ def test_a_busy_server_is_asked_again_and_not_before_the_time_that_it_names(tmp_
 
 
 def test_a_server_that_goes_away_and_comes_back_costs_no_answers(tmp_path: Path) -> None:
-    with run_http(counting()) as server:
+    with run_http(Counting()) as server:
 
         def restart(step: str, epoch: int) -> None:
             if step == "begin" and epoch == 2:
@@ -272,12 +309,12 @@ def test_proxies_of_the_environment_are_not_asked_for_this_machine(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with run_http(counting()) as server:
+    with run_http(Counting()) as server:
         assert found(run_until(polling(server.url), tmp_path, 1))[0] == 0
 
 
 def test_certificates_are_checked(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
-    with run_http(counting(), tls=certificate) as server:
+    with run_http(Counting(), tls=certificate) as server:
         with pytest.raises(ExternalError, match="certificate of the server is not trusted") as caught:
             run_until(polling(server.url), tmp_path / "a", 1)
         assert "tls.ca" in str(caught.value)
@@ -300,7 +337,7 @@ def test_a_server_that_accepts_and_says_nothing_does_not_keep_the_run_from_endin
 
 def test_no_log_holds_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    with run_http(counting()) as server:
+    with run_http(Counting()) as server:
         run_until(polling(server.url + "/?key=s3cret1", headers="X-Key: s3cret2"), tmp_path, 1)
     assert "s3cret" not in caplog.text
 

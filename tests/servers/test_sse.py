@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import (
     Answer,
     HttpServer,
+    Patience,
     Request,
     found,
     query,
@@ -227,7 +227,7 @@ def test_a_quiet_stream_does_not_keep_the_run_from_ending(tmp_path: Path) -> Non
 
 
 def test_a_quiet_stream_outlives_the_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(received, "PATIENCE_SECONDS", 0.3)
+    patience = Patience(monkeypatch)
     monkeypatch.setattr(sse, "RECONNECT_SECONDS", 0.0)
 
     def answer(_: Request) -> Answer:
@@ -236,7 +236,8 @@ def test_a_quiet_stream_outlives_the_patience(tmp_path: Path, monkeypatch: pytes
         return Answer(headers=STREAM, parts=late())
 
     def late() -> Iterator[bytes]:
-        time.sleep(1)
+        wait_for(lambda: patience.contacts)
+        patience.run_out()
         yield b'data: {"n": 1}\n\n'
 
     with run_http(answer) as server:

@@ -23,7 +23,7 @@ from headrace.errors import BadLineError, ExternalError
 from headrace.operator import Limit
 from headrace.state.storage import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
-from tests.servers.http import found, query, run_until, table, wait_for
+from tests.servers.http import IN_TIME, Patience, found, query, run_until, table, wait_for
 from tests.support import SinkDriver
 
 ROWS = 60
@@ -160,10 +160,18 @@ def test_a_crash_at_any_step_repeats_no_message_and_loses_none_that_was_kept(
 
 
 def test_a_server_that_restarts_is_found_again(tmp_path: Path) -> None:
-    with run_socket(send(*numbered(0, 3))) as server:
+    sent = threading.Event()
+
+    def talk(connection: Any) -> None:
+        send(*numbered(0, 3), hold=False)(connection)
+        sent.set()
+        send()(connection)
+
+    with run_socket(talk) as server:
 
         def restart(step: str, epoch: int) -> None:
             if step == "begin" and epoch == 1:
+                assert sent.wait(IN_TIME)
                 server.stop()
                 server.talk = send(*numbered(3, 6))
                 server.start()
@@ -192,14 +200,15 @@ def test_a_side_that_does_not_answer_a_ping_is_left(tmp_path: Path, monkeypatch:
 def test_a_quiet_socket_that_answers_pings_outlives_the_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(received, "PATIENCE_SECONDS", 0.3)
+    patience = Patience(monkeypatch)
     monkeypatch.setattr(websocket, "PING_SECONDS", 0.1)
 
     def talk(connection: Any) -> None:
         if len(server.headers) == 1:
             return
-        with contextlib.suppress(TimeoutError):
-            connection.recv(timeout=1.5)
+        for contacts in (2, 4):  # the second connection, and two answers to a ping
+            wait_for(lambda most=contacts: patience.contacts >= most)  # type: ignore[misc]
+            patience.run_out()
         connection.send(numbered(1, 2)[0])
         for _ in connection:
             pass
@@ -306,9 +315,12 @@ class Heard:
 
     def __init__(self) -> None:
         self.messages: list[str | bytes] = []
+        self.ended = 0
+        """How many connections have nothing more to say."""
 
     def __call__(self, connection: Any) -> None:
         self.messages.extend(connection)
+        self.ended += 1
 
     def numbers(self) -> Counter[int]:
         return Counter(json.loads(message)["n"] for message in self.messages)
@@ -370,8 +382,9 @@ def test_texts_are_sent_as_texts_and_bytes_as_bytes(tmp_path: Path) -> None:
                 tmp_path / form,
             )
             driver.run(epoch, [pa.record_batch({"value": [value]})])
+            # A ping is answered before what came ahead of it was read here.
+            wait_for(lambda most=epoch: heard.ended >= most)  # type: ignore[misc]
         assert WebSocketSink(endpoint=server.url).reach().endswith("is a web socket")
-        wait_for(lambda: len(heard.messages) >= 4)
     assert heard.messages == ["hi", "ü", "hi", b"\xff"]
 
 

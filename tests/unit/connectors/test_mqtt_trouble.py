@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -182,8 +183,14 @@ def test_a_run_after_one_that_was_refused_subscribes(tmp_path: Path, version: st
 def test_a_subscription_that_is_never_taken_ends_the_run_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(received, "PATIENCE_SECONDS", 0.5)
     with serving(answers=(QUOTA,)) as server:
+
+        def monotonic() -> float:
+            """The time, which goes on by more than the patience once the subscription was tried again."""
+            return time.monotonic() + 2 * received.PATIENCE_SECONDS * (server.subscriptions > 1)
+
+        clock = SimpleNamespace(monotonic=monotonic, time_ns=time.time_ns)
+        monkeypatch.setattr(received, "clock", clock)
         with pytest.raises(ExternalError, match="refuses the subscription: Quota exceeded"):
             receive(server, tmp_path)
         assert server.subscriptions > 1

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -20,6 +21,7 @@ from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedS
 from headrace.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
 from headrace.operator import Finish, Limit, Offset, SourceContext
 from headrace.state.storage import open_storage
+from tests.servers.http import Patience
 from tests.support import ListCollector, task
 
 Talk = Callable[[Inbox], None]
@@ -86,6 +88,11 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+def wait_for_puts(source: ReceivedSource, count: int) -> None:
+    """Wait until so many messages were put: one that is under way when the run ends is dropped."""
+    wait_for(lambda: source._inbox is not None and source._inbox.contacts >= count)
+
+
 def read(source: ReceivedSource, storage: Any, start: Offset, end: Offset) -> tuple[list[int], Finish]:
     (split,) = source.splits(start, end, parallelism=3)
     ctx, collector = SourceContext(task(), split, storage=storage), ListCollector()
@@ -123,6 +130,7 @@ def test_what_was_kept_and_not_read_is_read_first_by_the_next_run(storage: Any) 
     first = make(sending(range(5)), storage)
     start = first.initial_offset(time=0)
     advance(first, start)
+    wait_for_puts(first, 5)
     first.close()
     second = make(sending(range(5, 8)), storage)
     end = second.latest_offset(start, LIMIT, parallelism=1)
@@ -181,6 +189,7 @@ def test_messages_that_could_not_be_written_are_written_by_the_end_of_the_run(
     with pytest.raises(OSError, match="no room"):
         advance(source, start)
     monkeypatch.setattr(ReceivedLog, "write", kept)
+    wait_for_puts(source, 3)
     source.close()
     again = make(hold, storage)
     end = again.latest_offset(start, LIMIT, parallelism=1)
@@ -300,17 +309,26 @@ def test_a_source_for_a_look_acknowledges_nothing(storage: Any) -> None:
     assert acknowledged == []
 
 
-def test_the_first_messages_tell_the_columns_and_nothing_is_acknowledged() -> None:
+def test_the_first_messages_tell_the_columns_and_nothing_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     acknowledged: list[Any] = []
+    ahead = [0.0]
 
     def talk(inbox: Inbox) -> None:
-        inbox.put(b'{"n": 1}', token=1)
-        time.sleep(0.1)
-        inbox.put(b'{"n": 2, "Name": "x"}', token=2)
+        for value in (b'{"n": 1}', b'{"n": 2, "Name": "x"}'):
+            inbox.put(value, token=value)
+            wait_for(lambda: not inbox._messages)
         while not inbox.closed.is_set():
+            ahead[0] += 100  # it is quiet now
             acknowledged.extend(inbox.kept())
             time.sleep(0.001)
+        acknowledged.extend(inbox.kept())
 
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], time=time.time, sleep=time.sleep)
+    monkeypatch.setattr(look, "time", clock)
+    monkeypatch.setattr(look, "QUIET_SECONDS", 60)
+    monkeypatch.setattr(look, "SAMPLE_SECONDS", 10**6)
     TALKS["talk"] = talk
     found = FakeSource(metadata={"from": "place"}).find_columns()
     assert found == pa.schema({"n": pa.int64(), "Name": pa.string()})
@@ -404,57 +422,66 @@ def test_a_source_that_never_connects_ends_the_run_with_what_went_wrong(
     assert caught.value.where == "nowhere"
 
 
-def check_a_message_comes(
-    storage: Any, monkeypatch: pytest.MonkeyPatch, patience: float, *tries: Talk
-) -> None:
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> Patience:
+    return Patience(monkeypatch)
+
+
+def check_a_message_comes(storage: Any, *tries: Talk) -> None:
     """With the last of some tries to listen."""
-    monkeypatch.setattr(received, "PATIENCE_SECONDS", patience)
     left = iter(tries)
 
     def talk(inbox: Inbox) -> None:
         next(left)(inbox)
 
     source = make(talk, storage)
-    advance(source, source.initial_offset(time=0))
-    source.close()
+    try:
+        advance(source, source.initial_offset(time=0))
+    finally:
+        source.close()
 
 
 def fail(_: Inbox) -> None:
     raise ConnectionError
 
 
-def test_a_connection_that_was_made_again_may_be_quiet_for_long(
-    storage: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_was_made_again_may_be_quiet_for_long(storage: Any, patience: Patience) -> None:
     def be_quiet(inbox: Inbox) -> None:
         inbox.connected()
-        inbox.closed.wait(0.6)
+        patience.run_out()
         put(inbox, [1])
         hold(inbox)
 
-    check_a_message_comes(storage, monkeypatch, 0.2, fail, be_quiet)
+    check_a_message_comes(storage, fail, be_quiet)
 
 
 def test_a_connection_that_is_lost_after_a_quiet_time_is_given_the_whole_patience(
-    storage: Any, monkeypatch: pytest.MonkeyPatch
+    storage: Any, patience: Patience
 ) -> None:
     def be_quiet_and_fail(inbox: Inbox) -> None:
         inbox.connected()
-        inbox.closed.wait(0.6)
+        patience.run_out()
         raise ConnectionError
 
-    check_a_message_comes(storage, monkeypatch, 0.4, be_quiet_and_fail, fail, sending([1]))
+    def fail_again(_: Inbox) -> None:
+        patience.be_looked_at()
+        raise ConnectionError
+
+    check_a_message_comes(storage, be_quiet_and_fail, fail_again, sending([1]))
 
 
-def test_a_wait_that_the_other_side_asks_for_is_not_its_absence(
-    storage: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_that_the_other_side_asks_for_is_not_its_absence(storage: Any, patience: Patience) -> None:
     def ask_for_a_wait(inbox: Inbox) -> None:
-        inbox.excuse(0.6)
-        inbox.closed.wait(0.6)
+        inbox.excuse(2 * received.PATIENCE_SECONDS)
+        patience.run_out()
         raise ConnectionError
 
-    check_a_message_comes(storage, monkeypatch, 0.3, ask_for_a_wait, sending([1]))
+    def come_back(inbox: Inbox) -> None:
+        patience.be_looked_at()
+        put(inbox, [1])
+        hold(inbox)
+
+    check_a_message_comes(storage, ask_for_a_wait, come_back)
 
 
 def test_who_is_refused_is_not_tried_again(storage: Any) -> None:
