@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+import socketserver
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -42,6 +45,22 @@ WITH_SERVERS = {
     "websocket",
 }
 """Connectors that need a server: tests/servers holds them to the contract."""
+
+
+Server = TypeVar("Server", bound=socketserver.BaseServer)
+
+
+@contextlib.contextmanager
+def served(server: Server) -> Iterator[Server]:
+    """Let a server answer, in a thread, until the block ends."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    with server:
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class ListCollector:

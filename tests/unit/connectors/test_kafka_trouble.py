@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socketserver
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from headrace.connectors.kafka import Cluster
 from headrace.connectors.kafka_sink import KafkaSink
 from headrace.connectors.kafka_source import KafkaSource
 from headrace.errors import ExternalError, RefusedError
+from tests.support import served
 
 METADATA, OFFSETS, COORDINATOR, HANDSHAKE, VERSIONS, LOGIN = 3, 9, 10, 17, 18, 36
 SPOKEN = {METADATA: 1, OFFSETS: 1, COORDINATOR: 0, HANDSHAKE: 1, VERSIONS: 0, LOGIN: 0}
@@ -92,17 +92,13 @@ class Connection(socketserver.StreamRequestHandler):
 
 @contextlib.contextmanager
 def serving(instead: Callable[[int], bytes | None]) -> Iterator[Trouble]:
-    with Trouble(instead) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with served(Trouble(instead)) as server:
         try:
             yield server
         finally:
             for held, _ in kafka._IDLE.values():
                 kafka._close(held)
             kafka._IDLE.clear()
-            server.shutdown()
-            thread.join()
 
 
 def cluster(server: Trouble, **options: Any) -> Cluster:

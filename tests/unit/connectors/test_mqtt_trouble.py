@@ -8,7 +8,6 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ from headrace.connectors.mqtt_source import MqttSource
 from headrace.errors import ExternalError, RefusedError
 from headrace.operator import Limit
 from headrace.state.storage import open_storage
-from tests.support import SinkDriver
+from tests.support import SinkDriver, served
 
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x20, 0x30, 0x40, 0x50, 0x60, 0x70
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK = 0x80, 0x90, 0xA0, 0xB0
@@ -99,16 +98,8 @@ class Connection(socketserver.StreamRequestHandler):
             self.wfile.write(bytes([PUBCOMP, 2]) + content[:2])
 
 
-@contextlib.contextmanager
-def serving(**more: Any) -> Iterator[Trouble]:
-    with Trouble(**more) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def serving(**more: Any) -> contextlib.AbstractContextManager[Trouble]:
+    return served(Trouble(**more))
 
 
 def receive(server: Trouble, folder: Path, version: str = "5") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socketserver
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from headrace.connectors.nats import ApiError, NatsServers
 from headrace.connectors.nats_sink import NatsSink
 from headrace.errors import ExternalError
+from tests.support import served
 
 INFO = b'INFO {"server_id":"x","version":"2.11.0","max_payload":1048576,"headers":true,"proto":1}\r\n'
 
@@ -47,17 +47,8 @@ class Connection(socketserver.StreamRequestHandler):
 
 @contextlib.contextmanager
 def serving(text: str = "", refused: int = 0) -> Iterator[tuple[Trouble, NatsServers]]:
-    with Trouble(text, refused) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield (
-                server,
-                NatsSink(servers=f"nats://127.0.0.1:{server.server_address[1]}", subject="s").servers,
-            )
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(Trouble(text, refused)) as server:
+        yield server, NatsSink(servers=f"nats://127.0.0.1:{server.server_address[1]}", subject="s").servers
 
 
 async def work(connection: Any) -> str:

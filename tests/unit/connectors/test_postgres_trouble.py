@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socketserver
 import struct
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from headrace.connectors import postgres
 from headrace.connectors.postgres import Database
 from headrace.errors import ExternalError
+from tests.support import served
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -63,16 +63,12 @@ class Connection(socketserver.StreamRequestHandler):
 
 @contextlib.contextmanager
 def serving(text: str = "", refused: int = 0) -> Iterator[tuple[Trouble, Database]]:
-    with Trouble(text, refused) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with served(Trouble(text, refused)) as server:
+        port = server.server_address[1]
         try:
-            port = server.server_address[1]
             yield server, Database(f"postgresql://ada:x@127.0.0.1:{port}/sales?gssencmode=disable", {})
         finally:
             postgres._close_idle()
-            server.shutdown()
-            thread.join()
 
 
 @pytest.mark.parametrize(

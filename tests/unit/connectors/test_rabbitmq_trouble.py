@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socketserver
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from pika import frame, spec  # type: ignore[import-untyped]
 from headrace.connectors import rabbitmq as shared
 from headrace.connectors.rabbitmq_sink import RabbitSink
 from headrace.errors import ExternalError
-from tests.support import SinkDriver
+from tests.support import SinkDriver, served
 
 CAN = {"capabilities": {"publisher_confirms": True, "basic.nack": True}}
 HEADER, HANG_UP = "ProtocolHeader", "hang up"
@@ -80,16 +79,8 @@ class Connection(socketserver.StreamRequestHandler):
                 yield found[1]
 
 
-@contextlib.contextmanager
-def serving(instead: Instead) -> Iterator[Trouble]:
-    with Trouble(instead) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def serving(instead: Instead) -> contextlib.AbstractContextManager[Trouble]:
+    return served(Trouble(instead))
 
 
 def send(server: Trouble, folder: Path) -> None:
