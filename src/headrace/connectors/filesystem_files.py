@@ -171,12 +171,13 @@ class FilesSource(Connector, SourceOperator):
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Contiguous shares of the files, about alike in size."""
-        parts = list(self._parts(start[LANE], end[LANE]))
-        weights = [self.content.weigh(part) for part in parts]
-        least = [min(self.content.least(part), weight) for part, weight in zip(parts, weights, strict=True)]
-        worth = sum(weight // max(1, one) for weight, one in zip(weights, least, strict=True))
-        tasks = max(1, min(parallelism, worth))
-        bounds = [sum(weights) * index // tasks for index in range(1, tasks)]
+        parts = [
+            (part, weight := self.content.weigh(part), min(self.content.least(part), weight))
+            for part in self._parts(start[LANE], end[LANE])
+        ]
+        total = sum(weight for _, weight, _ in parts)
+        tasks = max(1, min(parallelism, sum(weight // max(1, least) for _, weight, least in parts)))
+        bounds = [total * index // tasks for index in range(1, tasks)]
         common = {
             "time": end[LANE]["time"],
             "schema": end[LANE]["schema"],
@@ -184,8 +185,9 @@ class FilesSource(Connector, SourceOperator):
         }
         shares: list[list[dict[str, Any]]] = [[] for _ in range(tasks)]
         before = 0
-        for part, weight, own in zip(parts, weights, least, strict=True):
-            places = [0, *(_place(bound - before, weight, own) for bound in bounds), weight]
+        for part, weight, least in parts:
+            places = [0, *(_place(bound - before, weight, least) for bound in bounds), weight]
+            # One for each share that is not empty, or fewer if rows are long.
             pieces = self.content.cut(part, sorted({place for place in places if 0 < place < weight}))
             for share, (begin, stop) in zip(shares, itertools.pairwise(places), strict=True):
                 if begin < stop:
