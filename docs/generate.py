@@ -17,16 +17,16 @@ from typing import Any
 import click
 
 import headrace
+from headrace.base.durations import format_duration
 from headrace.cli.main import main
 from headrace.cli.operators import ROLES, describe, type_name
 from headrace.cli.run import run
 from headrace.connectors.base import Delivery, Promise
-from headrace.durations import format_duration
 from headrace.formats.options import FileFormatOptions
 from headrace.functions.signatures import FUNCTION_NAMES
-from headrace.registry import BUILT_IN, Role, registry
-from headrace.settings import PREFIX, SECTIONS
-from headrace.sql.planning import WINDOWS, Planner
+from headrace.jobs.settings import PREFIX, SECTIONS
+from headrace.model.registry import BUILT_IN, Role, registry
+from headrace.sql.bind.planning import WINDOWS, Planner
 from headrace.state.tables import Table
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -248,14 +248,14 @@ def _group(value: Any) -> str:
         return "Event time"
     module = str(getattr(value, "__module__", ""))
     for prefix, group in (
-        ("headrace.errors", "Errors"),
+        ("headrace.base.errors", "Errors"),
         ("headrace.connectors", "Connectors"),
         ("headrace.state", "State"),
-        ("headrace.api", "Pipelines"),
-        ("headrace.user_functions", "Functions for SQL"),
+        ("headrace.api.pipeline", "Pipelines"),
+        ("headrace.functions.user", "Functions for SQL"),
         ("headrace.jobs", "Pipelines"),
-        ("headrace.operator", "Operators and sources"),
-        ("headrace.watermarks", "Event time"),
+        ("headrace.model.operator", "Operators and sources"),
+        ("headrace.base.watermarks", "Event time"),
     ):
         if module.startswith(prefix):
             return group

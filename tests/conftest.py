@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 
 from headrace.connectors import received
-from headrace.spark.session import Wanted
+from headrace.exchanges.spark.session import Wanted
 
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
@@ -20,5 +20,5 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
     """The Spark that was asked for before a program was read; it is not started."""
     wanted: list[Wanted] = []
-    monkeypatch.setattr("headrace.spark.session.open_early", wanted.append)
+    monkeypatch.setattr("headrace.exchanges.spark.session.open_early", wanted.append)
     return wanted

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headrace.operator import (
+from headrace.base.watermarks import Watermark
+from headrace.model.operator import (
     ArrowOperator,
     CheckpointBarrier,
     Finish,
@@ -23,9 +24,8 @@ from headrace.operator import (
     Split,
     TaskInfo,
 )
-from headrace.state.storage import open_storage
 from headrace.state.tables import GlobalTable, Table
-from headrace.watermarks import Watermark
+from headrace.storage.store import open_storage
 
 WHOLE = (0, 2**64 - 1)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench.connectors._rows import rate
-from headrace.operator import ArrowOperator, Limit, SourceContext, SourceOperator
+from headrace.model.operator import ArrowOperator, Limit, SourceContext, SourceOperator
 from tests.support import ListCollector, SinkDriver, task
 
 ROWS, EPOCHS, BATCH = 2_000_000, 8, 50_000

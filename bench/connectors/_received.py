@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.connectors.received import ReceivedSource
-from headrace.operator import Limit, SourceContext
-from headrace.state.storage import open_storage
+from headrace.model.operator import Limit, SourceContext
+from headrace.storage.store import open_storage
 from tests.support import ListCollector, task
 
 

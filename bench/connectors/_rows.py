@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.operator import ArrowOperator
+from headrace.model.operator import ArrowOperator
 from tests.support import SinkDriver
 
 COLUMNS = {"n": "int64", "text": "string"}

@@ -8,8 +8,8 @@ from pathlib import Path
 from deltalake import DeltaTable, write_deltalake
 
 from bench.connectors._files import per_second, read, table, write
-from headrace.connectors.delta import DeltaSink
-from headrace.connectors.delta_source import DeltaSource
+from headrace.connectors.delta.sink import DeltaSink
+from headrace.connectors.delta.source import DeltaSource
 
 
 def measure() -> dict[str, float]:

@@ -11,8 +11,8 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from bench.connectors._files import ROWS, per_second, read, table, write
-from headrace.connectors.filesystem_sink import FileSystemSink
-from headrace.connectors.filesystem_source import FileSystemSource
+from headrace.connectors.filesystem.sink import FileSystemSink
+from headrace.connectors.filesystem.source import FileSystemSource
 
 
 def measure() -> dict[str, float]:

@@ -18,15 +18,15 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from headrace.formats.avro import AvroFormat
-from headrace.formats.avro_schema import schema_of, to_json
+from headrace.formats.avro.format import AvroFormat
+from headrace.formats.avro.schema import schema_of, to_json
 from headrace.formats.base import Format
-from headrace.formats.csv import CsvFormat
-from headrace.formats.json import JsonFormat
+from headrace.formats.csv.format import CsvFormat
+from headrace.formats.json.format import JsonFormat
 from headrace.formats.parquet import ParquetFormat
-from headrace.formats.proto_columns import files_for
-from headrace.formats.proto_text import load_protobuf
-from headrace.formats.protobuf import ProtobufFormat
+from headrace.formats.protobuf.columns import files_for
+from headrace.formats.protobuf.format import ProtobufFormat
+from headrace.formats.protobuf.text import load_protobuf
 
 ROWS = 50_000
 ROUNDS = 5

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from bench.connectors._received import read_received
 from bench.connectors._rows import COLUMNS, sink_rate
-from headrace.connectors.sse import SseSource
-from headrace.connectors.webhook import WebhookSink
+from headrace.connectors.http.sse import SseSource
+from headrace.connectors.http.webhook import WebhookSink
 from tests.servers.http import Answer, HttpServer, run_http
 
 EVENTS, REQUESTS = 100_000, 2_000

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from bench.connectors._files import per_second, table, write
-from headrace.connectors.iceberg import IcebergSink, load_catalog
+from headrace.connectors.iceberg.sink import IcebergSink, load_catalog
 
 
 def measure() -> dict[str, float]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.connectors._rows import COLUMNS, make_values, rate, sink_rate
-from headrace.connectors.kafka_sink import KafkaSink
-from headrace.connectors.kafka_source import KafkaSource
-from headrace.operator import Limit
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.source import KafkaSource
+from headrace.model.operator import Limit
 from tests.servers.kafka import KafkaBroker, run_broker
 from tests.support import read_split
 

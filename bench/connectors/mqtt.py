@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.connectors._received import read_received
 from bench.connectors._rows import COLUMNS, make_rows, make_values, rate, sink_rate
-from headrace.connectors.mqtt_sink import MqttSink
-from headrace.connectors.mqtt_source import MqttSource
+from headrace.connectors.mqtt.sink import MqttSink
+from headrace.connectors.mqtt.source import MqttSource
 from tests.servers.mqtt import Mosquitto, run_mosquitto
 
 ROWS = 20_000

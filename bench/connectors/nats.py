@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.connectors._rows import COLUMNS, make_rows, make_values, rate, sink_rate
-from headrace.connectors.nats_sink import NatsSink
-from headrace.connectors.nats_source import NatsSource
-from headrace.operator import Limit
+from headrace.connectors.nats.sink import NatsSink
+from headrace.connectors.nats.source import NatsSource
+from headrace.model.operator import Limit
 from tests.servers.nats import NatsServer, run_server
 from tests.support import read_range
 

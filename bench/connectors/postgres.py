@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from bench.connectors._rows import rate, sink_rate
-from headrace.connectors.database import DatabaseSink
-from headrace.connectors.postgres_sink import PostgresSink
-from headrace.connectors.postgres_source import PostgresSource
-from headrace.operator import Limit
-from headrace.state.storage import open_storage
+from headrace.connectors.database.sink import DatabaseSink
+from headrace.connectors.postgres.sink import PostgresSink
+from headrace.connectors.postgres.source import PostgresSource
+from headrace.model.operator import Limit
+from headrace.storage.store import open_storage
 from tests.servers.postgres import Database, new_database, run_server
 from tests.support import read_split
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.connectors._received import read_received
 from bench.connectors._rows import COLUMNS, make_rows, make_values, sink_rate
-from headrace.connectors.rabbitmq_sink import RabbitSink
-from headrace.connectors.rabbitmq_source import RabbitSource
+from headrace.connectors.rabbitmq.sink import RabbitSink
+from headrace.connectors.rabbitmq.source import RabbitSource
 from tests.servers.rabbitmq import RabbitServer, run_server
 
 ROWS, FEW = 30_000, 3_000

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from bench.connectors._rows import COLUMNS, make_rows, rate, sink_rate
-from headrace.connectors.redis import RedisLookup
-from headrace.connectors.redis_sink import RedisSink
-from headrace.operator import OperatorContext
+from headrace.connectors.redis.lookup import RedisLookup
+from headrace.connectors.redis.sink import RedisSink
+from headrace.model.operator import OperatorContext
 from tests.servers.redis import fetch_server, run_server
 from tests.support import EpochTables, task
 

@@ -14,7 +14,7 @@ from websockets.sync.server import serve
 
 from bench.connectors._received import read_received
 from bench.connectors._rows import COLUMNS, make_rows, sink_rate
-from headrace.connectors.websocket import WebSocketSink, WebSocketSource
+from headrace.connectors.http.websocket import WebSocketSink, WebSocketSource
 
 ROWS = 20_000
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.connectors.nexmark import LANE, NexmarkSource
-from headrace.operator import TIMESTAMP
+from headrace.model.operator import TIMESTAMP
 from tests.support import read_split
 
 EVENT_RATE = 10_000

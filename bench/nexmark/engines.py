@@ -70,7 +70,7 @@ def headrace(task: Task) -> None:
 
 def _remaining(table: pa.Table) -> pa.Table:
     """The rows that were not taken back."""
-    from headrace.operator import TIMESTAMP
+    from headrace.model.operator import TIMESTAMP
     from headrace.operators.changes import RETRACT
 
     columns = [name for name in table.column_names if name not in (TIMESTAMP, RETRACT)]

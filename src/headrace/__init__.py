@@ -7,13 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.api import Pipeline, Stream
-    from headrace.connectors.blackhole import BlackholeSink
-    from headrace.connectors.impulse import ImpulseSource
-    from headrace.connectors.memory import MemorySink, MemorySource
-    from headrace.connectors.single_file import SingleFileSink, SingleFileSource
-    from headrace.connectors.stdout import StdoutSink
-    from headrace.errors import (
+    from headrace.api.loading import load_pipeline
+    from headrace.api.pipeline import Pipeline, Stream
+    from headrace.base.errors import (
         ConfigurationError,
         CorruptStateError,
         ExpressionError,
@@ -30,10 +26,17 @@ if TYPE_CHECKING:
         UserError,
         WorkerError,
     )
+    from headrace.base.keys import hash_key
+    from headrace.base.options import Duration, Options
+    from headrace.base.watermarks import END_OF_TIME, IDLE, Watermark
+    from headrace.connectors.blackhole import BlackholeSink
+    from headrace.connectors.impulse import ImpulseSource
+    from headrace.connectors.memory import MemorySink, MemorySource
+    from headrace.connectors.single_file.file import SingleFileSink, SingleFileSource
+    from headrace.connectors.stdout import StdoutSink
+    from headrace.functions.user import async_udf, get_include, load_udfs, native_udf, udaf, udf, udtf
     from headrace.jobs.progress import Progress, RunResult
-    from headrace.keys import hash_key
-    from headrace.loading import load_pipeline
-    from headrace.operator import (
+    from headrace.model.operator import (
         ArrowOperator,
         CheckpointBarrier,
         Collector,
@@ -47,8 +50,7 @@ if TYPE_CHECKING:
         Split,
         TaskInfo,
     )
-    from headrace.options import Duration, Options
-    from headrace.registry import Registry, register
+    from headrace.model.registry import Registry, register
     from headrace.state.config import (
         TableConfig,
         global_table_config,
@@ -56,8 +58,6 @@ if TYPE_CHECKING:
         timestamp_table_config,
     )
     from headrace.state.tables import GlobalTable, KeyedTable, TimeTable
-    from headrace.user_functions import async_udf, get_include, load_udfs, native_udf, udaf, udf, udtf
-    from headrace.watermarks import END_OF_TIME, IDLE, Watermark
 
 __version__ = "0.1.0"
 
@@ -127,67 +127,67 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ArrowOperator": "headrace.operator",
+    "ArrowOperator": "headrace.model.operator",
     "BlackholeSink": "headrace.connectors.blackhole",
-    "CheckpointBarrier": "headrace.operator",
-    "Collector": "headrace.operator",
-    "ConfigurationError": "headrace.errors",
-    "CorruptStateError": "headrace.errors",
-    "Duration": "headrace.options",
-    "END_OF_TIME": "headrace.watermarks",
-    "ExpressionError": "headrace.errors",
-    "ExternalError": "headrace.errors",
-    "Finish": "headrace.operator",
+    "CheckpointBarrier": "headrace.model.operator",
+    "Collector": "headrace.model.operator",
+    "ConfigurationError": "headrace.base.errors",
+    "CorruptStateError": "headrace.base.errors",
+    "Duration": "headrace.base.options",
+    "END_OF_TIME": "headrace.base.watermarks",
+    "ExpressionError": "headrace.base.errors",
+    "ExternalError": "headrace.base.errors",
+    "Finish": "headrace.model.operator",
     "GlobalTable": "headrace.state.tables",
-    "HeadraceError": "headrace.errors",
-    "IDLE": "headrace.watermarks",
+    "HeadraceError": "headrace.base.errors",
+    "IDLE": "headrace.base.watermarks",
     "ImpulseSource": "headrace.connectors.impulse",
-    "IncompatibleStateError": "headrace.errors",
-    "InternalError": "headrace.errors",
+    "IncompatibleStateError": "headrace.base.errors",
+    "InternalError": "headrace.base.errors",
     "KeyedTable": "headrace.state.tables",
-    "Limit": "headrace.operator",
+    "Limit": "headrace.model.operator",
     "MemorySink": "headrace.connectors.memory",
     "MemorySource": "headrace.connectors.memory",
-    "Metrics": "headrace.operator",
-    "MissingExtraError": "headrace.errors",
-    "Offset": "headrace.operator",
-    "OperatorContext": "headrace.operator",
-    "OperatorError": "headrace.errors",
-    "Options": "headrace.options",
-    "Pipeline": "headrace.api",
-    "PlanError": "headrace.errors",
+    "Metrics": "headrace.model.operator",
+    "MissingExtraError": "headrace.base.errors",
+    "Offset": "headrace.model.operator",
+    "OperatorContext": "headrace.model.operator",
+    "OperatorError": "headrace.base.errors",
+    "Options": "headrace.base.options",
+    "Pipeline": "headrace.api.pipeline",
+    "PlanError": "headrace.base.errors",
     "Progress": "headrace.jobs.progress",
-    "Registry": "headrace.registry",
+    "Registry": "headrace.model.registry",
     "RunResult": "headrace.jobs.progress",
-    "SingleFileSink": "headrace.connectors.single_file",
-    "SingleFileSource": "headrace.connectors.single_file",
-    "SourceContext": "headrace.operator",
-    "SourceOperator": "headrace.operator",
-    "Split": "headrace.operator",
-    "SqlError": "headrace.errors",
-    "StateError": "headrace.errors",
-    "StateInUseError": "headrace.errors",
+    "SingleFileSink": "headrace.connectors.single_file.file",
+    "SingleFileSource": "headrace.connectors.single_file.file",
+    "SourceContext": "headrace.model.operator",
+    "SourceOperator": "headrace.model.operator",
+    "Split": "headrace.model.operator",
+    "SqlError": "headrace.base.errors",
+    "StateError": "headrace.base.errors",
+    "StateInUseError": "headrace.base.errors",
     "StdoutSink": "headrace.connectors.stdout",
-    "Stream": "headrace.api",
+    "Stream": "headrace.api.pipeline",
     "TableConfig": "headrace.state.config",
-    "TaskInfo": "headrace.operator",
+    "TaskInfo": "headrace.model.operator",
     "TimeTable": "headrace.state.tables",
-    "UserError": "headrace.errors",
-    "Watermark": "headrace.watermarks",
-    "WorkerError": "headrace.errors",
-    "async_udf": "headrace.user_functions",
-    "get_include": "headrace.user_functions",
+    "UserError": "headrace.base.errors",
+    "Watermark": "headrace.base.watermarks",
+    "WorkerError": "headrace.base.errors",
+    "async_udf": "headrace.functions.user",
+    "get_include": "headrace.functions.user",
     "global_table_config": "headrace.state.config",
-    "hash_key": "headrace.keys",
+    "hash_key": "headrace.base.keys",
     "keyed_table_config": "headrace.state.config",
-    "load_pipeline": "headrace.loading",
-    "load_udfs": "headrace.user_functions",
-    "native_udf": "headrace.user_functions",
-    "register": "headrace.registry",
+    "load_pipeline": "headrace.api.loading",
+    "load_udfs": "headrace.functions.user",
+    "native_udf": "headrace.functions.user",
+    "register": "headrace.model.registry",
     "timestamp_table_config": "headrace.state.config",
-    "udaf": "headrace.user_functions",
-    "udf": "headrace.user_functions",
-    "udtf": "headrace.user_functions",
+    "udaf": "headrace.functions.user",
+    "udf": "headrace.functions.user",
+    "udtf": "headrace.functions.user",
 }
 
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headrace.connectors.iceberg import IcebergSink, load_catalog
+from headrace.base.errors import ConfigurationError
+from headrace.connectors.iceberg.sink import IcebergSink, load_catalog
 from headrace.connectors.memory import collected
-from headrace.errors import ConfigurationError
-from headrace.operator import ArrowOperator
-from headrace.registry import registry
+from headrace.model.operator import ArrowOperator
+from headrace.model.registry import registry
 from tests.support import WITH_SERVERS, SinkDriver, to_rows
 
 Shown = Callable[[], list[dict[str, Any]]]

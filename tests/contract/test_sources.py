@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from headrace.errors import ConfigurationError
-from headrace.operator import TIMESTAMP, Finish, Limit, Offset, SourceOperator
-from headrace.registry import BUILT_IN, registry
+from headrace.base.errors import ConfigurationError
+from headrace.model.operator import TIMESTAMP, Finish, Limit, Offset, SourceOperator
+from headrace.model.registry import BUILT_IN, registry
 from tests.support import WITH_SERVERS, plan, read_range, read_split
 
 NOW = 1_700_000_000.25

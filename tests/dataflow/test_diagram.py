@@ -7,8 +7,8 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.dataflow.diagram import Arrow, Box, Diagram, mermaid_text
-from headrace.dataflow.layout import CHARACTER, LINE, Area, Layout, Point, place
+from headrace.dataflow.plan.diagram import Arrow, Box, Diagram, mermaid_text
+from headrace.dataflow.plan.layout import CHARACTER, LINE, Area, Layout, Point, place
 
 NEAR = 0.01
 

@@ -23,14 +23,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from headrace.dataflow.document import Dataflow, Logs, Output, Timer, Unit
-from headrace.dataflow.findings import Findings
-from headrace.dataflow.grammar import BLOCKS
-from headrace.dataflow.json_schema import json_schema, key_table
-from headrace.dataflow.read_document import read_document
-from headrace.dataflow.yaml_text import Scalar, parse_yaml, plain_value
-from headrace.errors import DataflowError
-from headrace.spans import Source
+from headrace.base.errors import DataflowError
+from headrace.base.spans import Source
+from headrace.dataflow.document.findings import Findings
+from headrace.dataflow.document.grammar import BLOCKS
+from headrace.dataflow.document.json_schema import json_schema, key_table
+from headrace.dataflow.document.model import Dataflow, Logs, Output, Timer, Unit
+from headrace.dataflow.document.read import read_document
+from headrace.dataflow.document.yaml_text import Scalar, parse_yaml, plain_value
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = Path(__file__).parent / "documents"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.dataflow.load import load_dataflow
+from headrace.dataflow.document.load import load_dataflow
 from headrace.testing.dataflows import run_dataflow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

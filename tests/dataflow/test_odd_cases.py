@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.api import Pipeline
-from headrace.errors import DataflowError
+from headrace.api.pipeline import Pipeline
+from headrace.base.errors import DataflowError
 from headrace.testing.dataflows import run_dataflow
 from tests.dataflow.writing import COUNTER, LOG, write_dataflow
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.dataflow.document import Input, Timer, Unit
-from headrace.dataflow.hosts import CONTINUE
-from headrace.dataflow.messages import Closed, Message, Unreadable
-from headrace.dataflow.packing import message_of, pack, rows_of, unpack
-from headrace.dataflow.printed import Capture
-from headrace.dataflow.python_host import PythonHost
-from headrace.dataflow.scheduler import Memory, Scheduler
+from headrace.dataflow.document.model import Input, Timer, Unit
+from headrace.dataflow.runtime.hosts import CONTINUE
+from headrace.dataflow.runtime.messages import Closed, Message, Unreadable
+from headrace.dataflow.runtime.packing import message_of, pack, rows_of, unpack
+from headrace.dataflow.runtime.printed import Capture
+from headrace.dataflow.runtime.python_host import PythonHost
+from headrace.dataflow.runtime.scheduler import Memory, Scheduler
 
 VALUES = {
     "numbers": pa.array([1, 2, 3]),

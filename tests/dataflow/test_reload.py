@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.api import Pipeline
-from headrace.dataflow.printed import Line
-from headrace.dataflow.reload import Reload
+from headrace.api.pipeline import Pipeline
+from headrace.dataflow.plan.reload import Reload
+from headrace.dataflow.runtime.printed import Line
 from headrace.testing.dataflows import collected_lines
 from headrace.testing.in_process import run_in_process
 from tests.dataflow.writing import COUNT_AND_LOG, LOG, write_dataflow

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.api import Pipeline
-from headrace.errors import DataflowError
+from headrace.api.pipeline import Pipeline
+from headrace.base.errors import DataflowError
+from headrace.functions.user import load_udfs
 from headrace.testing.dataflows import run_dataflow
-from headrace.user_functions import load_udfs
 from tests.dataflow.writing import LOG, write_dataflow
 
 TWICE = """

@@ -15,9 +15,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.api import Pipeline
-from headrace.fragments import new_context, plain_schema
-from headrace.operator import TIMESTAMP
+from headrace.api.pipeline import Pipeline
+from headrace.model.fragments import new_context, plain_schema
+from headrace.model.operator import TIMESTAMP
 from headrace.operators.changes import RETRACT
 from headrace.testing.in_process import run_in_process
 from tests.differential.data import LANES, Column, Data

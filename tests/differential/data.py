@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.connectors.memory import MemorySource
-from headrace.registry import register
+from headrace.model.registry import register
 
 Kind = Literal["int", "dyadic", "float", "text", "bool", "time", "window", "list"]
 """What a column can be asked. `dyadic` floats have exact sums; sums of a `float` depend on the order."""

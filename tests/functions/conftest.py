@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.user_functions import Function, get_include, load_udfs
+from headrace.functions.user import Function, get_include, load_udfs
 
 SOURCES = Path(__file__).parent / "sources"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "functions"

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import ConfigurationError, ExpressionError
+from headrace.base.errors import ConfigurationError, ExpressionError
 from headrace.functions import native
 from headrace.functions.native import Library, NativeFunction, NativeHost, shared_host
+from headrace.functions.user import native_udf
 from headrace.testing.in_process import run_in_process
-from headrace.user_functions import native_udf
 from tests.functions.conftest import SOURCES, Compile
 
 INT = pa.int64()

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import ConfigurationError, ExpressionError, SqlError
+from headrace.base.errors import ConfigurationError, ExpressionError, SqlError
 from headrace.functions.native import NativeFunction
+from headrace.functions.user import Function, load_udfs
 from headrace.testing.sql_cases import find_cases, run_case
-from headrace.user_functions import Function, load_udfs
 from tests.functions.conftest import EXAMPLE, Compile
 
 INSTANT = dt.datetime(2026, 1, 1)  # noqa: DTZ001 - a TIMESTAMP has no zone

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace.api import Pipeline
+from headrace.api.pipeline import Pipeline
 from headrace.connectors.nexmark import LANE, NexmarkSource
-from headrace.operator import TIMESTAMP
+from headrace.model.operator import TIMESTAMP
 from headrace.operators.changes import RETRACT
 from headrace.testing.in_process import run_in_process
 from tests.support import read_split

@@ -22,7 +22,7 @@ from typing import Any
 
 from headrace import Pipeline
 from headrace.connectors.base import Delivery, Promise
-from headrace.runtime.chain import load_operator
+from headrace.engine.chain import load_operator
 from tests.servers.http import table
 from tests.servers.victim import EPOCH_ROWS, FAILED, NAME, STOPPED, live
 
@@ -40,7 +40,7 @@ MOMENTS = (
 """After which step a life is killed; what follows `metadata_written` is the commit."""
 PRELOADED = [
     *("headrace.sql.compile", "headrace.testing.in_process", "pytest"),
-    *("headrace.connectors.filesystem_source", "headrace.connectors.single_file"),
+    *("headrace.connectors.filesystem.source", "headrace.connectors.single_file.file"),
     *("confluent_kafka.admin", "deltalake", "httpx", "nats", "paho.mqtt.client", "pika", "psycopg"),
     *("pyiceberg.catalog.sql", "redis", "websockets.sync.client"),
 ]

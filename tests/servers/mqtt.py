@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.mqtt import Broker
+from headrace.connectors.mqtt.connection import Broker
 from headrace.testing.in_process import run_in_process
 from tests.servers.processes import (
     cache_folder,

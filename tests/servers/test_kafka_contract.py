@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.operator import SourceOperator
+from headrace.model.operator import SourceOperator
 from tests.contract.test_sinks import Case, SinkContract
 from tests.contract.test_sources import ROWS, SourceContract, build_source
 from tests.servers.kafka import KafkaBroker

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import kafka as shared
-from headrace.connectors import kafka_sink
-from headrace.connectors.kafka_sink import KafkaSink
-from headrace.connectors.kafka_source import KafkaSource
-from headrace.errors import ExternalError, PlanError, RefusedError, SqlError
+from headrace.base.errors import ExternalError, PlanError, RefusedError, SqlError
+from headrace.connectors.kafka import client as shared
+from headrace.connectors.kafka import sink as kafka_sink
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.source import KafkaSource
 from headrace.jobs.progress import RunResult
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.kafka import PASSWORD, USER, KafkaBroker

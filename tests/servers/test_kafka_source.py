@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import kafka as shared
-from headrace.connectors.kafka_source import KafkaSource
-from headrace.connectors.look import read_sample
-from headrace.errors import BadLineError, ConfigurationError, ExternalError, SqlError
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, SqlError
+from headrace.connectors.kafka import client as shared
+from headrace.connectors.kafka.source import KafkaSource
+from headrace.connectors.sample import read_sample
 from headrace.jobs.progress import RunResult
-from headrace.operator import Limit, Offset, SourceContext
+from headrace.model.operator import Limit, Offset, SourceContext
 from headrace.testing.in_process import run_in_process
 from tests.servers.kafka import KafkaBroker, run_broker
 from tests.support import ListCollector, read_range, task, to_rows

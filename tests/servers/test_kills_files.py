@@ -76,7 +76,7 @@ def test_a_delta_table_that_is_followed_is_read_once(tmp_path: Path) -> None:
 
 def test_an_iceberg_table_holds_each_row_once(tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg")
-    from headrace.connectors.iceberg import IcebergSink, load_catalog
+    from headrace.connectors.iceberg.sink import IcebergSink, load_catalog
 
     files = Files(tmp_path)
     options = {

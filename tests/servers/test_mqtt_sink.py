@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import http_client
-from headrace.connectors.mqtt import Broker
-from headrace.connectors.mqtt_sink import MqttSink
-from headrace.errors import ExternalError
+from headrace.base.errors import ExternalError
+from headrace.connectors.http import client as http_client
+from headrace.connectors.mqtt.connection import Broker
+from headrace.connectors.mqtt.sink import MqttSink
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import found, query, run_until, table, wait_for
 from tests.servers.mqtt import PASSWORD, USER, Mosquitto, run_mosquitto, subscribe

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.operator import SourceOperator
+from headrace.model.operator import SourceOperator
 from tests.contract.test_sinks import Case, SinkContract
 from tests.contract.test_sources import ROWS, SourceContract, build_source
 from tests.servers.nats import NatsServer
@@ -24,7 +24,7 @@ def stream(nats_server: NatsServer) -> str:
 
 @pytest.fixture(autouse=True)
 def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.connectors.nats_source._WORTH_SPLITTING", 10)
+    monkeypatch.setattr("headrace.connectors.nats.source._WORTH_SPLITTING", 10)
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import nats as shared
-from headrace.connectors import nats_sink
-from headrace.connectors.nats_sink import NatsSink
-from headrace.connectors.nats_source import NatsSource
-from headrace.errors import ConfigurationError, ExternalError, HeadraceError, PlanError
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, PlanError
+from headrace.connectors.nats import client as shared
+from headrace.connectors.nats import sink as nats_sink
+from headrace.connectors.nats.sink import NatsSink
+from headrace.connectors.nats.source import NatsSource
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.nats import NatsServer, run_server
 from tests.servers.processes import free_port

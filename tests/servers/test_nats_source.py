@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import nats as shared
-from headrace.connectors import nats_source, received
-from headrace.connectors.look import read_sample
-from headrace.connectors.nats_source import NatsSource
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.connectors import received
+from headrace.connectors.nats import client as shared
+from headrace.connectors.nats import source as nats_source
+from headrace.connectors.nats.source import NatsSource
+from headrace.connectors.sample import read_sample
 from headrace.jobs.progress import RunResult
-from headrace.operator import Limit, Offset, SourceContext
+from headrace.model.operator import Limit, Offset, SourceContext
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.nats import NatsServer, run_server
 from tests.support import ListCollector, read_range, task

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.connectors import received
-from headrace.connectors.polling_http import PollingHttpSource
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.connectors.http.polling import PollingHttpSource
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import IN_TIME, Answer, Request, found, query, run_http, run_until, table, wait_for
 

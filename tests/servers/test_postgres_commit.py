@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.postgres_sink import PostgresSink
-from headrace.errors import ExternalError
+from headrace.base.errors import ExternalError
+from headrace.connectors.postgres.sink import PostgresSink
 from headrace.jobs.progress import RunResult
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.postgres import Database

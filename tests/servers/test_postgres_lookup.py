@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.connectors import postgres as shared
-from headrace.connectors.postgres_lookup import PostgresLookup
-from headrace.errors import ExternalError
-from headrace.operator import OperatorContext
+from headrace.base.errors import ExternalError
+from headrace.connectors.postgres import client as shared
+from headrace.connectors.postgres.lookup import PostgresLookup
+from headrace.model.operator import OperatorContext
 from headrace.testing.in_process import run_in_process
 from tests.servers.postgres import Database
 from tests.support import task

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
-from headrace.errors import SqlError
+from headrace.base.errors import SqlError
 from headrace.jobs.progress import RunResult
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.postgres import Database

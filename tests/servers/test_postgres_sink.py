@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import postgres as shared
-from headrace.connectors.postgres_sink import PostgresSink
-from headrace.errors import ConfigurationError, ExternalError, PlanError, SqlError
+from headrace.base.errors import ConfigurationError, ExternalError, PlanError, SqlError
+from headrace.connectors.postgres import client as shared
+from headrace.connectors.postgres.sink import PostgresSink
 from headrace.formats.base import JSON_COLUMN
 from tests.servers.postgres import PASSWORD, Database
 from tests.support import SinkDriver

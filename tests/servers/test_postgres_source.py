@@ -15,16 +15,17 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from headrace.connectors import postgres as shared
-from headrace.connectors import postgres_snapshot, postgres_source
-from headrace.connectors.look import read_sample
-from headrace.connectors.postgres_source import LANE, PostgresSource
-from headrace.errors import BadLineError, ExternalError
-from headrace.operator import Limit, Offset, SourceContext
-from headrace.spans import Source
+from headrace.base.errors import BadLineError, ExternalError
+from headrace.base.spans import Source
+from headrace.connectors.postgres import client as shared
+from headrace.connectors.postgres import snapshot as postgres_snapshot
+from headrace.connectors.postgres import source as postgres_source
+from headrace.connectors.postgres.source import LANE, PostgresSource
+from headrace.connectors.sample import read_sample
+from headrace.model.operator import Limit, Offset, SourceContext
 from headrace.sql.find_columns import column_lines
 from headrace.sql.one_table import connectors_of
-from headrace.state.storage import open_storage
+from headrace.storage.store import open_storage
 from tests.servers.postgres import Database
 from tests.support import ListCollector, read_range, task
 

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import rabbitmq as shared
-from headrace.connectors import rabbitmq_sink, received
-from headrace.connectors.look import read_sample
-from headrace.connectors.rabbitmq_sink import RabbitSink
-from headrace.connectors.rabbitmq_source import RabbitSource
-from headrace.errors import BadLineError, ExternalError, PlanError
+from headrace.base.errors import BadLineError, ExternalError, PlanError
+from headrace.connectors import received
+from headrace.connectors.rabbitmq import client as shared
+from headrace.connectors.rabbitmq import sink as rabbitmq_sink
+from headrace.connectors.rabbitmq.sink import RabbitSink
+from headrace.connectors.rabbitmq.source import RabbitSource
+from headrace.connectors.sample import read_sample
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.contract.test_sinks import Case, SinkContract
 from tests.servers.http import found, query, run_until, table, wait_for

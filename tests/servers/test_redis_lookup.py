@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.connectors import redis_server
-from headrace.connectors.redis import RedisLookup
-from headrace.errors import BadLineError, ExternalError
-from headrace.operator import OperatorContext
+from headrace.base.errors import BadLineError, ExternalError
+from headrace.connectors.redis import client as redis_server
+from headrace.connectors.redis.lookup import RedisLookup
+from headrace.model.operator import OperatorContext
 from headrace.testing.in_process import run_in_process
 from tests.servers.redis import run_server
 from tests.support import task

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import redis_server, redis_sink
-from headrace.connectors.redis_sink import RedisSink
-from headrace.errors import ConfigurationError, ExternalError, PlanError
+from headrace.base.errors import ConfigurationError, ExternalError, PlanError
+from headrace.connectors.redis import client as redis_server
+from headrace.connectors.redis import sink as redis_sink
+from headrace.connectors.redis.sink import RedisSink
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.redis import run_cluster, run_server, tls_before
 from tests.support import SinkDriver

@@ -11,13 +11,13 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ConfigurationError, ExternalError
-from headrace.keys import hash_key, key_range
+from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.keys import hash_key, key_range
 from headrace.state.config import global_table_config, keyed_table_config
 from headrace.state.manager import TableManager
 from headrace.state.metadata import OperatorCheckpointMetadata
-from headrace.state.storage import open_storage
 from headrace.state.tables import GlobalTable, KeyedTable
+from headrace.storage.store import open_storage
 
 
 def test_what_is_written_is_read_listed_and_deleted(s3_url: str) -> None:

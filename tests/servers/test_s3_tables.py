@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headrace.connectors import filesystem_objects
-from headrace.connectors.filesystem_source import FileSystemSource
-from headrace.connectors.iceberg import IcebergSink, load_catalog
-from headrace.connectors.places import Place
-from headrace.errors import ConfigurationError, ExternalError
+from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.connectors.filesystem.source import FileSystemSource
+from headrace.connectors.iceberg.sink import IcebergSink, load_catalog
+from headrace.storage import objects as filesystem_objects
+from headrace.storage.directory import Place
 from headrace.testing.in_process import CrashError, ManualClock
 from tests.servers.s3 import IDENTITY, SECRET, S3Server, run_server
 from tests.support import plan, read_range

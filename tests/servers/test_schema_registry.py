@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.kafka_source import KafkaSource
-from headrace.connectors.look import read_sample
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
-from headrace.formats import schema_registry as client
-from headrace.formats.proto_schema import compile_files
-from headrace.formats.proto_text import load_protobuf
-from headrace.formats.schema_registry import SchemaRegistry
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.base.spans import Source
+from headrace.connectors.kafka.source import KafkaSource
+from headrace.connectors.sample import read_sample
+from headrace.formats.protobuf.schema import compile_files
+from headrace.formats.protobuf.text import load_protobuf
+from headrace.formats.registry import client
+from headrace.formats.registry.client import SchemaRegistry
 from headrace.jobs.progress import RunResult
-from headrace.spans import Source
 from headrace.sql.one_table import connectors_of
 from headrace.testing.in_process import run_in_process
 from tests.servers.kafka import KafkaBroker

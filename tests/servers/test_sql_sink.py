@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors import database as module
-from headrace.connectors.database import DatabaseSink
-from headrace.errors import ExternalError
+from headrace.base.errors import ExternalError
+from headrace.connectors.database import sink as module
+from headrace.connectors.database.sink import DatabaseSink
 from headrace.formats.base import JSON_COLUMN
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.postgres import PASSWORD

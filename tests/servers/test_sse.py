@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors import received, sse
-from headrace.connectors.sse import SseSource
-from headrace.errors import BadLineError, ExternalError
-from headrace.operator import Limit
-from headrace.state.storage import open_storage
+from headrace.base.errors import BadLineError, ExternalError
+from headrace.connectors import received
+from headrace.connectors.http import sse
+from headrace.connectors.http.sse import SseSource
+from headrace.model.operator import Limit
+from headrace.storage.store import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import (
     Answer,

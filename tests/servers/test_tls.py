@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.mqtt_source import MqttSource
-from headrace.connectors.rabbitmq_source import RabbitSource
-from headrace.errors import ExternalError, RefusedError
+from headrace.base.errors import ExternalError, RefusedError
+from headrace.connectors.mqtt.source import MqttSource
+from headrace.connectors.rabbitmq.source import RabbitSource
 from headrace.testing.in_process import run_in_process
 from tests.servers.http import found, make_certificate, query, run_until, table
 from tests.servers.mqtt import PASSWORD, USER, Mosquitto, subscribe

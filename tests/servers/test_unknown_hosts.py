@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ExternalError
-from headrace.registry import registry
+from headrace.base.errors import ExternalError
+from headrace.model.registry import registry
 from tests.support import WITH_SERVERS
 
 HOST = "no-such-host.invalid"

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import http_client, webhook
-from headrace.connectors.webhook import WebhookSink
-from headrace.errors import ExternalError
+from headrace.base.errors import ExternalError
+from headrace.connectors.http import client as http_client
+from headrace.connectors.http import webhook
+from headrace.connectors.http.webhook import WebhookSink
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import Answer, HttpServer, Request, query, run_http, table
 from tests.support import SinkDriver

@@ -17,11 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import http_client, received, websocket
-from headrace.connectors.websocket import WebSocketSink, WebSocketSource
-from headrace.errors import BadLineError, ExternalError
-from headrace.operator import Limit
-from headrace.state.storage import open_storage
+from headrace.base.errors import BadLineError, ExternalError
+from headrace.connectors import received
+from headrace.connectors.http import client as http_client
+from headrace.connectors.http import websocket
+from headrace.connectors.http.websocket import WebSocketSink, WebSocketSource
+from headrace.model.operator import Limit
+from headrace.storage.store import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import IN_TIME, Patience, found, query, run_until, table, wait_for
 from tests.support import SinkDriver

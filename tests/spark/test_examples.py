@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.dataflow.printed import Line
+from headrace.dataflow.runtime.printed import Line
 from headrace.testing.dataflows import collected_lines
 from tests.unit.test_docs import blocks
 

@@ -201,7 +201,7 @@ def test_the_users_own_session_is_used_and_left_as_it_was(tmp_path: Path) -> Non
 
 
 def _other_master(tmp_path: Path) -> None:
-    from headrace.spark import session
+    from headrace.exchanges.spark import session
 
     own, session._own = session._own, None
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.plan import Edge, Node, Plan
+from headrace.model.plan import Edge, Node, Plan
 from headrace.sql.compile import Preview
 from headrace.testing.sql_cases import (
     ONLY,

@@ -25,8 +25,8 @@ from datafusion import DataFrame, SessionContext
 from pyspark import SparkContext
 
 import headrace as hr
-from headrace.runtime import envelope
-from headrace.spark.session import stop_session
+from headrace.engine import envelope
+from headrace.exchanges.spark.session import stop_session
 from headrace.state.cache import cache_directory
 from headrace.testing.in_process import run_in_process
 from tests.flows import RunningCount

@@ -25,13 +25,13 @@ from click.testing import CliRunner
 
 import headrace as hr
 from docs import generate
-from headrace import errors
+from headrace.base import errors
+from headrace.base.secrets import SECRET
+from headrace.base.spans import Source
 from headrace.cli.main import main
-from headrace.dataflow.read_document import read_document
-from headrace.secrets import SECRET
-from headrace.spans import Source
+from headrace.dataflow.document.read import read_document
+from headrace.functions.user import Function, load_udfs
 from headrace.testing.in_process import run_in_process
-from headrace.user_functions import Function, load_udfs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -16,7 +16,7 @@ import click
 from headrace.cli.terminal import stderr, verbose_option
 
 if TYPE_CHECKING:
-    from headrace.dataflow.document import Unit
+    from headrace.dataflow.document.model import Unit
 
 
 @click.command
@@ -29,8 +29,8 @@ def build(file: Path, verbose: bool) -> None:  # noqa: ARG001  read by the error
     the document, in its directory and with the node's `env`; `python` and `pip` are those of the Python that
     runs Headrace. The first that fails ends it, with exit code 1.
     """
-    from headrace.dataflow.load import load_dataflow
-    from headrace.errors import ExternalError
+    from headrace.base.errors import ExternalError
+    from headrace.dataflow.document.load import load_dataflow
 
     dataflow = load_dataflow(file, check_files=False)
     units = [unit for unit in dataflow.units if unit.build]

@@ -11,7 +11,7 @@ from headrace.cli.program import program_arguments, read_program
 from headrace.cli.terminal import stderr, verbose_option
 
 if TYPE_CHECKING:
-    from headrace.dataflow.document import Dataflow
+    from headrace.dataflow.document.model import Dataflow
 
 _KINDS = {
     "python": "operator",
@@ -51,7 +51,7 @@ def check(files: tuple[str, ...], texts: tuple[str, ...], udfs: tuple[str, ...],
 
 def _dataflow_counts(dataflow: Dataflow) -> dict[str, int]:
     """How many units there are of each kind, and what they read; without what is not there."""
-    from headrace.dataflow.document import Timer
+    from headrace.dataflow.document.model import Timer
 
     inputs = [one for unit in dataflow.units for one in unit.inputs]
     timers = {one.source for one in inputs if isinstance(one.source, Timer)}

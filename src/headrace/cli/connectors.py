@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.connectors.base import Connector
-    from headrace.registry import Role
+    from headrace.model.registry import Role
 
 ROLES: tuple[Role, ...] = ("source", "sink", "lookup")
 SAMPLE_ROWS, SAMPLE_SECONDS = 5, 5.0
@@ -56,13 +56,13 @@ def connectors(ctx: click.Context, as_json: bool) -> None:
 
 
 def _names() -> list[str]:
-    from headrace.registry import registry
+    from headrace.model.registry import registry
 
     return sorted({name for role in ROLES for name in registry.names(role)})
 
 
 def _promises(role: Role, name: str) -> list[dict[str, str]]:
-    from headrace.registry import registry
+    from headrace.model.registry import registry
 
     if name not in registry.names(role):
         return []
@@ -86,8 +86,8 @@ def _named(name: str) -> click.Command:
 
 
 def _show(name: str, *, as_json: bool) -> None:
-    from headrace.errors import ConfigurationError, near
-    from headrace.registry import registry
+    from headrace.base.errors import ConfigurationError, near
+    from headrace.model.registry import registry
 
     roles = [role for role in ROLES if name in registry.names(role)]
     if not roles:
@@ -139,7 +139,7 @@ def _sample(connector: Connector, rows: int, seconds: float, found: Sequence[pa.
     """Read some rows of a source as a task would, and print them."""
     import pyarrow as pa
 
-    from headrace.connectors.look import read_sample
+    from headrace.connectors.sample import read_sample
 
     batches, bad = read_sample(connector.for_a_look(), rows, seconds)
     if not batches and not bad:
@@ -173,8 +173,8 @@ def _holds_times(rows: pa.Table, name: str) -> bool:
     """Whether a column of texts has nothing but times."""
     import pyarrow as pa
 
+    from headrace.base.errors import ConfigurationError
     from headrace.connectors.base import read_event_time
-    from headrace.errors import ConfigurationError
 
     texts = rows.column(name).drop_null()
     if texts.type != pa.string() or not len(texts):
@@ -188,7 +188,7 @@ def _holds_times(rows: pa.Table, name: str) -> bool:
 
 def _print_empty(connector: Connector, shown: pa.Table) -> None:
     """Columns without a value in any row: their names may be wrong."""
-    from headrace.errors import HeadraceError
+    from headrace.base.errors import HeadraceError
 
     empty = [name for name in shown.column_names if shown.column(name).null_count == shown.num_rows]
     if not empty or "columns" not in type(connector.options).model_fields:
@@ -203,7 +203,7 @@ def _print_empty(connector: Connector, shown: pa.Table) -> None:
 
 def _meant(name: str, known: Sequence[str], columns: Sequence[str]) -> str:
     """What a column may have been meant to be called, by the names that the rows have."""
-    from headrace.errors import near
+    from headrace.base.errors import near
     from headrace.sql.find_columns import column_name
 
     if not known or name in known:

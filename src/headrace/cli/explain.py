@@ -12,11 +12,11 @@ from headrace.cli.program import program_arguments, read_program
 from headrace.cli.terminal import verbose_option
 
 if TYPE_CHECKING:
-    from headrace.api import Pipeline
-    from headrace.dataflow.diagram import Diagram
-    from headrace.dataflow.document import Dataflow, Input, Unit
-    from headrace.plan import Edge, Plan
-    from headrace.secrets import Secrets
+    from headrace.api.pipeline import Pipeline
+    from headrace.base.secrets import Secrets
+    from headrace.dataflow.document.model import Dataflow, Input, Unit
+    from headrace.dataflow.plan.diagram import Diagram
+    from headrace.model.plan import Edge, Plan
 
 Format = Literal["text", "mermaid", "json"]
 
@@ -68,7 +68,7 @@ def explain(
         _write_page(html, pipeline, dataflow, plan, program.secrets)
         return
     if dataflow is not None and wanted == "mermaid":
-        from headrace.dataflow.diagram import draw_dataflow, mermaid_text
+        from headrace.dataflow.plan.diagram import draw_dataflow, mermaid_text
 
         shown = mermaid_text(draw_dataflow(dataflow))
     else:
@@ -97,8 +97,8 @@ def _format(chosen: Format | None, *, mermaid: bool, html: Path | None) -> Forma
 
 def describe(dataflow: Dataflow) -> dict[str, Any]:
     """The units of a dataflow as JSON has them."""
-    from headrace.dataflow.diagram import what_runs
-    from headrace.dataflow.units import source_text
+    from headrace.dataflow.document.units import source_text
+    from headrace.dataflow.plan.diagram import what_runs
 
     return {
         "name": dataflow.name,
@@ -117,8 +117,8 @@ def describe(dataflow: Dataflow) -> dict[str, Any]:
 
 def describe_text(dataflow: Dataflow) -> str:
     """The units of a dataflow, each with what it runs, reads and sends."""
-    from headrace.dataflow.diagram import what_runs
-    from headrace.dataflow.units import source_text
+    from headrace.dataflow.document.units import source_text
+    from headrace.dataflow.plan.diagram import what_runs
 
     count = "1 unit" if len(dataflow.units) == 1 else f"{len(dataflow.units)} units"
     lines = [f"dataflow {dataflow.name} · {count}"]
@@ -153,9 +153,9 @@ def _input_options(one: Input) -> str:
 def _write_page(
     file: Path, pipeline: Pipeline, dataflow: Dataflow | None, plan: str, secrets: Secrets
 ) -> None:
+    from headrace.base.errors import UserError
     from headrace.cli.page import diagram_page
-    from headrace.dataflow.diagram import draw_dataflow, mermaid_text
-    from headrace.errors import UserError
+    from headrace.dataflow.plan.diagram import draw_dataflow, mermaid_text
 
     diagram = _draw_plan(pipeline.plan()) if dataflow is None else draw_dataflow(dataflow)
     mermaid = pipeline.explain("mermaid") if dataflow is None else mermaid_text(diagram)
@@ -169,7 +169,7 @@ def _write_page(
 
 def _draw_plan(plan: Plan) -> Diagram:
     """The nodes of a plan; a label on an arrow is the key of a shuffle."""
-    from headrace.dataflow.diagram import Arrow, Box, Diagram
+    from headrace.dataflow.plan.diagram import Arrow, Box, Diagram
 
     boxes = [
         Box(node.id, node.id, node.role, ", ".join(f"state {table.name}" for table in node.tables))

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from headrace.base.errors import HeadraceError, near
 from headrace.cli.build import build
 from headrace.cli.check import check
 from headrace.cli.connectors import connectors
@@ -24,7 +25,6 @@ from headrace.cli.schema import schema
 from headrace.cli.state import state
 from headrace.cli.terminal import Session, print_error, print_text
 from headrace.cli.test import test
-from headrace.errors import HeadraceError, near
 
 INTERRUPTED = 130
 

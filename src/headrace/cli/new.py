@@ -30,7 +30,7 @@ def new(kind: Kind, name: str, verbose: bool) -> None:  # noqa: ARG001  read by 
     pipeline NAME` one with SQL and the rows it must give, and `new operator NAME` the file NAME.py and a
     test beside it. What is made runs at once. Nothing is overwritten.
     """
-    from headrace.errors import UserError
+    from headrace.base.errors import UserError
 
     path = Path(name)
     _check_name(kind, path)
@@ -54,7 +54,7 @@ def new(kind: Kind, name: str, verbose: bool) -> None:  # noqa: ARG001  read by 
 
 
 def _check_name(kind: Kind, path: Path) -> None:
-    from headrace.errors import UserError
+    from headrace.base.errors import UserError
 
     # An operator is a module, and all others are named after it in a file or a directory.
     allowed = r"[A-Za-z_][A-Za-z0-9_]*" if kind == "operator" else r"[A-Za-z0-9_][A-Za-z0-9_-]*"

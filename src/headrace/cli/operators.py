@@ -11,8 +11,8 @@ import click
 from headrace.cli.terminal import print_json, print_table, verbose_option
 
 if TYPE_CHECKING:
-    from headrace.options import Options
-    from headrace.registry import Registry, Role
+    from headrace.base.options import Options
+    from headrace.model.registry import Registry, Role
 
 ROLES: tuple[Role, ...] = ("source", "operator", "sink", "lookup")
 NAMES: dict[Any, str] = {
@@ -34,7 +34,7 @@ def operators(name: str | None, as_json: bool, verbose: bool) -> None:  # noqa: 
 
     With NAME: the options of the one of that name.
     """
-    from headrace.registry import registry
+    from headrace.model.registry import registry
 
     if name is None:
         _list(registry, as_json=as_json)
@@ -73,7 +73,7 @@ def _list(registry: Registry, *, as_json: bool) -> None:
 
 
 def _unknown(registry: Registry, name: str) -> Exception:
-    from headrace.errors import ConfigurationError, near
+    from headrace.base.errors import ConfigurationError, near
 
     known = sorted({known for role in ROLES for known in registry.names(role)})
     return ConfigurationError(
@@ -98,7 +98,7 @@ def describe(model: type[Options]) -> list[dict[str, Any]]:
 
 
 def _default(value: Any) -> Any:
-    from headrace.durations import format_duration
+    from headrace.base.durations import format_duration
 
     return format_duration(value) if isinstance(value, timedelta) else value
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from itertools import pairwise
 
-from headrace.dataflow.diagram import Box, Diagram
-from headrace.dataflow.layout import LINE, Area, Layout, Point, Route, place
+from headrace.dataflow.plan.diagram import Box, Diagram
+from headrace.dataflow.plan.layout import LINE, Area, Layout, Point, Route, place
 
 _SLANT = 10.0
 _EDGE = 16.0

@@ -10,7 +10,7 @@ import click
 from headrace.cli.terminal import Session
 
 if TYPE_CHECKING:
-    from headrace.loading import Program
+    from headrace.api.loading import Program
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,7 +32,7 @@ def program_arguments(function: F) -> F:
 
 def read_program(files: tuple[str, ...], texts: tuple[str, ...]) -> Program:
     """The program that the arguments name; what it says is secret will not be printed."""
-    from headrace.loading import find_program
+    from headrace.api.loading import find_program
 
     if not files and not texts:
         raise click.UsageError(

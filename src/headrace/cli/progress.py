@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, TextIO
 
-from headrace.durations import format_duration
-from headrace.watermarks import Watermark
+from headrace.base.durations import format_duration
+from headrace.base.watermarks import Watermark
 
 if TYPE_CHECKING:
     from headrace.jobs.progress import Progress, RunResult

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headrace.cli.progress import Display, format_count, progress_line
 from headrace.connectors.preview import shown_by
 from headrace.formats.base import RETRACT
-from headrace.formats.json import encode_json_values, encode_objects
+from headrace.formats.json.format import encode_json_values, encode_objects
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -19,11 +19,11 @@ from headrace.cli.program import program_arguments, read_program
 from headrace.cli.terminal import verbose_option
 
 if TYPE_CHECKING:
+    from headrace.base.secrets import Secrets
     from headrace.cli.progress import Display
     from headrace.cli.results import Results
     from headrace.jobs.progress import Progress
-    from headrace.secrets import Secrets
-    from headrace.settings import Settings
+    from headrace.jobs.settings import Settings
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ def run(
 
     Ctrl-C and SIGTERM finish the epoch, commit it and stop; a second Ctrl-C ends at once.
     """
-    from headrace.settings import load_settings
+    from headrace.jobs.settings import load_settings
 
     flags: dict[str, dict[str, Any]] = {
         "run": {
@@ -129,11 +129,11 @@ def run(
     settings = load_settings(flags=flags, config=config)  # before anything of the user's runs
     if not verbose:
         _start_spark_early(files, texts, settings)
+    from headrace.base.durations import parse_duration
     from headrace.cli.progress import summary
     from headrace.cli.results import Results
     from headrace.cli.terminal import stderr
     from headrace.cli.unit_lines import unit_lines
-    from headrace.durations import parse_duration
     from headrace.sql.compile import print_rows
 
     program, results = read_program(files, texts), Results()
@@ -188,7 +188,7 @@ def _start_spark_early(files: tuple[str, ...], texts: tuple[str, ...], settings:
     written = all(name.endswith((".sql", ".yml", ".yaml")) and Path(name).is_file() for name in files)
     if not written or not (files or texts) or settings.state.dir or settings.log.dir:
         return
-    from headrace.spark.session import Wanted, open_early
+    from headrace.exchanges.spark.session import Wanted, open_early
 
     open_early(Wanted(settings.spark.master, settings.spark.memory, settings.spark.conf))
 

@@ -14,6 +14,6 @@ def schema() -> None:
     An editor that speaks YAML checks and completes a document with it: save it as dataflow.schema.json, and
     begin the document with `# yaml-language-server: $schema=dataflow.schema.json`.
     """
-    from headrace.dataflow.json_schema import json_schema
+    from headrace.dataflow.document.json_schema import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

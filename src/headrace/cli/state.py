@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.base.errors import UserError
 from headrace.cli.terminal import print_fields, print_json, print_table, stderr, verbose_option
-from headrace.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.state.inspect import CheckpointSummary, OperatorDescription
-    from headrace.state.storage import Storage
+    from headrace.storage.store import Storage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -156,7 +156,7 @@ def query(state_dir: str, sql: str, epoch: int | None, as_json: bool, verbose: b
 
     rows = inspect.query(_open(state_dir), sql, epoch)
     if as_json:
-        from headrace.formats.json import encode_json_lines
+        from headrace.formats.json.format import encode_json_lines
 
         click.echo(encode_json_lines(rows), nl=False)
         return
@@ -236,7 +236,7 @@ def export(state_dir: str, directory: str, epoch: int | None, as_json: bool, ver
 def _open(state_dir: str) -> Storage:
     """The storage of a state directory that has checkpoints in it; nothing is created."""
     from headrace.state.backend import ParquetBackend
-    from headrace.state.storage import open_storage
+    from headrace.storage.store import open_storage
 
     storage = open_storage(state_dir)
     if not ParquetBackend(storage).epochs():
@@ -252,7 +252,7 @@ def _time(seconds: float) -> str:
 
 
 def _took(start: float, finish: float) -> str:
-    from headrace.durations import format_duration
+    from headrace.base.durations import format_duration
 
     return format_duration(timedelta(seconds=max(finish - start, 0.0)))
 
@@ -270,7 +270,7 @@ def _state_of(*, committed: bool, finished: bool) -> str:
 
 
 def _watermark(operator: OperatorDescription) -> str:
-    from headrace.watermarks import Watermark, merge
+    from headrace.base.watermarks import Watermark, merge
 
     values = operator.watermarks.values()
     merged = merge(None if value is None else Watermark.from_json(value) for value in values)
@@ -307,7 +307,7 @@ def _numbers(schema: pa.Schema) -> list[str]:
 
 
 def _cells(rows: pa.Table) -> list[tuple[str, ...]]:
-    from headrace.formats.json import encode_json_values
+    from headrace.formats.json.format import encode_json_values
 
     columns = []
     for column in rows.combine_chunks().columns:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.errors import HeadraceError, InternalError, PlacedError
-from headrace.secrets import Secrets
+from headrace.base.errors import HeadraceError, InternalError, PlacedError
+from headrace.base.secrets import Secrets
 
 if TYPE_CHECKING:
     from rich.console import Console

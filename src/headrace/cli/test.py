@@ -32,8 +32,8 @@ def test(
 
     A comment `-- approx: 1e-9` at the top lets numbers be that far apart. Exits with 1 if a test fails.
     """
+    from headrace.functions.user import load_udfs
     from headrace.testing.sql_cases import find_cases, run_case
-    from headrace.user_functions import load_udfs
 
     functions = [function for file in udfs for function in load_udfs(file)]
     cases = [case for path in paths for case in find_cases(path)]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.dataflow.printed import LOGGER, Line, publish
-from headrace.errors import HeadraceError
-from headrace.secrets import Secrets
+from headrace.base.errors import HeadraceError
+from headrace.base.secrets import Secrets
+from headrace.dataflow.runtime.printed import LOGGER, Line, publish
 
 
 class _Lines(logging.Handler):

@@ -14,8 +14,10 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import BadLineError, ConfigurationError, PlanError, near
-from headrace.operator import (
+from headrace.base.errors import BadLineError, ConfigurationError, PlanError, near
+from headrace.base.options import Options as DeclaredOptions
+from headrace.base.options import parse_options
+from headrace.model.operator import (
     DEAD_LETTER,
     DEAD_LETTERS,
     TIMESTAMP,
@@ -25,8 +27,6 @@ from headrace.operator import (
     OperatorContext,
     SourceContext,
 )
-from headrace.options import Options as DeclaredOptions
-from headrace.options import parse_options
 
 INLINE_LIMIT = 32 * 1024
 """Payloads up to this size travel in the commit data itself instead of a staged file."""

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from headrace.connectors.base import Connector, Delivery
 from headrace.formats.options import FormatOptions
-from headrace.operator import ArrowOperator, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 
 
 class BlackholeSink(Connector, ArrowOperator):

@@ -12,12 +12,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from headrace.base.durations import nanoseconds, parse_duration
+from headrace.base.errors import ConfigurationError, HeadraceError
+from headrace.base.options import Duration
+from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import TIMESTAMP_TYPE, Connector, Delivery, parse_instant, wall_clock
-from headrace.durations import nanoseconds, parse_duration
-from headrace.errors import ConfigurationError, HeadraceError
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
-from headrace.operator import (
+from headrace.model.operator import (
     TIMESTAMP,
     Collector,
     Finish,
@@ -27,8 +29,6 @@ from headrace.operator import (
     SourceOperator,
     Split,
 )
-from headrace.options import Duration
-from headrace.options import Options as DeclaredOptions
 
 SCHEMA = pa.schema(
     [

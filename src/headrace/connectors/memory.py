@@ -8,6 +8,9 @@ from typing import Annotated, Any, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
+from headrace.base.errors import ConfigurationError
+from headrace.base.options import Duration
+from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
     TIMESTAMP_TYPE,
     Connector,
@@ -18,8 +21,7 @@ from headrace.connectors.base import (
     read_event_time,
     wall_clock,
 )
-from headrace.errors import ConfigurationError
-from headrace.operator import (
+from headrace.model.operator import (
     TIMESTAMP,
     Collector,
     Finish,
@@ -30,8 +32,6 @@ from headrace.operator import (
     SourceOperator,
     Split,
 )
-from headrace.options import Duration
-from headrace.options import Options as DeclaredOptions
 
 BATCH_ROWS = 65_536
 

@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
+from headrace.base.durations import nanoseconds
+from headrace.base.errors import ConfigurationError
+from headrace.base.options import Duration
+from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import TIMESTAMP_TYPE, Connector, Delivery, parse_instant, wall_clock
-from headrace.durations import nanoseconds
-from headrace.errors import ConfigurationError
-from headrace.operator import (
+from headrace.model.operator import (
     TIMESTAMP,
     Collector,
     Finish,
@@ -28,8 +30,6 @@ from headrace.operator import (
     SourceOperator,
     Split,
 )
-from headrace.options import Duration
-from headrace.options import Options as DeclaredOptions
 
 Numbers: TypeAlias = NDArray[np.int64]
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pydantic import Field
 
+from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import RowsSink, one_schema, without_event_time
-from headrace.operator import OperatorContext
-from headrace.options import Options as DeclaredOptions
+from headrace.model.operator import OperatorContext
 
 Show = Callable[[str, pa.Table], None]
 """Called with the name of a preview and the rows of one epoch; `_retract` is a column if rows change."""

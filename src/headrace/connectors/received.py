@@ -15,13 +15,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.errors import ExternalError, HeadraceError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.messages import MessageOptions, MessageReader, Messages, declared_columns
 from headrace.connectors.base import Connector, from_ipc, to_ipc
-from headrace.connectors.look import message_columns
-from headrace.connectors.messages import MessageOptions, MessageReader, Messages, declared_columns
-from headrace.errors import ExternalError, HeadraceError
+from headrace.connectors.sample import message_columns
 from headrace.formats.options import check_readable
-from headrace.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
-from headrace.options import Options as DeclaredOptions
+from headrace.model.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
 
 LANE = "received"
 KEPT = 64

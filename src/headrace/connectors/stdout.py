@@ -12,12 +12,12 @@ from typing import Literal, TextIO
 import pyarrow as pa
 from pydantic import Field
 
+from headrace.base.errors import OutputClosedError
 from headrace.connectors.base import Delivery, RowsSink, one_schema, without_event_time
-from headrace.errors import OutputClosedError
 from headrace.formats.base import RETRACT, Format
-from headrace.formats.json import encode_json_values
+from headrace.formats.json.format import encode_json_values
 from headrace.formats.options import FormatOptions
-from headrace.operator import TIMESTAMP, Collector, OperatorContext
+from headrace.model.operator import TIMESTAMP, Collector, OperatorContext
 
 StdoutFormat = Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"]
 

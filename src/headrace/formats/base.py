@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.errors import BadLineError, PlanError, near
+from headrace.base.errors import BadLineError, PlanError, near
 
 RETRACT = "_retract"
 """The column of updating rows: true if the row takes back an earlier one that was equal."""

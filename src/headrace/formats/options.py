@@ -8,21 +8,22 @@ from typing import Annotated, Any, Literal, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from headrace.errors import ConfigurationError, HeadraceError
-from headrace.formats import avro, protobuf
-from headrace.formats.avro import AvroFileOptions, AvroOptions
+from headrace.base.errors import ConfigurationError, HeadraceError
+from headrace.base.options import Names, Options
+from headrace.formats.avro import format as avro
+from headrace.formats.avro.format import AvroFileOptions, AvroOptions
 from headrace.formats.base import Format
-from headrace.formats.csv import CsvFormat, CsvOptions, infer_columns
-from headrace.formats.debezium import debezium_format
+from headrace.formats.csv.format import CsvFormat, CsvOptions, infer_columns
 from headrace.formats.framing import Framed
-from headrace.formats.json import JsonOptions, json_format
-from headrace.formats.json_columns import sample_columns, schema_columns
+from headrace.formats.json.columns import sample_columns, schema_columns
+from headrace.formats.json.debezium import debezium_format
+from headrace.formats.json.format import JsonOptions, json_format
 from headrace.formats.parquet import ParquetFormat, ParquetOptions
-from headrace.formats.protobuf import ProtobufOptions
+from headrace.formats.protobuf import format as protobuf
+from headrace.formats.protobuf.format import ProtobufOptions
 from headrace.formats.raw import RawFormat
-from headrace.formats.schema_registry import SchemaRegistry
-from headrace.formats.type_text import format_type, parse_type
-from headrace.options import Names, Options
+from headrace.formats.registry.client import SchemaRegistry
+from headrace.formats.types import format_type, parse_type
 
 FormatName = Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"]
 LineFormatName = Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"]

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from headrace.errors import BadLineError, ConfigurationError, near
+from headrace.base.errors import BadLineError, ConfigurationError, near
+from headrace.base.options import Options, Size
 from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field
-from headrace.formats.json_writer import encode_json_lines
-from headrace.options import Options, Size
+from headrace.formats.json.write import encode_json_lines
 
 ParquetCompression = Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"]
 

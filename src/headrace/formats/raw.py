@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.errors import BadLineError, ConfigurationError
+from headrace.base.errors import BadLineError, ConfigurationError
 from headrace.formats.base import Decoded, Format, Rows, bad_line, split_lines
 
 COLUMN = "value"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionContext
 
-from headrace.errors import ExpressionError, HeadraceError
+from headrace.base.errors import ExpressionError, HeadraceError
 from headrace.functions.annotations import Convert, to_python
 from headrace.functions.defined import Defined, check_free
 from headrace.functions.failures import keep_failure

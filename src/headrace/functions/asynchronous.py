@@ -14,9 +14,9 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.errors import ExpressionError
+from headrace.base.errors import ExpressionError
+from headrace.base.options import Duration, Options
 from headrace.functions.defined import ColumnFunction
-from headrace.options import Duration, Options
 
 
 class AsyncOptions(Options):

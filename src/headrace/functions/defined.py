@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionContext
 
-from headrace.errors import ConfigurationError, HeadraceError
+from headrace.base.errors import ConfigurationError, HeadraceError
 from headrace.functions.annotations import Convert, to_python
 from headrace.functions.failures import keep_failure
 

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from headrace.errors import ConfigurationError
+from headrace.base.errors import ConfigurationError
+from headrace.base.options import parse_options
 from headrace.functions.aggregate import RETRACTED, AccumulatorFunction, AggregateFunction
 from headrace.functions.annotations import TYPES_TEXT, Annotation, Convert, read_annotation, struct_fields
 from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
@@ -20,7 +21,6 @@ from headrace.functions.native import NativeFunction
 from headrace.functions.raised import short
 from headrace.functions.scalar import ScalarFunction
 from headrace.functions.table import TableFunction, row_dump
-from headrace.options import parse_options
 
 Function: TypeAlias = (
     ScalarFunction | AggregateFunction | AccumulatorFunction | TableFunction | AsyncFunction | NativeFunction

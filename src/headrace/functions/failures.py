@@ -10,7 +10,7 @@ import itertools
 import re
 from collections import OrderedDict
 
-from headrace.errors import HeadraceError
+from headrace.base.errors import HeadraceError
 
 _KEPT = 64
 _numbers = itertools.count()

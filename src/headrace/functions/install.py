@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from datafusion import ScalarUDF, SessionContext, udf
 
-from headrace.errors import HeadraceError
+from headrace.base.errors import HeadraceError
 from headrace.functions.failures import keep_failure
 from headrace.functions.signatures import all_signatures
 

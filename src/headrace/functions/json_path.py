@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from headrace.errors import ExpressionError
+from headrace.base.errors import ExpressionError
 from headrace.functions.documents import MISSING, Number
 
 _Selector = Callable[[Any, Any], Iterable[Any]]

@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import ConfigurationError, ExpressionError, ExternalError, near
+from headrace.base.errors import ConfigurationError, ExpressionError, ExternalError, near
 from headrace.functions.annotations import to_python
 from headrace.functions.defined import ColumnFunction, spread
 from headrace.functions.native_host import NativeError, SharedMemory

@@ -20,13 +20,13 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
-from headrace.errors import ConfigurationError
+from headrace.base.errors import ConfigurationError
+from headrace.base.options import parse_options
 from headrace.functions.aggregate import AccumulatorFunction, AggregateFunction
 from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
 from headrace.functions.definition import FUNCTIONS, Definition, Function
 from headrace.functions.scalar import ScalarFunction
 from headrace.functions.table import TableFunction, row_dump
-from headrace.options import parse_options
 
 _numbers = itertools.count()
 

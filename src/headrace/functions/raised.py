@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import ExpressionError
+from headrace.base.errors import ExpressionError
 from headrace.functions.annotations import Convert
 from headrace.functions.failures import FailedError, keep_failure
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.errors import ConfigurationError
+from headrace.base.errors import ConfigurationError
 from headrace.functions.native import Library, NativeFunction, cache_folder
 
 _TYPES: Mapping[str, pa.DataType] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import ExpressionError
+from headrace.base.errors import ExpressionError
 from headrace.functions.defined import ColumnFunction, spread
 from headrace.functions.raised import described, raised, to_arrow
 

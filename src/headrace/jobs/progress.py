@@ -11,9 +11,9 @@ from typing import Literal
 import pyarrow as pa
 
 from headrace.connectors.memory import MemorySink, take_collected
-from headrace.plan import Plan
-from headrace.runtime.chain import load_operator
-from headrace.runtime.reports import EpochReport
+from headrace.engine.chain import load_operator
+from headrace.engine.reports import EpochReport
+from headrace.model.plan import Plan
 
 Reason = Literal["finished", "max_epochs", "stopped", "immediate"]
 """Why a run ended: the sources ended, the limit was reached, it was asked to, a source said so."""

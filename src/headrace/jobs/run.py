@@ -9,21 +9,21 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.errors import HeadraceError, UserError
+from headrace.base.errors import HeadraceError, UserError
+from headrace.engine.chain import load_operator
+from headrace.engine.driver import EpochDriver, Step
+from headrace.engine.offsets import EpochSize
+from headrace.engine.reports import EpochReport
+from headrace.engine.stages import cut_stages
+from headrace.exchanges.spark.loop import EpochLoop
+from headrace.exchanges.spark.session import Session, Wanted, cores_of, is_lost, open_session
+from headrace.exchanges.spark.shipping import ship_code
 from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
-from headrace.plan import Plan
-from headrace.runtime.chain import load_operator
-from headrace.runtime.driver import EpochDriver, Step
-from headrace.runtime.offsets import EpochSize
-from headrace.runtime.reports import EpochReport
-from headrace.runtime.stages import cut_stages
-from headrace.settings import Settings
-from headrace.spark.loop import EpochLoop
-from headrace.spark.session import Session, Wanted, cores_of, is_lost, open_session
-from headrace.spark.shipping import ship_code
+from headrace.jobs.settings import Settings
+from headrace.model.plan import Plan
 from headrace.state.cache import cache_directory
 from headrace.state.lock import StateLock
-from headrace.state.storage import open_storage
+from headrace.storage.store import open_storage
 
 _log = logging.getLogger("headrace")
 

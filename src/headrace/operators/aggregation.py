@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.fragments import Function
+from headrace.model.fragments import Function
 
 
 @dataclass(frozen=True)

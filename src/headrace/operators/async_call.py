@@ -11,16 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.durations import format_duration
-from headrace.errors import ExternalError, HeadraceError, PlanError, near
-from headrace.fragments import plain_schema, plain_type
+from headrace.base.durations import format_duration
+from headrace.base.errors import ExternalError, HeadraceError, PlanError, near
+from headrace.base.watermarks import Watermark
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.raised import described, raised, to_arrow, user_lines
-from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.fragments import plain_schema, plain_type
+from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.pending_calls import PendingCalls, PendingRow
 from headrace.operators.table_function import argument_columns
 from headrace.state.config import TableConfig, timestamp_table_config
-from headrace.watermarks import Watermark
 
 PENDING = "pending"
 _EVENT = f"{TIMESTAMP}:event"

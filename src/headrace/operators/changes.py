@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.durations import format_duration, nanoseconds
-from headrace.errors import PlanError
-from headrace.fragments import BATCH_ROWS, as_batches, plain_schema
-from headrace.keys import hash_array, hash_columns
-from headrace.operator import TIMESTAMP, Collector, OperatorContext
+from headrace.base.durations import format_duration, nanoseconds
+from headrace.base.errors import PlanError
+from headrace.base.keys import hash_array, hash_columns
+from headrace.model.fragments import BATCH_ROWS, as_batches, plain_schema
+from headrace.model.operator import TIMESTAMP, Collector, OperatorContext
 from headrace.state.config import TableConfig
 from headrace.state.rows import Mask, Positions, group_rows, single
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.fragments import Fragment, quote
-from headrace.operator import TIMESTAMP, OperatorContext
+from headrace.model.fragments import Fragment, quote
+from headrace.model.operator import TIMESTAMP, OperatorContext
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.changes import RETRACT, UNMATCHED, number_rows
 from headrace.state.config import TableConfig, keyed_table_config

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.errors import PlanError
-from headrace.operator import TIMESTAMP, Collector, OperatorContext
-from headrace.windows import Instants
+from headrace.base.errors import PlanError
+from headrace.base.windows import Instants
+from headrace.model.operator import TIMESTAMP, Collector, OperatorContext
 
 TIMESTAMP_TYPE = pa.timestamp("ns")
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.errors import PlanError
-from headrace.fragments import plain_type
+from headrace.base.errors import PlanError
 from headrace.functions.native import NativeFunction
 from headrace.functions.scalar import ScalarFunction
-from headrace.operator import ArrowOperator, Collector, OperatorContext
+from headrace.model.fragments import plain_type
+from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 from headrace.operators.table_function import argument_columns
 
 

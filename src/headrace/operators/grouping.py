@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.fragments import Fragment, quote
+from headrace.model.fragments import Fragment, quote
 from headrace.operators.aggregation import Aggregation
 
 ROWS = "_rows"

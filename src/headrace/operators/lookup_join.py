@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.errors import PlanError, near
-from headrace.fragments import plain_schema
-from headrace.operator import ArrowOperator, Collector, Lookup, OperatorContext, key_values
-from headrace.options import Duration, Options, Size
+from headrace.base.errors import PlanError, near
+from headrace.base.options import Duration, Options, Size
+from headrace.model.fragments import plain_schema
+from headrace.model.operator import ArrowOperator, Collector, Lookup, OperatorContext, key_values
 
 Places = npt.NDArray[np.int64]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import ExpressionError
-from headrace.formats.json_writer import encode_json_lines
-from headrace.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
+from headrace.base.errors import ExpressionError
+from headrace.formats.json.write import encode_json_lines
+from headrace.model.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
 
 _SHOWN = 300
 

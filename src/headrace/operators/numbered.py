@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.fragments import Fragment, Rows
+from headrace.model.fragments import Fragment, Rows
 from headrace.state.rows import equal_rows, single
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headrace.errors import PlanError
-from headrace.fragments import Fragment
-from headrace.operator import ArrowOperator, Collector, OperatorContext
+from headrace.base.errors import PlanError
+from headrace.model.fragments import Fragment
+from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 
 
 class Project(ArrowOperator):

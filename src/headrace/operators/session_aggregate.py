@@ -9,9 +9,11 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
-from headrace.fragments import Fragment, as_batches, conform, plain_schema
-from headrace.keys import hash_key
-from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.base.keys import hash_key
+from headrace.base.watermarks import Watermark
+from headrace.base.windows import Instants, Session, clamp
+from headrace.model.fragments import Fragment, as_batches, conform, plain_schema
+from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.event_time import (
     TIMESTAMP_TYPE,
@@ -24,8 +26,6 @@ from headrace.operators.grouping import ADD_ROWS, COUNT_ROWS, ROWS, grouped, res
 from headrace.operators.window_aggregate import describe, window_array, window_type
 from headrace.state.config import TableConfig, timestamp_table_config
 from headrace.state.rows import Mask, Positions, group_rows, single
-from headrace.watermarks import Watermark
-from headrace.windows import Instants, Session, clamp
 
 START = "_start"
 SESSION = "_session"

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from headrace.errors import PlanError, near
-from headrace.fragments import plain_type
+from headrace.base.errors import PlanError, near
 from headrace.functions.table import TableFunction
-from headrace.operator import ArrowOperator, Collector, OperatorContext
+from headrace.model.fragments import plain_type
+from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 
 
 class TableFunctionCall(ArrowOperator):

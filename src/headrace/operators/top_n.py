@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.durations import format_duration
-from headrace.fragments import BATCH_ROWS, Fragment, Function, as_batches, plain_schema, quote
-from headrace.keys import hash_key
-from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.base.durations import format_duration
+from headrace.base.keys import hash_key
+from headrace.model.fragments import BATCH_ROWS, Fragment, Function, as_batches, plain_schema, quote
+from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.changes import (
     ONLY_KEY,
     RETRACT,

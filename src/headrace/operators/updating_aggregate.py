@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.durations import format_duration
-from headrace.errors import PlanError
-from headrace.fragments import BATCH_ROWS, Fragment, as_batches, plain_schema, quote
-from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.base.durations import format_duration
+from headrace.base.errors import PlanError
+from headrace.model.fragments import BATCH_ROWS, Fragment, as_batches, plain_schema, quote
+from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.changes import (
     ONLY_KEY,

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from headrace.durations import format_duration, nanoseconds
-from headrace.errors import PlanError, near
-from headrace.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
-from headrace.options import Duration, Options
-from headrace.watermarks import Watermark, before_end
+from headrace.base.durations import format_duration, nanoseconds
+from headrace.base.errors import PlanError, near
+from headrace.base.options import Duration, Options
+from headrace.base.watermarks import Watermark, before_end
+from headrace.model.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
 
 CHUNK = 512
 _NEVER = 2**63 - 1

@@ -8,10 +8,12 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
-from headrace.durations import format_duration
-from headrace.fragments import Rows, as_batches, conform, plain_schema
-from headrace.keys import hash_value
-from headrace.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.base.durations import format_duration
+from headrace.base.keys import hash_value
+from headrace.base.watermarks import Watermark
+from headrace.base.windows import AlignedWindow, Hop, Instant, Instants, Session, Window, align, clamp
+from headrace.model.fragments import Rows, as_batches, conform, plain_schema
+from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.event_time import (
     TIMESTAMP_TYPE,
@@ -22,8 +24,6 @@ from headrace.operators.event_time import (
 )
 from headrace.operators.grouping import ADD_ROWS, COUNT_ROWS, ROWS, grouped, results_of_parts, results_of_rows
 from headrace.state.config import TableConfig, timestamp_table_config
-from headrace.watermarks import Watermark
-from headrace.windows import AlignedWindow, Hop, Instant, Instants, Session, Window, align, clamp
 
 PANE = "_pane"
 START = "_window_start"

@@ -9,30 +9,35 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.builder import PlanBuilder
-from headrace.durations import parse_duration
-from headrace.errors import ExpressionError, HeadraceError, SqlError, near
-from headrace.fragments import Function, plain_type
-from headrace.operator import DEAD_LETTERS, TIMESTAMP
-from headrace.options import parse_options
-from headrace.problems import Problems
-from headrace.registry import Role, registry
-from headrace.secrets import Secrets
-from headrace.spans import Source
-from headrace.sql.bind import Binder
-from headrace.sql.catalog import Table, connector_options, define_table, option_error, option_model, roles_of
-from headrace.sql.create_function import CreateFunction
-from headrace.sql.decompose import RETRACT
-from headrace.sql.define_function import define_function
+from headrace.base.durations import parse_duration
+from headrace.base.errors import ExpressionError, HeadraceError, SqlError, near
+from headrace.base.options import parse_options
+from headrace.base.problems import Problems
+from headrace.base.secrets import Secrets
+from headrace.base.spans import Source
+from headrace.model.builder import PlanBuilder
+from headrace.model.fragments import Function, plain_type
+from headrace.model.operator import DEAD_LETTERS, TIMESTAMP
+from headrace.model.registry import Role, registry
+from headrace.sql.bind.binder import Binder
+from headrace.sql.bind.catalog import (
+    Table,
+    connector_options,
+    define_table,
+    option_error,
+    option_model,
+    roles_of,
+)
+from headrace.sql.bind.define_function import define_function
+from headrace.sql.bind.logical import DeadLetters, Late, Relation, Union, inputs_of
+from headrace.sql.bind.planning import Planner
+from headrace.sql.bind.relations import Bound, Named
 from headrace.sql.find_columns import with_columns
-from headrace.sql.logical import DeadLetters, Late, Relation, Union, inputs_of
-from headrace.sql.lower import Lowering
-from headrace.sql.lower_tables import add_sink
-from headrace.sql.planning import Planner
-from headrace.sql.problems import FailedError, sql_error
-from headrace.sql.relations import Bound, Named
-from headrace.sql.sql_types import type_name
-from headrace.sql.statements import (
+from headrace.sql.lower.decompose import RETRACT
+from headrace.sql.lower.lowering import Lowering
+from headrace.sql.lower.tables import add_sink
+from headrace.sql.parse.create_function import CreateFunction
+from headrace.sql.parse.statements import (
     BrokenDefinition,
     CreateView,
     Insert,
@@ -41,7 +46,9 @@ from headrace.sql.statements import (
     Statement,
     parse_statements,
 )
-from headrace.sql.table_definition import CreateTable
+from headrace.sql.parse.table_definition import CreateTable
+from headrace.sql.problems import FailedError, sql_error
+from headrace.sql.types import type_name
 
 DEFAULT_TTL = timedelta(hours=24)
 """How long an updating result remembers, unless `SET updating_ttl` says otherwise."""

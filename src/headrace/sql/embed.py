@@ -8,26 +8,26 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.builder import PlanBuilder, Port
-from headrace.fragments import Function, plain_schema
-from headrace.operator import TIMESTAMP
-from headrace.problems import Problems
-from headrace.spans import Source
-from headrace.sql.bind import Binder
-from headrace.sql.calls import find_aggregates, is_window_call
-from headrace.sql.catalog import define_table
+from headrace.base.problems import Problems
+from headrace.base.spans import Source
+from headrace.model.builder import PlanBuilder, Port
+from headrace.model.fragments import Function, plain_schema
+from headrace.model.operator import TIMESTAMP
+from headrace.sql.bind.binder import Binder
+from headrace.sql.bind.calls import find_aggregates, is_window_call
+from headrace.sql.bind.catalog import define_table
+from headrace.sql.bind.define_function import define_function
+from headrace.sql.bind.logical import Given
+from headrace.sql.bind.planning import Planner
+from headrace.sql.bind.relations import Bound, Named
 from headrace.sql.compile import DEFAULT_TTL
-from headrace.sql.create_function import CreateFunction
-from headrace.sql.define_function import define_function
-from headrace.sql.dialect import to_sql
 from headrace.sql.find_columns import with_columns
-from headrace.sql.logical import Given
-from headrace.sql.lower import Lowering
-from headrace.sql.planning import Planner
+from headrace.sql.lower.lowering import Lowering
+from headrace.sql.parse.create_function import CreateFunction
+from headrace.sql.parse.dialect import to_sql
+from headrace.sql.parse.statements import SelectStatement, parse_statements
+from headrace.sql.parse.table_definition import CreateTable
 from headrace.sql.problems import fail
-from headrace.sql.relations import Bound, Named
-from headrace.sql.statements import SelectStatement, parse_statements
-from headrace.sql.table_definition import CreateTable
 
 
 @dataclass(frozen=True)

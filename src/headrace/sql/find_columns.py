@@ -10,12 +10,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.errors import BadLineError, ExternalError, HeadraceError, near
+from headrace.base.errors import BadLineError, ExternalError, HeadraceError, near
 from headrace.formats.base import is_list
-from headrace.fragments import plain_type
-from headrace.operator import TIMESTAMP
-from headrace.registry import registry
-from headrace.sql.catalog import (
+from headrace.model.fragments import plain_type
+from headrace.model.operator import TIMESTAMP
+from headrace.model.registry import registry
+from headrace.sql.bind.catalog import (
     Table,
     check_source_key,
     connector_options,
@@ -23,10 +23,10 @@ from headrace.sql.catalog import (
     option_model,
     watermark_of,
 )
-from headrace.sql.decompose import RETRACT
+from headrace.sql.lower.decompose import RETRACT
+from headrace.sql.parse.table_definition import ColumnDefinition
 from headrace.sql.problems import fail, sql_error
-from headrace.sql.sql_types import type_name
-from headrace.sql.table_definition import ColumnDefinition
+from headrace.sql.types import type_name
 
 WRITE_THEM: Final = "write them: (name TYPE, …)"
 _TEXTS_HOLD_TIMES: Final = ("json", "debezium_json", "csv")

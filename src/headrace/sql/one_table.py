@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, SqlError, near
-from headrace.problems import Problems
-from headrace.registry import Role, registry
-from headrace.spans import Source
-from headrace.sql.catalog import Table, connector_options, define_table, option_error, roles_of
+from headrace.base.errors import HeadraceError, SqlError, near
+from headrace.base.problems import Problems
+from headrace.base.spans import Source
+from headrace.model.registry import Role, registry
+from headrace.sql.bind.catalog import Table, connector_options, define_table, option_error, roles_of
 from headrace.sql.find_columns import with_columns
+from headrace.sql.parse.statements import parse_statements
+from headrace.sql.parse.table_definition import CreateTable
 from headrace.sql.problems import fail, sql_error
-from headrace.sql.statements import parse_statements
-from headrace.sql.table_definition import CreateTable
 
 
 class Tried(NamedTuple):

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from headrace.errors import SqlError
-from headrace.problems import placed
-from headrace.spans import Source, Span
+from headrace.base.errors import SqlError
+from headrace.base.problems import placed
+from headrace.base.spans import Source, Span
 
 
 class FailedError(Exception):

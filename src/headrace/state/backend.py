@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from headrace.errors import (
+from headrace.base.errors import (
     CorruptStateError,
     IncompatibleStateError,
     StateError,
@@ -30,7 +30,7 @@ from headrace.state.files import (
     read_verified,
 )
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
-from headrace.state.storage import Storage
+from headrace.storage.store import Storage
 
 FORMAT: Final = 1
 """The version of the layout and of the metadata that this code reads and writes."""

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headrace.durations import nanoseconds, parse_duration
-from headrace.errors import PlanError
+from headrace.base.durations import nanoseconds, parse_duration
+from headrace.base.errors import PlanError
 
 TableKind = Literal["global", "time", "keyed"]
 

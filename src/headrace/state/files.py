@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import CorruptStateError, IncompatibleStateError
+from headrace.base.errors import CorruptStateError, IncompatibleStateError
 from headrace.state.cache import cache_directory, cached_name, make_cache
 from headrace.state.metadata import StateFile
 from headrace.state.runs import (
@@ -33,7 +33,7 @@ from headrace.state.runs import (
     Layout,
     Segment,
 )
-from headrace.state.storage import Storage
+from headrace.storage.store import Storage
 
 Migrate = Callable[[str, int, pa.Table], pa.Table]
 """(table, the version that saved the rows, the rows) → the rows as the declared version has them."""

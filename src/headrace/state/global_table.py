@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from headrace.errors import PlanError
+from headrace.base.errors import PlanError
 from headrace.state.base import Table
 from headrace.state.config import TableConfig
 from headrace.state.messages import KeyedData, TableData

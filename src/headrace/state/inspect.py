@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import CorruptStateError, StateError, UserError, near
-from headrace.keys import KEY_SPACE, key_range
+from headrace.base.errors import CorruptStateError, StateError, UserError, near
+from headrace.base.keys import KEY_SPACE, key_range
 from headrace.state.backend import ParquetBackend
 from headrace.state.base import restored_run
 from headrace.state.config import TableConfig
@@ -30,7 +30,7 @@ from headrace.state.metadata import (
     SubtaskCheckpointMetadata,
 )
 from headrace.state.runs import Layout, merge
-from headrace.state.storage import Storage
+from headrace.storage.store import Storage
 
 _T = TypeVar("_T")
 

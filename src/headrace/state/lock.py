@@ -9,8 +9,8 @@ import socket
 from types import TracebackType
 from typing import IO, Self
 
-from headrace.errors import StateInUseError
-from headrace.state.storage import Storage
+from headrace.base.errors import StateInUseError
+from headrace.storage.store import Storage
 
 
 class StateLock:

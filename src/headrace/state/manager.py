@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headrace.errors import IncompatibleStateError, PlanError, near
-from headrace.keys import KEY_SPACE, key_range
+from headrace.base.errors import IncompatibleStateError, PlanError, near
+from headrace.base.keys import KEY_SPACE, key_range
+from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
 from headrace.state.files import Migrate, RunFiles
 from headrace.state.messages import Checkpoint, CommitData, Compaction, Merge, RecordBatchData, TableData
@@ -16,10 +17,9 @@ from headrace.state.metadata import (
     SubtaskCheckpointMetadata,
 )
 from headrace.state.runs import MIN_TIME, Layout, Run, plan_compaction, size_level, union
-from headrace.state.storage import Storage
 from headrace.state.tables import TABLES, Table
 from headrace.state.writer import SubtaskWriter
-from headrace.watermarks import Watermark
+from headrace.storage.store import Storage
 
 MANY_RANGES = 256
 """With this many deleted ranges of time in its metadata, a file is rewritten."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.watermarks import Watermark
+from headrace.base.watermarks import Watermark
 
 
 @dataclass(frozen=True)

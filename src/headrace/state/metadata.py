@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
-from headrace.watermarks import Watermark
 
 
 @dataclass(frozen=True)

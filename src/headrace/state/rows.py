@@ -1,7 +1,7 @@
 """Which rows are the same: exact, null-safe and vectorised equality and grouping.
 
 Hashes do the work and equality decides: two keys with one hash are still two keys. Nulls are equal to
-nulls, NaN to NaN and -0.0 to 0.0, as in `headrace.keys`.
+nulls, NaN to NaN and -0.0 to 0.0, as in `headrace.base.keys`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.keys import Hashes, is_exact
+from headrace.base.keys import Hashes, is_exact
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.durations import nanoseconds
-from headrace.errors import PlanError
-from headrace.keys import ROUTE_BITS, Hashes, hash_below, hash_columns
+from headrace.base.durations import nanoseconds
+from headrace.base.errors import PlanError
+from headrace.base.keys import ROUTE_BITS, Hashes, hash_below, hash_columns
 from headrace.state.config import TableConfig
 from headrace.state.metadata import StateFile
 from headrace.state.rows import Mask, Positions, group_rows, hash_order, once_each, single

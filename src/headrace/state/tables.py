@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import PlanError, near
-from headrace.keys import ROUTE_BITS, Hashes, hash_columns, is_exact
+from headrace.base.errors import PlanError, near
+from headrace.base.keys import ROUTE_BITS, Hashes, hash_columns, is_exact
 from headrace.state.base import Table
 from headrace.state.config import TableConfig
 from headrace.state.global_table import GlobalTable

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.keys import hash_key
+from headrace.base.keys import hash_key
 from headrace.state.cache import drop_cached
 from headrace.state.files import run_path, write_run
 from headrace.state.messages import (
@@ -22,8 +22,8 @@ from headrace.state.messages import (
 )
 from headrace.state.metadata import StateFile, SubtaskCheckpointMetadata
 from headrace.state.runs import DELETE_KEY, INSERT, Layout, Run, in_memory, merge
-from headrace.state.storage import Storage
 from headrace.state.tables import Table
+from headrace.storage.store import Storage
 
 
 class SubtaskWriter:

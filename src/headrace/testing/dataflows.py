@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.api import Pipeline
-from headrace.dataflow.printed import LOGGER, Line, publish
-from headrace.errors import HeadraceError
-from headrace.fragments import Function
+from headrace.api.pipeline import Pipeline
+from headrace.base.errors import HeadraceError
+from headrace.dataflow.runtime.printed import LOGGER, Line, publish
+from headrace.engine.driver import Step
 from headrace.jobs.progress import RunResult
-from headrace.runtime.driver import Step
+from headrace.model.fragments import Function
 from headrace.testing.in_process import ManualClock, run_in_process
 
 

@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.api import Pipeline
-from headrace.errors import HeadraceError, InternalError
+from headrace.api.pipeline import Pipeline
+from headrace.base.errors import HeadraceError, InternalError
+from headrace.engine.context import EpochContext
+from headrace.engine.driver import EpochDriver, Step
+from headrace.engine.envelope import Envelope
+from headrace.engine.offsets import EpochSize, OffsetPlanner
+from headrace.engine.reports import EpochReport
+from headrace.engine.stages import StagePlan, cut_stages
+from headrace.engine.task import SplitTask, run_split, run_stage
 from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
-from headrace.plan import Plan
-from headrace.runtime.context import EpochContext
-from headrace.runtime.driver import EpochDriver, Step
-from headrace.runtime.envelope import Envelope
-from headrace.runtime.offsets import EpochSize, OffsetPlanner
-from headrace.runtime.reports import EpochReport
-from headrace.runtime.stages import StagePlan, cut_stages
-from headrace.runtime.task import SplitTask, run_split, run_stage
-from headrace.state.storage import open_storage
+from headrace.model.plan import Plan
+from headrace.storage.store import open_storage
 
 
 class CrashError(BaseException):

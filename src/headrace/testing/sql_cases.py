@@ -34,16 +34,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.api import Pipeline
-from headrace.errors import HeadraceError, UserError, near
+from headrace.api.pipeline import Pipeline
+from headrace.base.errors import HeadraceError, UserError, near
+from headrace.base.spans import Source
 from headrace.formats.base import RETRACT
-from headrace.formats.json import JsonFormat
-from headrace.fragments import Function
+from headrace.formats.json.format import JsonFormat
+from headrace.functions.user import load_udfs
 from headrace.jobs.progress import RunResult
-from headrace.spans import Source
+from headrace.model.fragments import Function
 from headrace.sql.compile import Preview
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process
-from headrace.user_functions import load_udfs
 
 EXPECTED = ".expected.jsonl"
 ERROR = ".error.txt"

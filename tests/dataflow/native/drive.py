@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.dataflow.hosts import Event
-from headrace.dataflow.native import NativeOperator
+from headrace.dataflow.runtime.hosts import Event
+from headrace.dataflow.runtime.native import NativeOperator
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

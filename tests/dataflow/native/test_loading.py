@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ConfigurationError
+from headrace.base.errors import ConfigurationError
 from tests.dataflow.native.conftest import Compile
 from tests.dataflow.native.drive import SOURCES, Driver
 

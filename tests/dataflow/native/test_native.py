@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.dataflow.hosts import CONTINUE, STOP, STOP_ALL
+from headrace.dataflow.runtime.hosts import CONTINUE, STOP, STOP_ALL
 from tests.dataflow.native.conftest import Compile
 from tests.dataflow.native.drive import EXAMPLE, SOURCES, Driver, happening, message, run_apart
 
@@ -293,7 +293,7 @@ import resource
 import sys
 from pathlib import Path
 import pyarrow as pa
-from headrace.dataflow.native import NativeOperator
+from headrace.dataflow.runtime.native import NativeOperator
 from tests.dataflow.native.drive import message
 
 def taken(output, data, metadata):

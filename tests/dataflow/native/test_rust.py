@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.dataflow.hosts import STOP, STOP_ALL
+from headrace.dataflow.runtime.hosts import STOP, STOP_ALL
 from tests.dataflow.native.drive import Driver, happening, message
 from tests.dataflow.native.test_native import ARRAYS
 

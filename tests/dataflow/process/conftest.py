@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.dataflow.document import Input, Output, Unit
-from headrace.dataflow.process import ProcessNode
+from headrace.dataflow.document.model import Input, Output, Unit
+from headrace.dataflow.runtime.process import ProcessNode
 
 
 class Running:

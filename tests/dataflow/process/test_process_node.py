@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.dataflow.document import Unit
-from headrace.dataflow.hosts import CONTINUE, STOP
-from headrace.dataflow.process import ProcessNode
+from headrace.dataflow.document.model import Unit
+from headrace.dataflow.runtime.hosts import CONTINUE, STOP
+from headrace.dataflow.runtime.process import ProcessNode
 
 Start = Callable[..., Any]
 
@@ -731,8 +731,8 @@ def test_ctrl_c_in_the_terminal_is_not_for_the_nodes(start: Start) -> None:
 PARENT = """
     import sys, time
     from pathlib import Path
-    from headrace.dataflow.document import Input, Output, Unit
-    from headrace.dataflow.process import ProcessNode
+    from headrace.dataflow.document.model import Input, Output, Unit
+    from headrace.dataflow.runtime.process import ProcessNode
 
     command, directory = tuple(sys.argv[1].split()), Path(sys.argv[2])
     inputs = (Input("in", Output("a", "b")),)

@@ -6,7 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from headrace.dataflow.process import PROVIDED
+from headrace.dataflow.runtime.process import PROVIDED
 
 
 def run(script: str, *paths: Path) -> subprocess.CompletedProcess[str]:

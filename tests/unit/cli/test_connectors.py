@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli.main import main
-from headrace.registry import BUILT_IN, registry
+from headrace.model.registry import BUILT_IN, registry
 
 
 def run(*arguments: str) -> Result:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli.main import main
-from headrace.dataflow.json_schema import json_schema
+from headrace.dataflow.document.json_schema import json_schema
 
 OPERATOR = """
 class Operator:

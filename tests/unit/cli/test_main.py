@@ -5,9 +5,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from headrace.cli.main import Headrace, main
-from headrace.cli.terminal import verbose_option
-from headrace.errors import (
+from headrace.base.errors import (
     ConfigurationError,
     CorruptStateError,
     ExternalError,
@@ -17,6 +15,8 @@ from headrace.errors import (
     OperatorError,
     PlanError,
 )
+from headrace.cli.main import Headrace, main
+from headrace.cli.terminal import verbose_option
 
 
 def fail_with(error: BaseException, *args: str) -> Result:

@@ -5,9 +5,9 @@ from typing import Any, Literal
 import pytest
 from click.testing import CliRunner
 
+from headrace.base.options import Duration
 from headrace.cli.main import main
 from headrace.cli.operators import type_name
-from headrace.options import Duration
 
 
 def test_the_list_names_every_role() -> None:

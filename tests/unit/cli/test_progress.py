@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.api import Pipeline
+from headrace.api.pipeline import Pipeline
+from headrace.base.watermarks import END_OF_TIME
 from headrace.cli.progress import (
     Lines,
     StatusLine,
@@ -20,7 +21,6 @@ from headrace.cli.progress import (
 )
 from headrace.jobs.progress import Progress, Reason, RunResult
 from headrace.testing.in_process import run_in_process
-from headrace.watermarks import END_OF_TIME
 
 TEN = 1_794_736_800_000_000_000
 """2026-11-15T10:00:00 UTC."""

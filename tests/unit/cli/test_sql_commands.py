@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import headrace as hr
+from headrace.api.loading import find_program
 from headrace.cli.main import main
-from headrace.loading import find_program
-from headrace.spark.session import Wanted
+from headrace.exchanges.spark.session import Wanted
 from headrace.testing.in_process import run_in_process
 
 GOOD = """

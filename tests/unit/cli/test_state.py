@@ -6,12 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from headrace.api import Pipeline
+from headrace.api.loading import load_pipeline
+from headrace.api.pipeline import Pipeline
 from headrace.cli.main import main
 from headrace.cli.state import _ranges
-from headrace.loading import load_pipeline
 from headrace.state.lock import StateLock
-from headrace.state.storage import open_storage
+from headrace.storage.store import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 
 PIPELINE = """

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headrace.connectors import delta
-from headrace.connectors.delta import DeltaSink
-from headrace.errors import ConfigurationError, ExternalError, MissingExtraError, PlanError
+from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, PlanError
+from headrace.connectors.delta import sink as delta
+from headrace.connectors.delta.sink import DeltaSink
 from headrace.testing.in_process import CrashError, ManualClock
 from tests.support import SinkDriver
 from tests.unit.connectors.rolling import ROWS, STEPS, CrashAfter, pipeline, run, run_into_crash

@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import headrace as hr
-from headrace.connectors.delta_source import DeltaSource
-from headrace.connectors.filesystem_files import LANE
-from headrace.errors import ConfigurationError, ExternalError
-from headrace.operator import Limit, Offset
+from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.connectors.delta.source import DeltaSource
+from headrace.connectors.filesystem.files import LANE
+from headrace.model.operator import Limit, Offset
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.support import plan, read_range
 

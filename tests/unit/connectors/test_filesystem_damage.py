@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.connectors.decompressed import Decompressed
-from headrace.connectors.filesystem_source import FileSystemSource
-from headrace.errors import BadLineError, ConfigurationError, HeadraceError
-from headrace.operator import SourceContext
+from headrace.base.errors import BadLineError, ConfigurationError, HeadraceError
+from headrace.connectors.filesystem.decompress import Decompressed
+from headrace.connectors.filesystem.source import FileSystemSource
+from headrace.model.operator import SourceContext
 from tests.support import ListCollector, plan, task, to_rows
 
 SCHEMA = {"a": "int64", "b": "string"}

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.connectors import filesystem_objects
-from headrace.connectors.filesystem_source import FileSystemSource
-from headrace.errors import ExternalError
+from headrace.base.errors import ExternalError
+from headrace.connectors.filesystem.source import FileSystemSource
+from headrace.storage import objects as filesystem_objects
 from tests.support import plan, read_range
 
 ROWS = [{"a": n} for n in range(50)]

@@ -11,14 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.connectors import filesystem_parts, filesystem_rolling
+from headrace.base.errors import CorruptStateError
+from headrace.base.watermarks import Watermark
 from headrace.connectors.base import to_ipc
-from headrace.connectors.filesystem_sink import FileSystemSink
-from headrace.connectors.places import Place
-from headrace.errors import CorruptStateError
-from headrace.operator import OperatorContext
+from headrace.connectors.filesystem import parts as filesystem_parts
+from headrace.connectors.filesystem import rolling as filesystem_rolling
+from headrace.connectors.filesystem.sink import FileSystemSink
+from headrace.model.operator import OperatorContext
+from headrace.storage.directory import Place
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process
-from headrace.watermarks import Watermark
 from tests.support import EpochTables, SinkDriver
 from tests.unit.connectors import rolling
 from tests.unit.connectors.rolling import ROWS, STEPS, CrashAfter, run, run_into_crash, ticking

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.connectors.filesystem_sink import FileSystemSink
-from headrace.connectors.filesystem_source import FileSystemSource
-from headrace.errors import ConfigurationError, PlanError
+from headrace.base.errors import ConfigurationError, PlanError
+from headrace.connectors.filesystem.sink import FileSystemSink
+from headrace.connectors.filesystem.source import FileSystemSource
 from tests.support import SinkDriver, plan, read_range
 
 EACH_EPOCH = {"rolling_policy.interval": 0}

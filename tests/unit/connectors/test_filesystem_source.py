@@ -13,12 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.connectors import filesystem_content, filesystem_files, filesystem_listing, filesystem_objects
-from headrace.connectors.filesystem_files import LANE
-from headrace.connectors.filesystem_source import FileSystemSource
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
-from headrace.operator import Limit, SourceContext
-from headrace.state.storage import open_storage
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.connectors.filesystem import content as filesystem_content
+from headrace.connectors.filesystem import files as filesystem_files
+from headrace.connectors.filesystem import listing as filesystem_listing
+from headrace.connectors.filesystem.files import LANE
+from headrace.connectors.filesystem.source import FileSystemSource
+from headrace.model.operator import Limit, SourceContext
+from headrace.storage import objects as filesystem_objects
+from headrace.storage.store import open_storage
 from headrace.testing.in_process import run_in_process
 from tests.support import ListCollector, plan, read_range, task
 

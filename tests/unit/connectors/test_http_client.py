@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.http_client import EndpointOptions, retry_after
-from headrace.connectors.polling_http import PollingHttpSource
-from headrace.connectors.sse import SseSource
-from headrace.connectors.webhook import WebhookSink
-from headrace.connectors.websocket import WebSocketSink, WebSocketSource
-from headrace.errors import ConfigurationError, MissingExtraError
-from headrace.options import parse_options
-from headrace.registry import registry
+from headrace.base.errors import ConfigurationError, MissingExtraError
+from headrace.base.options import parse_options
+from headrace.connectors.http.client import EndpointOptions, retry_after
+from headrace.connectors.http.polling import PollingHttpSource
+from headrace.connectors.http.sse import SseSource
+from headrace.connectors.http.webhook import WebhookSink
+from headrace.connectors.http.websocket import WebSocketSink, WebSocketSource
+from headrace.model.registry import registry
 
 SECRET = "s3cret-t0ken"
 

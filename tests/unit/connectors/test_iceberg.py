@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Transaction
 
-from headrace.connectors.iceberg import COMMIT, IcebergSink, load_catalog
-from headrace.connectors.iceberg_partitions import parse_field
-from headrace.errors import ConfigurationError, ExternalError, MissingExtraError, PlanError
+from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, PlanError
+from headrace.connectors.iceberg.partitions import parse_field
+from headrace.connectors.iceberg.sink import COMMIT, IcebergSink, load_catalog
 from headrace.testing.in_process import CrashError, ManualClock
 from tests.support import SinkDriver
 from tests.unit.connectors.rolling import ROWS, STEPS, CrashAfter, pipeline, run, run_into_crash

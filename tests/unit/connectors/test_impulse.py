@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.errors import ConfigurationError
 from headrace.connectors.impulse import LANE, ImpulseSource
-from headrace.errors import ConfigurationError
-from headrace.operator import Limit
-from headrace.registry import registry
+from headrace.model.operator import Limit
+from headrace.model.registry import registry
 from tests.support import plan, read_range, read_split
 
 NOW = 1_700_000_000.0

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.kafka_sink import ConfluentSink, KafkaSink, MessageWriter
-from headrace.connectors.kafka_source import ConfluentSource, KafkaSource
-from headrace.errors import ConfigurationError, MissingExtraError, SqlError
-from headrace.registry import registry
+from headrace.base.errors import ConfigurationError, MissingExtraError, SqlError
+from headrace.connectors.kafka.sink import ConfluentSink, KafkaSink, MessageWriter
+from headrace.connectors.kafka.source import ConfluentSource, KafkaSource
+from headrace.model.registry import registry
 
 CLUSTER: dict[str, Any] = {"bootstrap_servers": "a:9092,b:9092", "topic": "t"}
 COLUMNS = {"schema": {"n": "int64"}}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors import kafka
-from headrace.connectors.kafka import Cluster
-from headrace.connectors.kafka_sink import KafkaSink
-from headrace.connectors.kafka_source import KafkaSource
-from headrace.errors import ExternalError, RefusedError
+from headrace.base.errors import ExternalError, RefusedError
+from headrace.connectors.kafka import client as kafka
+from headrace.connectors.kafka.client import Cluster
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.source import KafkaSource
 from tests.support import served
 
 METADATA, OFFSETS, COORDINATOR, HANDSHAKE, VERSIONS, LOGIN = 3, 9, 10, 17, 18, 36

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.connectors import lines
+from headrace.connectors.filesystem import lines
 
 TARGETS = st.lists(st.integers(0, 160), max_size=5).map(sorted)
 PARTS = st.lists(st.sampled_from([b"\n", b"x", b"long", b"\n\n"]), max_size=40).map(b"".join)

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.connectors.lookup_file import SingleFileLookup
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
-from headrace.operator import OperatorContext
-from headrace.registry import registry
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.connectors.single_file.lookup import SingleFileLookup
+from headrace.model.operator import OperatorContext
+from headrace.model.registry import registry
 from headrace.testing.in_process import run_in_process
 from tests.support import task
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.redis import RedisLookup
-from headrace.errors import ConfigurationError, MissingExtraError
-from headrace.registry import registry
+from headrace.base.errors import ConfigurationError, MissingExtraError
+from headrace.connectors.redis.lookup import RedisLookup
+from headrace.model.registry import registry
 
 GOOD = {
     "address": "redis://localhost:6379/0",

@@ -4,9 +4,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.base.errors import ConfigurationError
 from headrace.connectors.memory import MemorySource
-from headrace.errors import ConfigurationError
-from headrace.operator import Limit
+from headrace.model.operator import Limit
 from tests.support import plan, read_range
 
 

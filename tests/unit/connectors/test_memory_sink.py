@@ -4,8 +4,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace.base.errors import ConfigurationError
 from headrace.connectors.memory import MemorySink, collected, take_collected
-from headrace.errors import ConfigurationError
 from tests.support import SinkDriver
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.mqtt_sink import MqttSink
-from headrace.connectors.mqtt_source import _ALL, MqttSource, _Token
+from headrace.base.errors import ConfigurationError, MissingExtraError
+from headrace.connectors.mqtt.sink import MqttSink
+from headrace.connectors.mqtt.source import _ALL, MqttSource, _Token
 from headrace.connectors.received import Received
-from headrace.errors import ConfigurationError, MissingExtraError
-from headrace.registry import registry
-from headrace.state.storage import open_storage
+from headrace.model.registry import registry
+from headrace.storage.store import open_storage
 
 SECRET = "s3cret-w0rd"
 PLAIN: dict[str, Any] = {"url": "mqtt://h", "topic": "a/b", "format": "raw_string"}
@@ -77,8 +77,8 @@ def test_secrets_are_in_no_plan_and_no_dump(role: Any) -> None:
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (MqttSource, MqttSink):
         kind(**PLAIN).validate()
-    monkeypatch.delitem(sys.modules, "headrace.connectors.mqtt_client")
-    monkeypatch.delattr("headrace.connectors.mqtt_client")
+    monkeypatch.delitem(sys.modules, "headrace.connectors.mqtt.client")
+    monkeypatch.delattr("headrace.connectors.mqtt.client")
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     for kind in (MqttSource, MqttSink):
         with pytest.raises(MissingExtraError, match=r"headrace\[mqtt\]"):

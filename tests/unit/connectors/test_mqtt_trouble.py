@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.base.errors import ExternalError, RefusedError
 from headrace.connectors import received
-from headrace.connectors.mqtt import Broker
-from headrace.connectors.mqtt_sink import MqttSink
-from headrace.connectors.mqtt_source import MqttSource
-from headrace.errors import ExternalError, RefusedError
-from headrace.operator import Limit
-from headrace.state.storage import open_storage
+from headrace.connectors.mqtt.connection import Broker
+from headrace.connectors.mqtt.sink import MqttSink
+from headrace.connectors.mqtt.source import MqttSource
+from headrace.model.operator import Limit
+from headrace.storage.store import open_storage
 from tests.support import SinkDriver, served
 
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x20, 0x30, 0x40, 0x50, 0x60, 0x70

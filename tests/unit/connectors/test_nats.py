@@ -9,12 +9,12 @@ import cloudpickle
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.nats_sink import NatsSink
-from headrace.connectors.nats_source import NatsSource
-from headrace.connectors.nats_stream import StreamMessage
-from headrace.errors import ConfigurationError, MissingExtraError
-from headrace.operator import Limit
-from headrace.registry import registry
+from headrace.base.errors import ConfigurationError, MissingExtraError
+from headrace.connectors.nats.sink import NatsSink
+from headrace.connectors.nats.source import NatsSource
+from headrace.connectors.nats.stream import StreamMessage
+from headrace.model.operator import Limit
+from headrace.model.registry import registry
 
 SERVERS = {"servers": "nats://me:hush@a:4222, b:4222"}
 STREAM: dict[str, Any] = {**SERVERS, "stream": "s", "schema": {"n": "int64"}}

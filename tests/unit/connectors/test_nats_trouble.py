@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.nats import ApiError, NatsServers
-from headrace.connectors.nats_sink import NatsSink
-from headrace.errors import ExternalError
+from headrace.base.errors import ExternalError
+from headrace.connectors.nats.client import ApiError, NatsServers
+from headrace.connectors.nats.sink import NatsSink
 from tests.support import served
 
 INFO = b'INFO {"server_id":"x","version":"2.11.0","max_payload":1048576,"headers":true,"proto":1}\r\n'

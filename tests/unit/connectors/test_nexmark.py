@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.errors import ConfigurationError
 from headrace.connectors.nexmark import BATCH_ROWS, LANE, NexmarkSource
-from headrace.errors import ConfigurationError
-from headrace.operator import Limit
-from headrace.registry import registry
+from headrace.model.operator import Limit
+from headrace.model.registry import registry
 from tests.support import read_range, read_split
 
 NOW = 1_700_000_000.0

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.messages import MessageOptions, MessageReader, Messages
-from headrace.errors import BadLineError, HeadraceError
-from headrace.operator import SourceContext, Split
-from headrace.options import parse_options
+from headrace.base.errors import BadLineError, HeadraceError
+from headrace.base.options import parse_options
+from headrace.connectors._shared.messages import MessageOptions, MessageReader, Messages
+from headrace.model.operator import SourceContext, Split
 from headrace.testing.in_process import run_in_process
 from tests.support import ListCollector, task
 

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import postgres_snapshot
-from headrace.connectors.postgres_lookup import PostgresLookup
-from headrace.connectors.postgres_snapshot import Snapshot, copied_rows
-from headrace.connectors.postgres_source import PostgresSource
-from headrace.errors import ConfigurationError, MissingExtraError
-from headrace.state.storage import open_storage
+from headrace.base.errors import ConfigurationError, MissingExtraError
+from headrace.connectors.postgres import snapshot as postgres_snapshot
+from headrace.connectors.postgres.lookup import PostgresLookup
+from headrace.connectors.postgres.snapshot import Snapshot, copied_rows
+from headrace.connectors.postgres.source import PostgresSource
+from headrace.storage.store import open_storage
 
 URL = "postgresql://ada:open-sesame@host:5432/sales"
 COLUMNS = {"id": "int64", "name": "string"}

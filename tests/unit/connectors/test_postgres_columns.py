@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from headrace.connectors.postgres import Column, Table
-from headrace.connectors.postgres_columns import table_columns
+from headrace.connectors.postgres.client import Column, Table
+from headrace.connectors.postgres.columns import table_columns
 from headrace.sql.find_columns import column_lines
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.connectors import postgres_output
-from headrace.connectors.postgres_output import Changes, MissingRowError
-from headrace.connectors.postgres_slot import parse_lsn, short_name, show_lsn
+from headrace.connectors.postgres import pgoutput as postgres_output
+from headrace.connectors.postgres.pgoutput import Changes, MissingRowError
+from headrace.connectors.postgres.slot import parse_lsn, short_name, show_lsn
 
 Row = tuple[str | None, ...]
 OID, OTHER = 16_384, 70_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headrace.connectors.postgres_rows import RowReader
+from headrace.connectors.postgres.rows import RowReader
 
 READER = RowReader(
     pa.schema([pa.field("id", pa.int8(), nullable=False), pa.field("at", pa.timestamp("us"))]),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors.postgres_text import UnreadableError, parse_array, read_texts, write_texts
+from headrace.connectors.postgres.text import UnreadableError, parse_array, read_texts, write_texts
 
 at = dt.datetime.fromisoformat
 INTERVAL = pa.month_day_nano_interval()

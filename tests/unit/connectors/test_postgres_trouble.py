@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors import postgres
-from headrace.connectors.postgres import Database
-from headrace.errors import ExternalError
+from headrace.base.errors import ExternalError
+from headrace.connectors.postgres import client as postgres
+from headrace.connectors.postgres.client import Database
 from tests.support import served
 
 psycopg = pytest.importorskip("psycopg")

@@ -3,9 +3,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace.base.errors import ConfigurationError
 from headrace.connectors.preview import PreviewSink, shown_by
-from headrace.errors import ConfigurationError
-from headrace.registry import registry
+from headrace.model.registry import registry
 from tests.support import SinkDriver
 
 Shown = list[tuple[str, list[dict[str, object]]]]

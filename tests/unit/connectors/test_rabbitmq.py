@@ -10,11 +10,11 @@ import cloudpickle
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.rabbitmq_sink import RabbitSink
-from headrace.connectors.rabbitmq_source import RabbitSource
+from headrace.base.errors import ConfigurationError, MissingExtraError
+from headrace.connectors.rabbitmq.sink import RabbitSink
+from headrace.connectors.rabbitmq.source import RabbitSource
 from headrace.connectors.received import Received
-from headrace.errors import ConfigurationError, MissingExtraError
-from headrace.registry import registry
+from headrace.model.registry import registry
 
 SERVER: dict[str, Any] = {"host": "h", "password": "hush"}
 QUEUE: dict[str, Any] = {**SERVER, "queue": "q", "schema": {"n": "int64"}}

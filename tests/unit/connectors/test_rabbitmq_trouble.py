@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pika import frame, spec  # type: ignore[import-untyped]
 
-from headrace.connectors import rabbitmq as shared
-from headrace.connectors.rabbitmq_sink import RabbitSink
-from headrace.errors import ExternalError
+from headrace.base.errors import ExternalError
+from headrace.connectors.rabbitmq import client as shared
+from headrace.connectors.rabbitmq.sink import RabbitSink
 from tests.support import SinkDriver, served
 
 CAN = {"capabilities": {"publisher_confirms": True, "basic.nack": True}}

@@ -15,12 +15,13 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import look, received
-from headrace.connectors.messages import MessageOptions
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
+from headrace.connectors import received
+from headrace.connectors import sample
+from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource
-from headrace.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
-from headrace.operator import Finish, Limit, Offset, SourceContext
-from headrace.state.storage import open_storage
+from headrace.model.operator import Finish, Limit, Offset, SourceContext
+from headrace.storage.store import open_storage
 from tests.servers.http import Patience
 from tests.support import ListCollector, task
 
@@ -326,9 +327,9 @@ def test_the_first_messages_tell_the_columns_and_nothing_is_acknowledged(
         acknowledged.extend(inbox.kept())
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], time=time.time, sleep=time.sleep)
-    monkeypatch.setattr(look, "time", clock)
-    monkeypatch.setattr(look, "QUIET_SECONDS", 60)
-    monkeypatch.setattr(look, "SAMPLE_SECONDS", 10**6)
+    monkeypatch.setattr(sample, "time", clock)
+    monkeypatch.setattr(sample, "QUIET_SECONDS", 60)
+    monkeypatch.setattr(sample, "SAMPLE_SECONDS", 10**6)
     TALKS["talk"] = talk
     found = FakeSource(metadata={"from": "place"}).find_columns()
     assert found == pa.schema({"n": pa.int64(), "Name": pa.string()})
@@ -336,7 +337,7 @@ def test_the_first_messages_tell_the_columns_and_nothing_is_acknowledged(
 
 
 def test_a_source_without_messages_finds_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "SAMPLE_SECONDS", 0.05)
+    monkeypatch.setattr(sample, "SAMPLE_SECONDS", 0.05)
     TALKS["talk"] = hold
     assert FakeSource().find_columns() == pa.schema([])
     assert FakeSource(format="raw_string").find_columns() == pa.schema({"value": pa.string()})

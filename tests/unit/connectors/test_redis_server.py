@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.connectors.redis_server import may_pass
+from headrace.connectors.redis.client import may_pass
 
 errors = pytest.importorskip("redis.exceptions")
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.connectors.redis_sink import RedisSink
-from headrace.errors import ConfigurationError, MissingExtraError, SqlError
-from headrace.registry import registry
+from headrace.base.errors import ConfigurationError, MissingExtraError, SqlError
+from headrace.connectors.redis.sink import RedisSink
+from headrace.model.registry import registry
 
 GOOD: dict[str, Any] = {"address": "redis://me:hush@host:1", "target": "string", "target.key_column": "k"}
 HASH = {"target": "hash", "target.field_column": "f"}

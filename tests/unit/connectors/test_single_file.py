@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import lines as lines_module
-from headrace.connectors import single_file
-from headrace.connectors.single_file import LANE, SingleFileSink, SingleFileSource
-from headrace.errors import BadLineError, ConfigurationError, ExternalError, PlanError
-from headrace.operator import Limit, SourceContext
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, PlanError
+from headrace.connectors.filesystem import lines as lines_module
+from headrace.connectors.single_file import file as single_file
+from headrace.connectors.single_file.file import LANE, SingleFileSink, SingleFileSource
+from headrace.model.operator import Limit, SourceContext
 from tests.support import ListCollector, SinkDriver, plan, read_range, task
 
 

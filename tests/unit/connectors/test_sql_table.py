@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.connectors.postgres_sink import PostgresSink, column_type
-from headrace.connectors.sql_table import net_changes, table_parts, without_pairs
-from headrace.errors import ConfigurationError, PlanError
+from headrace.base.errors import ConfigurationError, PlanError
+from headrace.connectors._shared.sql_table import net_changes, table_parts, without_pairs
+from headrace.connectors.postgres.sink import PostgresSink, column_type
 from headrace.formats.base import JSON_COLUMN
 from tests.support import SinkDriver
 

@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import dialects
 
-from headrace.connectors.database import DatabaseSink, make_upsert
-from headrace.connectors.database_values import column_type, python_values
-from headrace.errors import ConfigurationError, MissingExtraError
+from headrace.base.errors import ConfigurationError, MissingExtraError
+from headrace.connectors.database.sink import DatabaseSink, make_upsert
+from headrace.connectors.database.values import column_type, python_values
 from headrace.formats.base import JSON_COLUMN
 
 mysql, postgresql, sqlite = (dialects.registry.load(name) for name in ("mysql", "postgresql", "sqlite"))

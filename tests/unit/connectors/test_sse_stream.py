@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from headrace.connectors.sse import Event, EventStream
-from headrace.errors import RefusedError
+from headrace.base.errors import RefusedError
+from headrace.connectors.http.sse import Event, EventStream
 
 CASES: dict[str, tuple[bytes, list[Event]]] = {
     "data alone": (b"data: a\n\n", [Event("message", b"a", "")]),

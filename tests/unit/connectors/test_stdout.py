@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.base.errors import OutputClosedError, PlanError
 from headrace.connectors.stdout import StdoutSink
-from headrace.errors import OutputClosedError, PlanError
 from tests.support import SinkDriver
 
 
@@ -129,7 +129,7 @@ def test_a_closed_pipe_asks_the_run_to_stop_and_python_to_end_quietly(tmp_path: 
 import sys
 import pyarrow as pa
 from headrace.connectors.stdout import StdoutSink
-from headrace.errors import OutputClosedError
+from headrace.base.errors import OutputClosedError
 from tests.support import SinkDriver
 from pathlib import Path
 sink = SinkDriver(lambda: StdoutSink(), Path({str(tmp_path)!r}))

@@ -12,8 +12,8 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from headrace.formats.avro import AvroFormat
-from headrace.formats.avro_schema import parse_schema
+from headrace.formats.avro.format import AvroFormat
+from headrace.formats.avro.schema import parse_schema
 from headrace.formats.base import JSON_COLUMN
 
 

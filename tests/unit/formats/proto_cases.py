@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.formats.proto_schema import WRAPPERS, Descriptors, ProtoField, ProtoMessage, compile_files
-from headrace.formats.proto_text import load_protobuf
+from headrace.formats.protobuf.schema import WRAPPERS, Descriptors, ProtoField, ProtoMessage, compile_files
+from headrace.formats.protobuf.text import load_protobuf
 
 THREE = """
 syntax = "proto3";

@@ -13,10 +13,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ConfigurationError
-from headrace.formats.avro import AvroFormat
-from headrace.formats.avro_reader import AvroReader
-from headrace.formats.avro_schema import schema_of, to_json
+from headrace.base.errors import ConfigurationError
+from headrace.formats.avro.format import AvroFormat
+from headrace.formats.avro.read import AvroReader
+from headrace.formats.avro.schema import schema_of, to_json
 from headrace.formats.base import JSON_COLUMN
 from tests.unit.formats.avro_cases import COLUMNS, ROWS, datums, naive, raw, record, table
 

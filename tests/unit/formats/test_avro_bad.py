@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.errors import BadLineError, ConfigurationError, PlanError
-from headrace.formats.avro import AvroFormat
-from headrace.formats.avro_file import file_header
-from headrace.formats.avro_schema import parse_schema
+from headrace.base.errors import BadLineError, ConfigurationError, PlanError
+from headrace.formats._shared.wire import zigzag
+from headrace.formats.avro.file import file_header
+from headrace.formats.avro.format import AvroFormat
+from headrace.formats.avro.schema import parse_schema
 from headrace.formats.base import JSON_COLUMN
-from headrace.formats.wire import zigzag
 from tests.unit.formats.avro_cases import COLUMNS, datums, raw, record, table
 
 # ------------------------------------------------------------------------------------------- bad records

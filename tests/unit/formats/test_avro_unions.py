@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.errors import ConfigurationError
+from headrace.base.errors import ConfigurationError
 from headrace.formats.base import JSON_COLUMN
 from headrace.testing.in_process import run_in_process
 from tests.unit.formats.avro_cases import datums, naive, raw

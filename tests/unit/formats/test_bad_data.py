@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.connectors.messages import MessageOptions, MessageReader, Messages
-from headrace.errors import BadLineError, ConfigurationError
+from headrace.base.errors import BadLineError, ConfigurationError
+from headrace.base.options import parse_options
+from headrace.connectors._shared.messages import MessageOptions, MessageReader, Messages
 from headrace.formats.options import FormatOptions, check_readable, implied_columns, infer_from
-from headrace.operator import DEAD_LETTER, DEAD_LETTERS, SourceContext, Split
-from headrace.options import parse_options
+from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS, SourceContext, Split
 from tests.support import ListCollector, task
 
 FORMATS: dict[str, dict[str, Any]] = {

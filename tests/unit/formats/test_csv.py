@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import Pipeline
-from headrace.errors import BadLineError, ConfigurationError, InternalError, PlanError
+from headrace.base.errors import BadLineError, ConfigurationError, InternalError, PlanError
+from headrace.base.options import parse_options
 from headrace.formats.base import JSON_COLUMN
-from headrace.formats.csv import CsvFormat, CsvOptions, infer_columns
+from headrace.formats.csv.format import CsvFormat, CsvOptions, infer_columns
 from headrace.formats.options import FormatOptions
-from headrace.options import parse_options
 from headrace.testing.in_process import run_in_process
 from tests.unit.formats.avro_cases import naive
 

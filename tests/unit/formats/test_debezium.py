@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import BadLineError
-from headrace.formats.debezium import DebeziumFormat
+from headrace.base.errors import BadLineError
+from headrace.formats.json.debezium import DebeziumFormat
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import BadLineError
-from headrace.formats.json import decode_json_lines, encode_json_lines
+from headrace.base.errors import BadLineError
+from headrace.formats.json.format import decode_json_lines, encode_json_lines
 
 
 def encode(column: pa.Array) -> list[str]:

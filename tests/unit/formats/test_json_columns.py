@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import BadLineError, ConfigurationError
-from headrace.formats.json_columns import schema_columns
-from headrace.formats.json_schema import json_schema
-from headrace.formats.json_writer import JsonStyle
+from headrace.base.errors import BadLineError, ConfigurationError
+from headrace.formats.json.columns import schema_columns
+from headrace.formats.json.schema import json_schema
+from headrace.formats.json.write import JsonStyle
 from headrace.formats.options import FormatOptions, infer_from
-from headrace.formats.schema_registry import RegisteredSchema
+from headrace.formats.registry.client import RegisteredSchema
 from headrace.sql.find_columns import column_lines
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors import lines as stream_lines
-from headrace.connectors.lines import read_blocks
-from headrace.errors import BadLineError, ExternalError
-from headrace.formats.json import JsonFormat
-from headrace.formats.json_shapes import Shapes
+from headrace.base.errors import BadLineError, ExternalError
+from headrace.connectors.filesystem import lines as stream_lines
+from headrace.connectors.filesystem.lines import read_blocks
+from headrace.formats.json.format import JsonFormat
+from headrace.formats.json.shapes import Shapes
 
 SCHEMA = pa.schema(
     [

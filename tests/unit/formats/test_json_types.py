@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import BadLineError, ConfigurationError, PlanError
+from headrace.base.errors import BadLineError, ConfigurationError, PlanError
+from headrace.base.options import parse_options
 from headrace.formats.base import JSON_COLUMN
-from headrace.formats.json import JsonFormat
-from headrace.formats.json_writer import JsonStyle
+from headrace.formats.json.format import JsonFormat
+from headrace.formats.json.write import JsonStyle
 from headrace.formats.options import FormatOptions
-from headrace.options import parse_options
 
 
 def instants(unit: str, *values: int | None) -> pa.Array:

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import BadLineError, ConfigurationError, PlanError
+from headrace.base.errors import BadLineError, ConfigurationError, PlanError
+from headrace.base.options import parse_options
 from headrace.formats.base import JSON_COLUMN
 from headrace.formats.options import FormatOptions
-from headrace.formats.proto_schema import arrow_schema, compile_files
-from headrace.formats.proto_text import load_protobuf
-from headrace.formats.protobuf import ProtobufFormat
-from headrace.options import parse_options
+from headrace.formats.protobuf.format import ProtobufFormat
+from headrace.formats.protobuf.schema import arrow_schema, compile_files
+from headrace.formats.protobuf.text import load_protobuf
 from tests.unit.formats.avro_cases import COLUMNS, table
 from tests.unit.formats.proto_cases import (
     THREE,

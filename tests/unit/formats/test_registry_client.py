@@ -16,15 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors.kafka_sink import KafkaSink
-from headrace.errors import BadLineError, ConfigurationError, ExternalError
-from headrace.formats import schema_registry
-from headrace.formats.avro import AvroFormat
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.base.options import parse_options
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.formats.avro.format import AvroFormat
 from headrace.formats.base import LineError
 from headrace.formats.options import FormatOptions
-from headrace.formats.protobuf import ProtobufFormat
-from headrace.formats.schema_registry import RegistryOptions, SchemaRegistry, header
-from headrace.options import parse_options
+from headrace.formats.protobuf.format import ProtobufFormat
+from headrace.formats.registry import client as schema_registry
+from headrace.formats.registry.client import RegistryOptions, SchemaRegistry, header
 from tests.unit.formats.avro_cases import datums
 from tests.unit.formats.proto_cases import THREE, made
 

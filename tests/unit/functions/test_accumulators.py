@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionConfig, SessionContext
 
-from headrace.errors import ConfigurationError, ExpressionError
-from headrace.fragments import Fragment, new_context
+from headrace.base.errors import ConfigurationError, ExpressionError
 from headrace.functions.aggregate import AccumulatorFunction
 from headrace.functions.failures import take_failure
-from headrace.user_functions import udaf
+from headrace.functions.user import udaf
+from headrace.model.fragments import Fragment, new_context
 
 
 class Mean:

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionContext
 
-from headrace.errors import ExpressionError
-from headrace.fragments import Fragment, new_context
+from headrace.base.errors import ExpressionError
 from headrace.functions import documents
 from headrace.functions.failures import take_failure
 from headrace.functions.signatures import FUNCTION_NAMES, all_signatures, resolve, usage
+from headrace.model.fragments import Fragment, new_context
 
 DOCUMENT = (
     '{"s": "text", "i": 7, "f": 1.10, "b": false, "n": null, "a": [1, "two", {"x": [3]}], "o": {"k": 1}}'

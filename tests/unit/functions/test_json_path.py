@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ExpressionError
+from headrace.base.errors import ExpressionError
 from headrace.functions.documents import parse, to_text
 from headrace.functions.json_path import compile_path
 

@@ -8,7 +8,7 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ConfigurationError, ExpressionError
+from headrace.base.errors import ConfigurationError, ExpressionError
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.definition import Function
 from headrace.functions.python_source import SourceError, define

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import ConfigurationError, ExpressionError, PlanError
+from headrace.base.errors import ConfigurationError, ExpressionError, PlanError
 from headrace.functions.table import AT_ONCE, TableFunction
+from headrace.functions.user import udaf, udtf
 from headrace.operators.table_function import TableFunctionCall
 from headrace.testing.in_process import run_in_process
-from headrace.user_functions import udaf, udtf
 
 
 class Word(NamedTuple):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import ConfigurationError, ExpressionError, ExternalError, PlanError
+from headrace.base.errors import ConfigurationError, ExpressionError, ExternalError, PlanError
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.jobs.progress import RunResult
 from headrace.operators import pending_calls

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import PlanError
+from headrace.base.errors import PlanError
 from headrace.operators.changes import (
     check_comparable,
     difference,

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import ExternalError, PlanError
-from headrace.operator import Lookup, OperatorContext
+from headrace.base.errors import ExternalError, PlanError
+from headrace.model.operator import Lookup, OperatorContext
 from headrace.operators.lookup_join import CacheOptions, LookupJoin
 from headrace.testing.in_process import run_in_process
 from tests.support import ListCollector, task

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.fragments import Fragment
+from headrace.model.fragments import Fragment
 from headrace.operators.numbered import NumberedFragment
 
 ROWS = pa.schema(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.errors import ExpressionError, PlanError
-from headrace.fragments import Fragment
+from headrace.base.errors import ExpressionError, PlanError
+from headrace.model.fragments import Fragment
 from headrace.operators.project import Project
 from headrace.testing.in_process import run_in_process
 from tests.unit.operators.windowing import SCHEMA, every_way, random_rows, table, to_rows

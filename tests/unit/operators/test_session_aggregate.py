@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import PlanError
+from headrace.base.errors import PlanError
 from headrace.operators import session_aggregate
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.session_aggregate import PartialSession, SessionAggregate

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
-from headrace.errors import PlanError
+from headrace.base.errors import PlanError
 from headrace.operators.aggregation import Aggregation, Distinct
 from headrace.operators.updating_aggregate import PartialUpdatingAggregate, UpdatingAggregate
 from headrace.testing.in_process import CrashError, run_in_process

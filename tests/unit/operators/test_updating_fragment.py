@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
-from headrace.errors import PlanError
-from headrace.fragments import Fragment
+from headrace.base.errors import PlanError
+from headrace.model.fragments import Fragment
 from headrace.operators.updating_fragment import UpdatingFragment
 from headrace.testing.in_process import ManualClock, run_in_process
 from tests.unit.operators.updates import (

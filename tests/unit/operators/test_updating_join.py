@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import PlanError
-from headrace.fragments import Fragment
-from headrace.keys import hash_key
+from headrace.base.errors import PlanError
+from headrace.base.keys import hash_key
+from headrace.model.fragments import Fragment
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.updating_aggregate import UpdatingAggregate
 from headrace.operators.updating_join import UpdatingJoin

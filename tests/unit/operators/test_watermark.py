@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import PlanError
+from headrace.base.errors import PlanError
+from headrace.base.watermarks import END_OF_TIME, IDLE, Watermark
+from headrace.base.windows import Tumble
 from headrace.operators.watermark import CHUNK, ExpressionWatermark
 from headrace.operators.window_aggregate import WindowAggregate
 from headrace.testing.in_process import run_in_process
-from headrace.watermarks import END_OF_TIME, IDLE, Watermark
-from headrace.windows import Tumble
 from tests.support import ListCollector
 from tests.unit.operators.windowing import SECOND, TIME, holistic, random_rows, to_rows
 

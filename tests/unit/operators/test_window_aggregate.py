@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import PlanError
+from headrace.base.errors import PlanError
+from headrace.base.windows import AlignedWindow, Hop, Instant, Tumble
 from headrace.operators import window_aggregate
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.window_aggregate import PartialAggregate, WindowAggregate
 from headrace.testing.in_process import run_in_process
-from headrace.windows import AlignedWindow, Hop, Instant, Tumble
 from tests.unit.operators.windowing import (
     SCHEMA,
     SECOND,

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import PlanError
-from headrace.fragments import Fragment
+from headrace.base.errors import PlanError
+from headrace.base.windows import Tumble
+from headrace.model.fragments import Fragment
 from headrace.operators.window_aggregate import PartialAggregate, WindowAggregate
 from headrace.operators.windowed_fragment import WindowedFragment
 from headrace.testing.in_process import run_in_process
-from headrace.windows import Tumble
 from tests.unit.operators.windowing import (
     SCHEMA,
     SECOND,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.operator import ArrowOperator
+from headrace.model.operator import ArrowOperator
 from headrace.operators.aggregation import Aggregation
 from headrace.testing.in_process import run_in_process
 

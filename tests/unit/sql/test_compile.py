@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import SqlError
+from headrace.base.errors import SqlError
 from headrace.jobs.progress import Progress, RunResult
-from headrace.plan import Plan
+from headrace.model.plan import Plan
 from headrace.sql.compile import Preview
 from headrace.testing.in_process import ManualClock, run_in_process
 

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace
-from headrace.errors import IncompatibleStateError, SqlError
+from headrace.base.errors import IncompatibleStateError, SqlError
+from headrace.base.spans import Source
 from headrace.jobs.progress import RunResult
-from headrace.spans import Source
 from headrace.sql.find_columns import column_lines
 from headrace.sql.one_table import connectors_of
 from headrace.testing.in_process import run_in_process

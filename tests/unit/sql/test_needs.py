@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace
-from headrace.runtime.chain import load_operator
+from headrace.engine.chain import load_operator
 from headrace.testing.in_process import run_in_process
 
 PLACE = pa.struct(

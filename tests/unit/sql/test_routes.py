@@ -3,7 +3,7 @@
 import pytest
 
 import headrace
-from headrace.runtime.stages import cut_stages
+from headrace.engine.stages import cut_stages
 
 TABLES = """CREATE TABLE l (a BIGINT, b BIGINT, c TEXT, ts TIMESTAMP, WATERMARK FOR ts)
     WITH (connector = 'single_file', path = '/nowhere/l.json', format = 'json', type = 'source');

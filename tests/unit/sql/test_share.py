@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.sql.logical import Given, Relation, Union
-from headrace.sql.share import share
+from headrace.sql.bind.logical import Given, Relation, Union
+from headrace.sql.lower.share import share
 
 TABLES = """CREATE TABLE t (a BIGINT, b BIGINT, ts TIMESTAMP, WATERMARK FOR ts)
     WITH (connector = 'single_file', path = '/nowhere/t.json', format = 'json', type = 'source');

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.keys import hash_key, subtask_of
+from headrace.base.keys import hash_key, subtask_of
+from headrace.base.watermarks import Watermark
 from headrace.state.backend import ParquetBackend
 from headrace.state.config import TableConfig
 from headrace.state.files import Migrate, _opened
 from headrace.state.manager import TableManager
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
-from headrace.state.storage import open_storage
-from headrace.watermarks import Watermark
+from headrace.storage.store import open_storage
 
 
 class Life:

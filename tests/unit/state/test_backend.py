@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import (
+from headrace.base.errors import (
     CorruptStateError,
     IncompatibleStateError,
     StateError,

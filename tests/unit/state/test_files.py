@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.errors import CorruptStateError
+from headrace.base.errors import CorruptStateError
 from headrace.state.cache import cache_directory, evict_cache, make_cache
 from headrace.state.config import keyed_table_config
 from tests.unit.state.harness import Life

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.errors import StateInUseError, UserError
+from headrace.base.errors import StateInUseError, UserError
 from headrace.state import inspect
 from headrace.state.config import global_table_config, keyed_table_config
 from headrace.state.lock import StateLock

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.keys import hash_array, is_exact
+from headrace.base.keys import hash_array, is_exact
 from headrace.state.rows import group_rows, hash_order
 from tests.unit.state.test_tables import HASHED_LIKE_NULL
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ConfigurationError, StateInUseError
+from headrace.base.errors import ConfigurationError, StateInUseError
 from headrace.state.lock import StateLock
-from headrace.state.storage import ObjectStorage, Storage, open_storage
+from headrace.storage.store import ObjectStorage, Storage, open_storage
 
 
 @pytest.fixture(params=["local", "object"])
@@ -91,7 +91,7 @@ def test_a_directory_that_cannot_be_written_is_said_plainly(tmp_path: Path) -> N
 HOLDER = """
 import sys
 from headrace.state.lock import StateLock
-from headrace.state.storage import open_storage
+from headrace.storage.store import open_storage
 lock = StateLock(open_storage(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.errors import IncompatibleStateError, PlanError
-from headrace.keys import _COMBINE, _MULTIPLY_1, _MULTIPLY_2, _NULL, _SEED, hash_array, hash_key
+from headrace.base.errors import IncompatibleStateError, PlanError
+from headrace.base.keys import _COMBINE, _MULTIPLY_1, _MULTIPLY_2, _NULL, _SEED, hash_array, hash_key
 from headrace.state.config import (
     global_table_config,
     keyed_table_config,

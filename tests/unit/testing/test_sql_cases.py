@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import udf
-from headrace.errors import UserError
+from headrace.base.errors import UserError
 from headrace.testing import sql_cases
 from headrace.testing.in_process import CrashError
 from headrace.testing.sql_cases import CaseResult, differences, find_cases, run_case

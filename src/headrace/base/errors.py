@@ -1,0 +1,283 @@
+"""Every exception of Headrace.
+
+    HeadraceError            code · message · hint · where · domain · retry
+    ├── UserError            exit 2: what the user wrote has to change
+    │   ├── ConfigurationError   settings, options, command line
+    │   ├── PlanError            a pipeline that cannot be planned
+    │   ├── OperatorError        a raise in the user's own operator (exit 1: it happened while running)
+    │   ├── PlacedError          a mistake in a text, with its place there
+    │   │   ├── SqlError             SQL that cannot be run
+    │   │   └── DataflowError        a YAML dataflow that cannot be run
+    │   ├── ExpressionError      a SQL expression that cannot be computed (exit 1 while running)
+    │   └── MissingExtraError    an optional library that is not installed
+    ├── ExternalError        something outside failed; a retry may help
+    │   ├── WorkerError          Spark lost a task, a worker or an executor
+    │   ├── RefusedError         the other side says no; no retry helps
+    │   └── BadLineError         a line of input that is not what it should be; no retry helps
+    ├── StateError           the state on disk and this pipeline do not fit
+    │   ├── IncompatibleStateError
+    │   ├── CorruptStateError
+    │   └── StateInUseError
+    ├── OutputClosedError    whoever read the output has closed it: a request to stop
+    └── InternalError        a bug in Headrace
+
+`domain` and `retry` alone decide whether a run is tried again and with which code the command exits.
+"""
+
+from __future__ import annotations
+
+import difflib
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal
+
+Domain = Literal["user", "external", "internal"]
+
+
+class HeadraceError(Exception):
+    """The root: what happened, what to do, where, and whose turn it is."""
+
+    code: ClassVar[str] = "error"
+    domain: ClassVar[Domain] = "internal"
+    retry: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.where = where
+        self.log_file: str | None = None
+        self.traceback_text = ""
+        """The user's part of the traceback, when the error came out of the user's code."""
+        self.printed: tuple[object, ...] = ()
+        """What the user's code printed in the epoch that failed (lines of `dataflow.runtime.printed`)."""
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.where:
+            lines.append(f"  at {self.where}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        if self.traceback_text:
+            lines.append(self.traceback_text.rstrip())
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def _rebuild(cls: type[HeadraceError], state: dict[str, object]) -> HeadraceError:
+    error = cls.__new__(cls)
+    error.__dict__.update(state)
+    error.args = (state.get("message"),)
+    return error
+
+
+class UserError(HeadraceError):
+    """What the user wrote cannot be done; nothing was started."""
+
+    code = "user"
+    domain = "user"
+    exit_code = 2
+
+
+class ConfigurationError(UserError):
+    """A setting, an option or a command line that is not valid."""
+
+    code = "configuration"
+    problems: Sequence[tuple[str | None, str]] = ()
+    """Each option that is wrong, by name if the problem is of one option, and what is wrong with it."""
+
+
+class PlanError(UserError):
+    """A pipeline that cannot be planned or shipped to the workers."""
+
+    code = "plan"
+
+
+class MissingExtraError(UserError):
+    """An optional library is needed and not installed."""
+
+    code = "missing-extra"
+
+    def __init__(self, feature: str, *, extra: str, package: str) -> None:
+        super().__init__(
+            f"{feature} needs the package `{package}`, which is not installed",
+            hint=f"pip install 'headrace[{extra}]'",
+        )
+
+
+class OperatorError(UserError):
+    """A user's operator raised while the pipeline ran; its own traceback is in `traceback_text`."""
+
+    code = "operator"
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operator_id: str,
+        subtask: int,
+        epoch: int,
+        traceback_text: str,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            message, hint=hint, where=f"operator {operator_id}, subtask {subtask}, epoch {epoch}"
+        )
+        self.operator_id = operator_id
+        self.subtask = subtask
+        self.epoch = epoch
+        self.traceback_text = traceback_text
+
+
+class PlacedError(UserError):
+    """A mistake in a text: its place, a caret below it, and what is possible instead.
+
+    `more` holds the other errors of the same text: all of them are found in one go.
+    """
+
+    excerpt: str = ""
+    """The line, and carets below the place."""
+    place: int = -1
+    """Where in the text it is, so that errors can be told in the text's order."""
+    more: tuple[PlacedError, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.where:
+            lines.append(f"  at {self.where}")
+        if self.excerpt:
+            lines.append(self.excerpt)
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join([*lines, *(str(error) for error in self.more)])
+
+
+class SqlError(PlacedError):
+    """SQL that cannot be parsed, bound or run."""
+
+    code = "sql"
+
+
+class DataflowError(PlacedError):
+    """A YAML dataflow that cannot be read, wired or run."""
+
+    code = "dataflow"
+
+
+class ExpressionError(UserError):
+    """A SQL expression that cannot be computed for some row, such as a cast of a text that is no number."""
+
+    code = "expression"
+    exit_code = 1
+
+
+class ExternalError(HeadraceError):
+    """Something outside Headrace failed; trying again may help."""
+
+    code = "external"
+    domain = "external"
+    retry = True
+
+
+class WorkerError(ExternalError):
+    """Spark lost a task, a Python worker or an executor more often than it retries."""
+
+    code = "worker"
+
+
+class RefusedError(ExternalError):
+    """The other side has answered, and trying again does not help: a wrong password, a missing right."""
+
+    code = "refused"
+    retry = False
+
+
+class BadLineError(ExternalError):
+    """A line or message that cannot be read as a row; trying again does not help."""
+
+    code = "bad-line"
+    retry = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int,
+        content: str,
+        column: str | None = None,
+        hint: str | None = None,
+        where: str | None = None,
+        record: bytes | None = None,
+        position: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, where=where)
+        self.line = line
+        self.content = content
+        self.column = column
+        self.record = content.encode() if record is None else record
+        """The line or message as it came."""
+        self.position = position or f"line {line}"
+        """Where it stood, in the words of its source."""
+
+
+class OutputClosedError(HeadraceError):
+    """Whoever read the output has closed it, as `head` does: a request to stop, not a failure."""
+
+    code = "output-closed"
+    domain = "user"
+    exit_code = 0
+
+
+class StateError(HeadraceError):
+    """The state directory and this pipeline do not fit together."""
+
+    code = "state"
+    domain = "user"
+    exit_code = 2
+
+
+class IncompatibleStateError(StateError):
+    """The pipeline changed in a way its saved state cannot follow."""
+
+    code = "incompatible-state"
+
+
+class CorruptStateError(StateError):
+    """A file of the state is missing, truncated or altered."""
+
+    code = "corrupt-state"
+    exit_code = 1
+
+
+class StateInUseError(StateError):
+    """Another run holds the state directory, or has taken it over."""
+
+    code = "state-in-use"
+
+
+class InternalError(HeadraceError):
+    """A bug in Headrace: please report it."""
+
+    code = "internal"
+
+
+def near(name: str, candidates: Iterable[str]) -> str | None:
+    """Say `did you mean …?` for the candidates closest to `name`, or None when nothing is close."""
+    matches = difflib.get_close_matches(name, list(candidates), n=3, cutoff=0.6)
+    if not matches:
+        return None
+    return "did you mean " + " or ".join(f"`{match}`" for match in matches) + "?"
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback from the first frame of the user's code on; empty if there is none."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return "".join(traceback.format_exception(type(error), error, trace))

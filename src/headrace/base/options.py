@@ -1,0 +1,127 @@
+"""Declared options: one schema per connector or operator, validated with words a person can use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
+from pydantic_core import ErrorDetails
+
+from headrace.base.durations import format_duration, parse_duration
+from headrace.base.errors import ConfigurationError, HeadraceError, near
+
+
+class Options(BaseModel):
+    """The base of every declared set of options: typed, frozen, no unknown keys.
+
+    Values may come from SQL, YAML or Python: booleans are also read from `true`, `false`, `yes` and `no`,
+    numbers from texts that hold a number.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _read_duration(value: Any) -> Any:
+    if isinstance(value, str | int | float | timedelta):
+        try:
+            return parse_duration(value)
+        except HeadraceError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from error
+    return value
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_read_duration),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+]
+"""An option that takes `10s`, `1h 30m`, a number of seconds or a timedelta."""
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+def _read_size(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError("write a size as a number of bytes or with a unit, such as `128MB` or `64MiB`")
+    number, prefix, binary = match.groups()
+    return round(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
+
+
+Size = Annotated[int, BeforeValidator(_read_size)]
+"""An option that takes a number of bytes, `128MB` (a million bytes each) or `64MiB`."""
+
+
+def _read_names(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return [
+        name.strip() for name in value.strip().removeprefix("[").removesuffix("]").split(",") if name.strip()
+    ]
+
+
+Names = Annotated[list[str], BeforeValidator(_read_names)]
+"""An option that takes a list of names, or one text with commas between them."""
+
+
+def _read_secret(value: Any) -> Any:
+    return value if value is None else str(value)  # a refused value would be shown
+
+
+Secret = Annotated[
+    str, BeforeValidator(_read_secret), PlainSerializer(lambda _: "***", return_type=str, when_used="json")
+]
+"""An option that is never displayed."""
+
+
+def read_settings(value: Any) -> Any:
+    """Settings for a mapping: `name=value,name=value` as one; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    settings: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        name, equals, setting = part.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"write settings as `name=value,name=value`; `{name.strip()}` has no value")
+        settings[name.strip()] = setting.strip()
+    return settings
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def parse_options(model: type[AnyOptions], values: Mapping[str, Any], *, what: str) -> AnyOptions:
+    """Validate `values` against `model`; every problem is named in one ConfigurationError."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        problems = [_explain(item, model) for item in error.errors()]
+    if len(problems) == 1:
+        message = f"{what}: {problems[0][1]}"
+    else:
+        message = f"{what}:\n" + "\n".join(f"  - {problem}" for _, problem in problems)
+    refused = ConfigurationError(message)
+    refused.problems = problems
+    raise refused
+
+
+def _explain(item: ErrorDetails, model: type[Options]) -> tuple[str | None, str]:
+    """Which option is wrong, None if they are wrong together, and what is wrong."""
+    if not item["loc"]:
+        return None, item["msg"].removeprefix("Value error, ")
+    option, name = str(item["loc"][0]), ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        suggestion = near(name, known) or (
+            f"the options are {', '.join(known)}" if known else "it takes no options"
+        )
+        return option, f"unknown option `{name}`: {suggestion}"
+    if item["type"] == "missing":
+        return option, f"option `{name}` is required"
+    message = item["msg"].removeprefix("Value error, ")
+    return option, f"option `{name}`: {message}, got {item['input']!r}"

@@ -1,0 +1,232 @@
+"""What sources of messages share: rows of messages in a format, with metadata and times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from headrace.base.errors import BadLineError, ConfigurationError, InternalError, near
+from headrace.base.options import Duration
+from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
+from headrace.formats.base import RETRACT, Decoded, Format, plain_field, split_lines
+from headrace.formats.json.debezium import count_rows
+from headrace.formats.options import FormatOptions, implied_columns
+from headrace.model.operator import DEAD_LETTER, TIMESTAMP, Collector, SourceContext
+
+LAST_INSTANT = 2**63 - 1
+
+
+class MessageOptions(FormatOptions):
+    """What a source of messages can be told; the connector says which metadata its messages have."""
+
+    METADATA: ClassVar[Mapping[str, pa.DataType]] = {}
+    """What messages have besides their content."""
+
+    metadata: Mapping[str, str] = Field(
+        default={}, description="Column → what of a message it holds besides its content."
+    )
+    idle_timeout: Duration | None = Field(
+        None, description="After this long without messages the source holds the watermark back no more."
+    )
+
+    @model_validator(mode="after")
+    def _knows_metadata(self) -> Self:
+        kinds = self.METADATA
+        for column, what in self.metadata.items():
+            if what not in kinds:
+                hint = near(what, kinds) or (f"there are {', '.join(kinds)}" if kinds else "there is none")
+                raise ValueError(f"column `{column}`: a message has no metadata `{what}`; {hint}")
+            if self.columns is not None and column in self.columns.names:
+                kind = self.columns.field(column).type
+                if kind != kinds[what]:
+                    raise ValueError(
+                        f"column `{column}`: the metadata `{what}` has the type {kinds[what]}, not {kind}"
+                    )
+        return self
+
+    def format_for(self, schema: pa.Schema | None) -> Format:
+        """The format of the messages, in which metadata is not."""
+        if schema is not None:
+            content = [field for field in schema if field.name not in self.metadata]
+            schema = pa.schema(content) if content else None
+        return super().format_for(schema)
+
+
+def declared_columns(options: MessageOptions, connector: str) -> pa.Schema:
+    """The columns of the rows."""
+    columns = implied_columns(options) if options.columns is None else options.columns
+    if columns is None:
+        raise ConfigurationError(
+            f"the {connector} source has to be told which columns there are",
+            hint="declare them with the option `schema`",
+        )
+    return columns
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Some messages, in their order."""
+
+    values: Sequence[bytes | None]
+    """What they hold; None is a message without content, which has no row."""
+    times: NDArray[np.int64]
+    """Nanoseconds since 1970."""
+    metadata: Callable[[str], Sequence[Any]]
+    """Of each message what a column can hold besides its content."""
+    position: Callable[[int], str]
+    """Where one of them stood, such as `offset 5 of partition 3`."""
+
+    def select(self, kept: Sequence[int]) -> Messages:
+        """Only those at these places."""
+        return Messages(
+            [self.values[place] for place in kept],
+            self.times[kept],
+            lambda name: [(self.metadata(name))[place] for place in kept],
+            lambda place: self.position(kept[place]),
+        )
+
+
+class MessageReader:
+    """Makes rows of messages: the columns of their content, their metadata and their times.
+
+    A message that cannot be read ends the run with its position, is dropped and counted, or goes to the
+    output `dead_letter`, as `bad_data` says.
+    """
+
+    def __init__(self, options: MessageOptions, *, connector: str, where: str) -> None:
+        self._options, self._where = options, where
+        self._columns = declared_columns(options, connector)
+        self._content = any(name not in options.metadata for name in self._columns.names)
+        self._raw = options.format in {"raw_string", "raw_bytes"}
+        self._changes = options.format == "debezium_json"
+        # Messages are cut into lines here, where it is known which line is of which message.
+        whole = options.model_copy(update={"framing": None, "framing_max_length": None})
+        self._format = whole.format_for(self._columns)
+
+    def read(self, messages: Messages, ctx: SourceContext, collector: Collector) -> pa.Table:
+        """The rows of messages, in their order."""
+        if None in messages.values:
+            kept = [place for place, value in enumerate(messages.values) if value is not None]
+            ctx.metrics.add("tombstones", len(messages.values) - len(kept))
+            messages = messages.select(kept)
+        messages = self._with_metadata(messages, ctx, collector)
+        lines, owners = self._lines([value for value in messages.values if value is not None])
+        try:
+            decoded = self._decode(lines)
+        except BadLineError as error:
+            raise self._placed(error, messages, owners) from None
+        if decoded.bad:
+            keep = self._options.bad_data == DEAD_LETTER
+            shown = decoded.bad if keep else decoded.bad[:1]
+            placed = [self._placed(error, messages, owners) for error in shown]
+            report_bad(ctx, collector, [*placed, *decoded.bad[len(shown) :]], keep=keep)
+        counts = self._rows_of_lines(lines, decoded)
+        places = owners if counts is None else np.repeat(owners, counts)
+        if len(places) != decoded.rows.num_rows and self._content:
+            raise InternalError(f"{len(places)} rows were expected, {decoded.rows.num_rows} were read")
+        return self._assemble(decoded.rows, messages, places)
+
+    def _with_metadata(self, messages: Messages, ctx: SourceContext, collector: Collector) -> Messages:
+        """The messages that have all metadata which must be there; the others are bad."""
+        bad: dict[int, str] = {}
+        for field in self._columns:
+            what = self._options.metadata.get(field.name)
+            if what is not None and not field.nullable:
+                values = messages.metadata(what)
+                bad |= {place: field.name for place, value in enumerate(values) if value is None}
+        if not bad:
+            return messages
+        errors = [self._lacking(messages, place, bad[place]) for place in sorted(bad)]
+        if self._options.bad_data == "fail":
+            raise errors[0]
+        report_bad(ctx, collector, errors, keep=self._options.bad_data == DEAD_LETTER)
+        return messages.select([place for place in range(len(messages.values)) if place not in bad])
+
+    def _lacking(self, messages: Messages, place: int, column: str) -> BadLineError:
+        what, position = self._options.metadata[column], messages.position(place)
+        record = messages.values[place] or b""
+        return BadLineError(
+            f"the message at {position} cannot be read, column `{column}`: it has no `{what}`, "
+            "and the column is NOT NULL",
+            line=place,
+            content=record.decode("utf-8", "replace"),
+            column=column,
+            where=self._where,
+            hint="declare the column without NOT NULL",
+            record=record,
+            position=position,
+        )
+
+    def _lines(self, values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[np.int64]]:
+        """What holds a row each, and of which message it is."""
+        if self._options.framing is None:
+            return values, np.arange(len(values))
+        longest = self._options.framing_max_length
+        parts = [[line[:longest] for _, line in split_lines(value)] for value in values]
+        owners = np.repeat(np.arange(len(values)), [len(part) for part in parts])
+        return [line for part in parts for line in part], owners
+
+    def _decode(self, lines: Sequence[bytes]) -> Decoded:
+        if not self._content:
+            return Decoded(pa.table({}))
+        return self._format.decode(lines, first_line=0, where=self._where)
+
+    def _rows_of_lines(self, lines: Sequence[bytes], decoded: Decoded) -> NDArray[np.int64] | None:
+        """How many rows each line became; None if it was one each."""
+        if decoded.counts is not None:
+            return decoded.counts
+        if self._raw and not decoded.bad:
+            return None
+        if self._content and not self._changes and decoded.rows.num_rows == len(lines):
+            return None
+        filled = np.fromiter((self._raw or bool(line.strip()) for line in lines), np.int64, len(lines))
+        filled[[error.line for error in decoded.bad]] = 0
+        if self._changes and filled.any():
+            good = [lines[index] for index in np.flatnonzero(filled).tolist()]
+            filled[filled == 1] = count_rows(good)
+        return filled
+
+    def _assemble(self, content: pa.Table, messages: Messages, places: NDArray[np.int64]) -> pa.Table:
+        count = len(messages.values)
+        whole = len(places) == count and bool((places == np.arange(count)).all())
+        rows_of = None if whole else pa.array(places)
+
+        def column(values: Any, kind: pa.DataType) -> pa.Array:
+            array = pa.array(values, kind)
+            return array if rows_of is None else array.take(rows_of)
+
+        arrays = []
+        for field in self._columns:
+            what = self._options.metadata.get(field.name)
+            if what is None:
+                arrays.append(content.column(field.name))
+            else:
+                arrays.append(column(messages.metadata(what), self._options.METADATA[what]))
+        fields = [plain_field(field) for field in self._columns]
+        if self._changes:
+            fields.append(pa.field(RETRACT, pa.bool_()))
+            arrays.append(content.column(RETRACT))
+        fields.append(pa.field(TIMESTAMP, TIMESTAMP_TYPE))
+        instants = np.clip(messages.times, 0, LAST_INSTANT)
+        arrays.append(column(instants, pa.int64()).view(TIMESTAMP_TYPE))
+        return pa.table(arrays, schema=pa.schema(fields))
+
+    def _placed(self, error: BadLineError, messages: Messages, owners: NDArray[np.int64]) -> BadLineError:
+        """The error with the place of the message instead of the line."""
+        position = messages.position(int(owners[error.line]))
+        return BadLineError(
+            error.message.replace(f"line {error.line}", f"the message at {position}", 1),
+            line=error.line,
+            content=error.content,
+            column=error.column,
+            hint=error.hint,
+            where=self._where,
+            record=error.record,
+            position=position,
+        )

@@ -1,0 +1,309 @@
+"""What connectors of tables in databases share: addresses, columns, and the two phases of a sink."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from headrace.base.errors import PlanError, near
+from headrace.base.keys import hash_columns
+from headrace.base.options import Names, Secret
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import Connector, Delivery, one_schema, stage, staged_batches, to_ipc
+from headrace.formats.base import RETRACT, plain_field
+from headrace.formats.options import Columns
+from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.state.rows import group_rows, single
+
+KEPT_EPOCHS = 100
+"""How many epochs back a database remembers which of them it has."""
+
+_NAME = re.compile(r'(?:"((?:[^"]|"")+)"|([^".]+))(\.|$)')
+
+
+def show_address(url: str) -> str:
+    """An address without the user, the password and further settings.
+
+    >>> show_address("postgresql://ada:secret@host:5432/sales?sslmode=require")
+    'host:5432/sales'
+    """
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] + parts.path
+
+
+Address = Annotated[
+    str,
+    BeforeValidator(lambda value: value if value is None else str(value)),  # a refused value would be shown
+    PlainSerializer(show_address, return_type=str, when_used="json"),
+]
+"""An option that takes the address of a database; user and password in it are never displayed."""
+
+
+def table_parts(name: str) -> tuple[str, ...]:
+    """The name of a table, and of what it is in, such as a schema; quotes allow any name.
+
+    >>> table_parts('sales."May.2026"')
+    ('sales', 'May.2026')
+    """
+    parts, position = [], 0
+    while match := _NAME.match(name, position):
+        parts.append(match.group(1).replace('""', '"') if match.group(1) else match.group(2).strip())
+        position = match.end()
+        if not match.group(3):
+            break
+    if not parts or position != len(name) or name.endswith(".") or len(parts) > 3:
+        raise ValueError(f"`{name}` is not the name of a table; write `orders`, or `sales.orders`")
+    return tuple(parts)
+
+
+class TableOptions(DeclaredOptions):
+    """A table of a database, and what is known of its columns."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    url: Address = Field(
+        repr=False, description="The database, such as postgresql://user:password@host:5432/database."
+    )
+    username: str | None = Field(None, description="The user, if not in `url`.")
+    password: Secret | None = Field(None, repr=False, description="The password, if not in `url`.")
+    table: str = Field(description="The table, such as `orders` or `sales.orders`.")
+    columns: Columns | None = Field(
+        None, alias="schema", description="Column → type, such as int64, double, string, timestamp."
+    )
+    primary_key: Names = Field(default=[], description="The columns that tell rows apart.")
+
+    @model_validator(mode="after")
+    def _names_are_there(self) -> Self:
+        table_parts(self.table)
+        for name in self.primary_key:
+            if self.columns is not None and name not in self.columns.names:
+                names = self.columns.names
+                hint = near(name, names) or f"the columns are {', '.join(names)}"
+                raise ValueError(f"`primary_key` names `{name}`, which is not a column; {hint}")
+        return self
+
+
+class TableSinkOptions(TableOptions):
+    """How rows get into a table."""
+
+    primary_key: Names = Field(
+        default=[],
+        description=(
+            "The columns of a primary key or unique index of the table: a row takes the place of the one "
+            "with the same key. Without them rows are added."
+        ),
+    )
+    sink_create_table: bool = Field(
+        default=False, alias="sink.create_table", description="Whether to create the table if it is missing."
+    )
+    sink_epochs_table: str = Field(
+        "headrace_epochs",
+        alias="sink.epochs_table",
+        description="The table in the same database that says which epochs are in it; created if missing.",
+    )
+
+    @model_validator(mode="after")
+    def _epochs_can_be_kept(self) -> Self:
+        table_parts(self.sink_epochs_table)
+        return self
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch of a sink, and the mark by which it is known in the database."""
+
+    job: str
+    sink: str
+    number: int
+    mark: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What an epoch does to a table."""
+
+    rows: pa.Table
+    """Rows to add, each with another key if there is one: they take the place of what is there."""
+    gone: pa.Table
+    """The keys of rows that go."""
+
+
+class TableSink(Connector, ArrowOperator):
+    """A sink that writes the rows of an epoch together with the epoch's mark, in one transaction.
+
+    A database writes `write`. Tasks keep the rows of an epoch in the state directory; the commit writes them
+    on the driver. A commit that is repeated finds its mark and does nothing.
+    """
+
+    options: Any
+    updates_with: ClassVar[str] = "declare the PRIMARY KEY of the table"
+    deliveries: ClassVar[Sequence[Delivery]] = (
+        Delivery(
+            "exactly once",
+            "the rows of an epoch and a mark for it are written in one transaction of the database",
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._batches: list[pa.RecordBatch] = []
+        columns = self.options.columns
+        self._plain = None if columns is None else pa.schema([plain_field(field) for field in columns])
+
+    @property
+    def accepts_updates(self) -> bool:  # type: ignore[override]
+        """Whether there is a key by which rows can be changed and removed."""
+        return bool(self.options.primary_key)
+
+    @abstractmethod
+    def write(self, epoch: Epoch, changes: Changes) -> None:
+        """Write the changes and the mark in one transaction, unless the mark is there already."""
+
+    def display(self) -> str:
+        """The table and the database; nothing that may be a secret."""
+        return f"{type(self).__name__}({self.options.table} at {show_address(self.options.url)})"
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Keep the rows until the epoch ends."""
+        ctx.metrics.add("rows", batch.num_rows)
+        if batch.num_rows:
+            self._batches.append(self._fitted(batch))
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns of the table, in their types, and `_retract`."""
+        key, names = self.options.primary_key, batch.schema.names
+        if RETRACT in names and not key:
+            raise PlanError(
+                f"rows that change earlier rows reach table `{self.options.table}`, which has no key",
+                hint="declare the primary key of the table, or use an aggregate over a window",
+            )
+        wanted = [name for name in names if name not in {TIMESTAMP, RETRACT}]
+        wanted = wanted if self._plain is None else self._plain.names
+        for name in [*wanted, *key]:
+            if name not in names:
+                raise PlanError(
+                    f"the rows have no column `{name}`",
+                    hint=near(name, names) or f"the columns are {', '.join(names)}",
+                )
+        for name in key:
+            if batch.column(name).null_count:
+                raise PlanError(
+                    f"a row for table `{self.options.table}` has no `{name}`, part of the primary key",
+                    hint=f"leave such rows out: WHERE {name} IS NOT NULL",
+                )
+        rows = batch.select(wanted)
+        if self._plain is not None and rows.schema.types != self._plain.types:
+            try:
+                rows = rows.cast(self._plain)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise PlanError(
+                    f"the rows do not fit the columns of `{self.options.table}`: {error}"
+                ) from error
+        return rows.append_column(RETRACT, batch.column(RETRACT)) if RETRACT in names else rows
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage what the rows of the epoch amount to."""
+        batches, self._batches = self._batches, []
+        if not batches:
+            return
+        rows = pa.Table.from_batches(one_schema(batches))
+        if RETRACT in rows.schema.names:
+            rows = without_pairs(rows)
+        elif self.options.primary_key:
+            rows = last_of_each_key(rows, self.options.primary_key)
+        if rows.num_rows:
+            payload = to_ipc(rows.combine_chunks().to_batches())
+            ctx.insert_committing_data("rows", stage(ctx, f"rows-{ctx.task_info.subtask}.arrow", payload))
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Write what all subtasks have staged."""
+        batches, attempts = staged_batches(data, "rows", ctx)
+        if not batches:
+            return
+        mark = hashlib.sha256(",".join(attempts).encode()).hexdigest()[:32]
+        rows = pa.Table.from_batches(one_schema(batches))
+        info = ctx.task_info
+        self.write(
+            Epoch(info.job_id, info.operator_id, epoch, mark), net_changes(rows, self.options.primary_key)
+        )
+
+    def fields(self, rows: pa.Table) -> list[pa.Field]:
+        """The columns that are written, as declared."""
+        return list(rows.schema if self.options.columns is None else self.options.columns)
+
+
+# --------------------------------------------------------------------------------- what changes amount to
+
+
+def net_changes(rows: pa.Table, key: Sequence[str]) -> Changes:
+    """What rows that were added and taken back come to, whatever the order in which subtasks give them.
+
+    A row and its retraction cancel each other. Of what is left with one key the last added row counts; a key
+    of which only retractions are left is gone. Without a key there are no retractions, and every row counts.
+    """
+    names = [name for name in rows.schema.names if name != RETRACT]
+    if not key:
+        return Changes(rows.select(names), rows.select([]).slice(0, 0))
+    if RETRACT not in rows.schema.names:
+        return Changes(last_of_each_key(rows, key), rows.select(key).slice(0, 0))
+    left = without_pairs(rows)
+    taken_back = pa.array(_retracts(left))
+    added = last_of_each_key(left.filter(pa.array(~_retracts(left))).select(names), key)
+    removed = last_of_each_key(left.filter(taken_back).select(key), key)
+    return Changes(added, removed.filter(pa.array(~_is_among(removed, added.select(key)))))
+
+
+def without_pairs(rows: pa.Table) -> pa.Table:
+    """The rows without those that were added and taken back again, or the other way round."""
+    names = [name for name in rows.schema.names if name != RETRACT]
+    order, groups = _grouped(rows, names)
+    signs = np.where(_retracts(rows), -1, 1)[order]
+    net = np.bincount(groups, weights=signs, minlength=1).astype(np.int64)
+    same = np.flatnonzero(np.sign(net)[groups] == signs)[::-1]
+    # Of equal rows the last ones stay: number them from the end of their group.
+    members = groups[same]
+    starts = np.flatnonzero(np.diff(members, prepend=-1))
+    rank = np.arange(len(same)) - np.repeat(starts, np.diff(np.append(starts, len(same))))
+    kept = np.sort(order[same[rank < np.abs(net)[members]]])
+    return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
+
+
+def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last row of each key, in their order."""
+    order, groups = _grouped(rows, key)
+    last = np.append(groups[1:] != groups[:-1], True) if len(groups) else np.zeros(0, np.bool_)
+    kept = np.sort(order[last])
+    return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
+
+
+def _grouped(rows: pa.Table, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    columns = [single(rows.column(name)) for name in names]
+    return group_rows(hash_columns(columns), columns)
+
+
+def _retracts(rows: pa.Table) -> NDArray[np.bool_]:
+    flags: NDArray[np.bool_] = rows.column(RETRACT).fill_null(False).to_numpy().astype(np.bool_)
+    return flags
+
+
+def _is_among(keys: pa.Table, others: pa.Table) -> NDArray[np.bool_]:
+    both = pa.concat_tables([keys, others])
+    order, groups = _grouped(both, both.schema.names)
+    counts = np.bincount(groups, minlength=1)[groups]
+    among = np.empty(both.num_rows, np.bool_)
+    among[order] = counts > 1
+    return among[: keys.num_rows]

@@ -1,0 +1,1 @@
+"""`database`: tables of any database that SQLAlchemy knows."""

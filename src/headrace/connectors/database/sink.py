@@ -1,0 +1,344 @@
+"""`database`: rows into a table of any database that SQLAlchemy knows."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, near
+from headrace.connectors._shared.sql_table import (
+    KEPT_EPOCHS,
+    Address,
+    Changes,
+    Epoch,
+    TableSink,
+    TableSinkOptions,
+    show_address,
+    table_parts,
+)
+from headrace.connectors.database.values import column_type, python_values
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 60.0
+"""After this long without an answer the commit fails; a server may be restarted meanwhile."""
+REACH_SECONDS = 10.0
+_LONGEST_PAUSE = 5.0
+_CHUNK_ROWS = 5_000
+_REFUSED = ("authentication", "Access denied", "does not exist", "Unknown database", "unable to open")
+
+
+class DatabaseSink(TableSink):
+    """Adds rows to a table, or replaces and deletes them by the primary key, in any database of SQLAlchemy.
+
+    Each epoch is written by the driver in one transaction, together with a mark in the table
+    `headrace_epochs`, so a database without transactions gets rows at least once. Rows are replaced with
+    the database's own statement on PostgreSQL, SQLite, MySQL and MariaDB; elsewhere they are deleted and
+    inserted. With a primary key only the last state of each key is written.
+    """
+
+    class Options(TableSinkOptions):
+        """The options of the database sink."""
+
+        url: Address = Field(
+            repr=False,
+            description="The database as SQLAlchemy writes it, such as sqlite:////tmp/sales.db.",
+        )
+
+    options: Options
+
+    def validate(self) -> None:
+        """Refuse to start without SQLAlchemy and the database's driver, or with an address that is none."""
+        self._engine()
+
+    def reach(self) -> str:
+        """Ask for the table."""
+        return self._run(self._found, patience=REACH_SECONDS)
+
+    def _found(self, held: _Held) -> str:
+        with held.engine.connect() as connection:
+            dialect = connection.dialect
+            numbers = [str(part) for part in dialect.server_version_info or ()]
+            name = " ".join([dialect.name, ".".join(numbers)]).strip()
+            if self.options.sink_create_table and not self._is_there(connection, self.options.table):
+                return f"{name}, table {self.options.table} is not there and will be created"
+            table = self._reflect(connection)
+            self._check(connection, table, self.options.columns)
+            return f"{name}, table {self.options.table} with {len(table.columns)} columns"
+
+    # ---------------------------------------------------------------------------------------- writing
+
+    def write(self, epoch: Epoch, changes: Changes) -> None:
+        """Write the changes and the mark in one transaction, unless the mark is there already."""
+        self._run(lambda held: self._write(held, epoch, changes))
+
+    def _write(self, held: _Held, epoch: Epoch, changes: Changes) -> None:
+        epochs = self._epochs()
+        if not held.prepared:
+            self._create(held, self.options.sink_epochs_table, epochs)
+            if self.options.sink_create_table:
+                self._create(held, self.options.table, self._new_table(changes.rows))
+            held.prepared = True
+        with held.engine.begin() as connection:
+            if not self._mark(connection, epochs, epoch):
+                return
+            if held.table is None or not set(changes.rows.schema.names) <= set(held.table.columns.keys()):
+                held.table = self._reflect(connection)
+                self._check(connection, held.table, changes.rows.schema)
+            self._change(connection, held.table, changes)
+
+    def _create(self, held: _Held, name: str, table: Any) -> None:
+        """Create a table if it is missing."""
+        try:
+            table.metadata.create_all(held.engine)
+        except load_client().exc.SQLAlchemyError:
+            with held.engine.connect() as connection:
+                if not self._is_there(connection, name):  # else by somebody else, in the same moment
+                    raise
+
+    def _epochs(self) -> Any:
+        sql = load_client()
+        *schema, name = table_parts(self.options.sink_epochs_table)
+        return sql.Table(
+            name,
+            sql.MetaData(),
+            sql.Column("job", sql.String(190), primary_key=True),
+            sql.Column("sink", sql.String(190), primary_key=True),
+            sql.Column("epoch", sql.BigInteger, primary_key=True, autoincrement=False),
+            sql.Column("mark", sql.String(64), nullable=False),
+            schema=".".join(schema) or None,
+        )
+
+    def _new_table(self, rows: pa.Table) -> Any:
+        sql = load_client()
+        *schema, name = table_parts(self.options.table)
+        key = self.options.primary_key
+        columns = [
+            sql.Column(one.name, column_type(one, key=one.name in key), primary_key=one.name in key)
+            for one in self.fields(rows)
+        ]
+        for column in columns:
+            column.autoincrement = False
+        return sql.Table(name, sql.MetaData(), *columns, schema=".".join(schema) or None)
+
+    @staticmethod
+    def _mark(connection: Any, epochs: Any, epoch: Epoch) -> bool:
+        """Write the mark of an epoch; False if it is there. Of two at the same time one has to repeat it."""
+        sql = load_client()
+        mine = sql.and_(epochs.c.job == epoch.job, epochs.c.sink == epoch.sink)
+        here = sql.and_(mine, epochs.c.epoch == epoch.number)
+        found = connection.execute(sql.select(epochs.c.mark).where(here)).scalar()
+        if found == epoch.mark:
+            return False
+        if found is None:
+            place = {"job": epoch.job, "sink": epoch.sink, "epoch": epoch.number, "mark": epoch.mark}
+            try:
+                connection.execute(sql.insert(epochs).values(place))
+            except sql.exc.IntegrityError:
+                raise _RivalError from None
+        else:
+            change = sql.update(epochs).where(here, epochs.c.mark == found).values(mark=epoch.mark)
+            if connection.execute(change).rowcount == 0:
+                raise _RivalError
+        connection.execute(sql.delete(epochs).where(mine, epochs.c.epoch < epoch.number - KEPT_EPOCHS))
+        return True
+
+    def _is_there(self, connection: Any, name: str) -> bool:
+        *schema, own = table_parts(name)
+        return bool(load_client().inspect(connection).has_table(own, schema=".".join(schema) or None))
+
+    def _reflect(self, connection: Any) -> Any:
+        """The table as it is; raises an ExternalError if it is not there."""
+        sql = load_client()
+        *schema, name = table_parts(self.options.table)
+        place = {"schema": ".".join(schema) or None, "autoload_with": connection, "resolve_fks": False}
+        try:
+            table = sql.Table(name, sql.MetaData(), **place)
+        except sql.exc.NoSuchTableError:
+            raise self._error(
+                f"has no table `{self.options.table}`",
+                "create it, or let the sink: 'sink.create_table' = true",
+            ) from None
+        for column in table.columns:
+            if isinstance(column.type, sql.JSON):
+                column.type.none_as_null = True
+        return table
+
+    def _check(self, connection: Any, table: Any, columns: pa.Schema | None) -> None:
+        names = table.columns.keys()
+        for name in () if columns is None else columns.names:
+            if name not in names:
+                hint = near(name, names) or f"its columns are {', '.join(names)}"
+                raise self._error(f"has no column `{name}` in table `{self.options.table}`", hint)
+        key = set(self.options.primary_key)
+        if not key or key == {column.name for column in table.primary_key}:
+            return
+        about = load_client().inspect(connection)
+        unique = [
+            one["column_names"] for one in about.get_unique_constraints(table.name, schema=table.schema)
+        ]
+        indexes = about.get_indexes(table.name, schema=table.schema)
+        unique += [one["column_names"] for one in indexes if one["unique"]]
+        if key not in [set(one) for one in unique]:
+            raise self._error(
+                f"has no primary key or unique index on {', '.join(self.options.primary_key)} in table "
+                f"`{self.options.table}`",
+                "declare the key that the table has",
+            )
+
+    def _change(self, connection: Any, table: Any, changes: Changes) -> None:
+        names, key = changes.rows.schema.names, self.options.primary_key
+        replaces = make_upsert(connection.dialect.name, table, names, key) if key else None
+        self._execute(connection, _make_delete(table, key), table, changes.gone)
+        if key and replaces is None:
+            self._execute(connection, _make_delete(table, key), table, changes.rows.select(key))
+        insert = load_client().insert(table) if replaces is None else replaces
+        self._execute(connection, insert, table, changes.rows)
+
+    def _execute(self, connection: Any, statement: Any, table: Any, rows: pa.Table) -> None:
+        declared = {one.name: one for one in self.fields(rows)}
+        fields = [declared.get(one.name, one) for one in rows.schema]
+        for start in range(0, rows.num_rows, _CHUNK_ROWS):
+            part = rows.slice(start, _CHUNK_ROWS)
+            columns = [
+                python_values(
+                    part.column(one.name).combine_chunks(), one, table.c[one.name], connection.dialect
+                )
+                for one in fields
+            ]
+            names = rows.schema.names
+            values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+            connection.execute(statement, values)
+
+    # ------------------------------------------------------------------------------------ connections
+
+    def _engine(self) -> Any:
+        sql = load_client()
+        try:
+            url = sql.engine.make_url(self.options.url)
+            if url.drivername in {"postgresql", "postgres"}:
+                url = url.set(drivername="postgresql+psycopg")
+            given = {"username": self.options.username, "password": self.options.password}
+            url = url.set(**{name: value for name, value in given.items() if value is not None})
+            pool = {"poolclass": sql.pool.NullPool} if url.get_backend_name() == "sqlite" else {}
+            return sql.create_engine(url, hide_parameters=True, **pool)
+        except (sql.exc.ArgumentError, ValueError):
+            # What SQLAlchemy says may show the password.
+            raise ConfigurationError(
+                "the option `url` cannot be read as an address of SQLAlchemy",
+                hint="write it as dialect+driver://user:password@host:port/database",
+            ) from None
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"the driver `{error.name}` of this database is not installed",
+                hint=f"pip install {error.name}",
+            ) from None
+
+    def _run(self, work: Callable[[_Held], T], *, patience: float | None = None) -> T:
+        """Do something with the database; once more if the connection was lost, so it must be repeatable."""
+        sql, pause = load_client(), 0.1
+        key = (os.getpid(), self.options.model_dump_json(), self.options.url, self.options.password)
+        deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
+        while True:
+            held = _HELD.pop(key, None) or _Held(self._engine())
+            try:
+                done = work(held)
+            except (sql.exc.SQLAlchemyError, _RivalError) as error:
+                held.engine.dispose()
+                if not _may_pass(error) or time.monotonic() + pause > deadline:
+                    raise self._failure(error) from None
+            except BaseException:
+                held.engine.dispose()
+                raise
+            else:
+                if key in _HELD:  # of another thread
+                    held.engine.dispose()
+                else:
+                    _HELD[key] = held
+                return done
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _error(self, what: str, hint: str | None = None) -> ExternalError:
+        address = show_address(self.options.url)
+        return ExternalError(f"the database at {address} {what}", hint=hint, where="database")
+
+    def _failure(self, error: Exception) -> ExternalError:
+        text = "; ".join(
+            line.strip() for line in str(getattr(error, "orig", None) or error).splitlines() if line
+        )
+        if isinstance(error, load_client().exc.OperationalError) and _may_pass(error):
+            return self._error(f"does not answer: {text}", "check the option `url`, and that the server runs")
+        return self._error(f"refuses: {text}")
+
+
+@dataclass
+class _Held:
+    """What a process keeps of a database from one commit to the next."""
+
+    engine: Any
+    prepared: bool = False
+    table: Any = None
+
+
+class _RivalError(Exception):
+    """Another commit has written the mark of the same epoch just now."""
+
+
+_HELD: dict[tuple[Any, ...], _Held] = {}
+
+
+@atexit.register
+def _close() -> None:
+    while _HELD:
+        _HELD.popitem()[1].engine.dispose()
+
+
+def _may_pass(error: Exception) -> bool:
+    exc, text = load_client().exc, str(getattr(error, "orig", error))
+    if isinstance(error, _RivalError) or getattr(error, "connection_invalidated", False):
+        return True
+    if not isinstance(error, (exc.OperationalError, exc.InterfaceError)):
+        return False
+    return not any(one in text for one in _REFUSED) and "no such" not in text and "syntax" not in text
+
+
+def make_upsert(dialect: str, table: Any, names: Sequence[str], key: Sequence[str]) -> Any:
+    """A statement that adds rows in the place of those with the same key; None where there is none."""
+    load_client()
+    from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+    others = [name for name in names if name not in key]
+    if dialect in {"postgresql", "sqlite"}:
+        insert: Any = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+        if not others:
+            return insert.on_conflict_do_nothing(index_elements=list(key))
+        new = {name: insert.excluded[name] for name in others}
+        return insert.on_conflict_do_update(index_elements=list(key), set_=new)
+    if dialect in {"mysql", "mariadb"}:
+        replace = mysql.insert(table)
+        if not others:
+            return replace.prefix_with("IGNORE")
+        return replace.on_duplicate_key_update({name: replace.inserted[name] for name in others})
+    return None
+
+
+def _make_delete(table: Any, key: Sequence[str]) -> Any:
+    sql = load_client()
+    return sql.delete(table).where(*(table.c[name] == sql.bindparam(name) for name in key))
+
+
+def load_client() -> Any:
+    """SQLAlchemy; raises a MissingExtraError if it is not installed."""
+    try:
+        import sqlalchemy as sql
+    except ImportError:
+        raise MissingExtraError("the connector `database`", extra="sql", package="SQLAlchemy") from None
+    return sql

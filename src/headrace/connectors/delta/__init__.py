@@ -1,0 +1,1 @@
+"""`delta`: a source and a sink for Delta Lake tables."""

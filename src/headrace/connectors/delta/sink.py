@@ -1,0 +1,326 @@
+"""`delta` as a sink: rows are appended to a Delta Lake table, without Spark's own writer."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, MissingExtraError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import Delivery
+from headrace.connectors.filesystem.lake import (
+    LakeOptions,
+    check_fit,
+    check_rows,
+    digest,
+    fit,
+    lake_schema,
+    own_columns,
+    schema_of,
+    schema_text,
+)
+from headrace.connectors.filesystem.layout import NameOptions, PartitionOptions, path_values, split_rows
+from headrace.connectors.filesystem.rolling import Encoded, RollingSink, prepared
+from headrace.formats.parquet import ParquetFormat
+from headrace.model.operator import OperatorContext
+from headrace.storage.directory import Place, StorageOptions, is_store
+from headrace.storage.objects import first_line, resolve
+
+ZONE = "UTC"
+_LONGEST = 64
+_FORBIDDEN = {
+    "columnMapping",
+    "generatedColumns",
+    "icebergCompatV1",
+    "icebergCompatV2",
+    "identityColumns",
+    "rowTracking",
+}
+"""Features of a table that need more of a writer than adding a file."""
+
+
+def load_client() -> Any:
+    """The package `deltalake`."""
+    try:
+        import deltalake
+    except ImportError:
+        raise MissingExtraError("the connector `delta`", extra="delta", package="deltalake") from None
+    return deltalake
+
+
+def open_table(path: str, storage: Mapping[str, str], *, version: int | None = None) -> Any:
+    """The table at a path as it is now, or was at a version; None if there is none."""
+    client = load_client()
+    from deltalake.exceptions import TableNotFoundError
+
+    url, settings = resolve(path, storage) if is_store(path) else (str(Place(path)), {})
+    try:
+        return client.DeltaTable(url, version=version, storage_options=settings or None)
+    except TableNotFoundError:
+        return None
+    except Exception as error:  # noqa: BLE001 - it raises OSError, ValueError and classes of its own
+        raise table_error(path, "opened", error) from None
+
+
+def table_error(path: str, what: str, error: BaseException) -> ExternalError:
+    """What the library says, shortly."""
+    hint = "check the address, the options `storage.*` and the credentials" if is_store(path) else None
+    return ExternalError(
+        f"the table `{path}` cannot be {what}: {first_line(error)}", where="delta", hint=hint
+    )
+
+
+def columns_of(table: Any) -> pa.Schema:
+    """The columns of a table."""
+    return pa.schema(table.schema().to_arrow())
+
+
+class DeltaSink(RollingSink):
+    """Appends rows to a Delta Lake table; rows of an epoch are seen together, in one version, and once.
+
+    Rows are gathered over epochs until the rolling policy ends their file: by default when it is about 128 MB
+    long, and every 30 seconds, by the clock, so that there are few files and few versions. At the end of the
+    data, and when the run is stopped, all of them are written.
+
+    Every subtask writes its files to the directory of the table, where no reader sees them. After the commit
+    point the driver adds them to the log of the table, all in one version, which carries the epoch as the
+    application's transaction (`txn`): a commit that is repeated after a crash finds it there, and adds
+    nothing. Files of attempts that did not count are never part of the table; `VACUUM` removes them.
+
+    A table that is not there is made by the first commit. One that is there keeps its columns: rows must fit
+    them, columns that the rows do not have are null. Timestamps are microseconds, in UTC.
+    """
+
+    class Options(LakeOptions, NameOptions, PartitionOptions, StorageOptions):
+        """The options of the delta sink."""
+
+        path: str = Field(min_length=1, description="The directory of the table, as a path or a URL.")
+
+        @model_validator(mode="after")
+        def _fits(self) -> Self:
+            if self.time_pattern is not None:
+                raise ValueError(
+                    "a Delta table is partitioned by columns: compute one with the time, and name it in "
+                    "`partitioning.fields` instead of `partitioning.time_pattern`"
+                )
+            missing = [n for n in self.partition_fields if self.columns and n not in self.columns.names]
+            if missing:
+                raise ValueError(f"option `partitioning.fields`: there is no column `{missing[0]}`")
+            if self.with_timestamp and self.columns is not None:
+                raise ValueError("name `_timestamp` among the columns instead of `with_timestamp`")
+            return self
+
+    options: Options
+    packed = 0.3
+    deliveries = (
+        Delivery("exactly once", "the epoch is part of the table's log, in the version that adds its files"),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._place = Place(self.options.path, self.options.storage, part_size=self.options.target_part_size)
+        self._format = ParquetFormat(
+            compression=self.options.parquet_compression,
+            row_group_bytes=self.options.parquet_row_group_size,
+        )
+        self._what = f"the table `{self.options.path}`"
+        self._columns: Mapping[str, str] | None = None
+
+    def validate(self) -> None:
+        """Refuse a directory that cannot be written, and columns that do not fit the table."""
+        self._place.check_writable()
+        table = open_table(self.options.path, self.options.storage)
+        if table is not None:
+            self._check_table(table)
+            if self.options.columns is not None:
+                check_fit(self.options.columns, columns_of(table), table=self._what)
+        elif self.options.columns is not None:
+            lake_schema(self.options.columns, zone=ZONE)
+
+    def reach(self) -> str:
+        """What table is there."""
+        table = open_table(self.options.path, self.options.storage)
+        if table is None:
+            return "there is no table yet; the first commit makes it"
+        return f"a table at version {table.version()} with {len(columns_of(table))} columns"
+
+    def _check_table(self, table: Any) -> None:
+        """Refuse a table that asks more of writers, and one that is partitioned otherwise."""
+        settings, protocol = table.metadata().configuration or {}, table.protocol()
+        found = sorted(_FORBIDDEN & set(protocol.writer_features or ()))
+        found += sorted(name for name in settings if name.startswith("delta.constraints."))
+        if settings.get("delta.columnMapping.mode", "none") != "none" and "columnMapping" not in found:
+            found.append("columnMapping")
+        if found:
+            raise ConfigurationError(
+                f"{self._what} uses {', '.join(found)}, which this sink cannot honour",
+                hint="write to a table without it, or use the connector `spark` with the format delta",
+            )
+        parts = list(table.metadata().partition_columns)
+        if parts != self.options.partition_fields:
+            raise ConfigurationError(
+                f"{self._what} is partitioned by ({', '.join(parts)}), "
+                f"the sink by ({', '.join(self.options.partition_fields)})",
+                hint=f"set `partitioning.fields` = '{', '.join(parts)}'" if parts else "leave it out",
+            )
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse rows that take others back."""
+        check_rows(schema, self.options)
+
+    def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
+        """By the partition columns, in the types of the table."""
+        rows = own_columns(rows, self.options)
+        known: pa.Schema | None = ctx.resource("table", self._known_columns)
+        rows = fit(rows, known or lake_schema(rows.schema, zone=ZONE), table=self._what)
+        return split_rows(_without_zones(rows, self.options.partition_fields), self.options.partition_fields)
+
+    def _known_columns(self) -> pa.Schema | None:
+        table = open_table(self.options.path, self.options.storage)
+        return None if table is None else columns_of(table)
+
+    def encode(self, rows: pa.Table) -> Iterator[Encoded]:
+        """Parquet files, without the columns that the directory names."""
+        self._columns = schema_text(rows.schema)
+        size = self.options.file_size
+        inside = rows.drop_columns(self.options.partition_fields)
+        if not inside.num_columns:
+            raise ConfigurationError(
+                "all columns are in `partitioning.fields`: nothing is left for the files"
+            )
+        for data in self._format.files(inside, file_bytes=size):
+            yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
+
+    def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
+        """Write a file to the table's directory; it is part of the table when the log says so."""
+        info = ctx.task_info
+        name = self.options.name_file(info.epoch, info.subtask, number, ending="parquet")
+        if self.options.strategy == "serial":
+            # Another run may have given the name: a file of a table is never written over.
+            name = f"{uuid.uuid4().hex}-{name}"
+        path = f"{directory}/{name}" if directory else name
+        self._place.write(path, data)
+        return {
+            "path": path,
+            "size": len(data),
+            "stats": _statistics(data),
+            **({} if number else {"columns": self._columns}),
+        }
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Add the files of the epoch to the log, unless they are there."""
+        files = prepared(data)
+        try:
+            if files:
+                self._add(epoch, files, digest(data), ctx)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise table_error(self.options.path, "written", error) from error
+        self.forget(epoch, data, ctx)
+
+    def _add(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
+        client = load_client()
+        from deltalake.transaction import AddAction
+
+        columns = next(file["columns"] for file in files if "columns" in file)
+        table = open_table(self.options.path, self.options.storage) or self._create(columns)
+        app = f"headrace/{ctx.task_info.job_id}/{ctx.task_info.operator_id}"
+        last = table.transaction_version(app)
+        if last is not None and last >= epoch and _is_there(table, commit_id):
+            return
+        self._check_table(table)
+        check_fit(schema_of(columns, zone=ZONE), columns_of(table), table=self._what)
+        actions = [
+            AddAction(
+                path=file["path"],
+                size=file["size"],
+                partition_values=path_values(file["path"]),
+                modification_time=int(ctx.time * 1000),
+                data_change=True,
+                stats=file["stats"],
+            )
+            for file in files
+        ]
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            self.options.partition_fields,
+            commit_properties=client.CommitProperties(
+                custom_metadata={"headrace": commit_id},
+                app_transactions=[client.Transaction(app, epoch)],
+            ),
+        )
+
+    def _create(self, columns: Mapping[str, str]) -> Any:
+        client = load_client()
+        url, settings = (
+            resolve(self.options.path, self.options.storage)
+            if is_store(self.options.path)
+            else (str(self._place), {})
+        )
+        return client.DeltaTable.create(
+            url,
+            client.Schema.from_arrow(schema_of(columns, zone=ZONE)),
+            mode="ignore",
+            partition_by=self.options.partition_fields,
+            storage_options=settings or None,
+        )
+
+
+def _is_there(table: Any, commit_id: str) -> bool:
+    """Whether a version of the table was made by this very commit, and not by another run of the epoch."""
+    return any(version.get("headrace") == commit_id for version in table.history(1000))
+
+
+def _without_zones(rows: pa.Table, names: list[str]) -> pa.Table:
+    """Partition columns as the log writes them: an instant has no zone there."""
+    for name in names:
+        index = rows.schema.get_field_index(name)
+        if index >= 0 and pa.types.is_timestamp(rows.schema.field(index).type):
+            rows = rows.set_column(index, name, rows.column(index).cast(pa.timestamp("us")))
+    return rows
+
+
+def _statistics(data: bytes) -> str:
+    """What readers skip files by: how many rows, and the bounds of each column."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    bounds: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    for number in range(metadata.num_columns):
+        name = metadata.schema.column(number).path
+        groups = [metadata.row_group(g).column(number).statistics for g in range(metadata.num_row_groups)]
+        if "." in name or any(group is None for group in groups):
+            continue
+        bounds["nullCount"][name] = sum(group.null_count or 0 for group in groups)
+        if all(group.has_min_max for group in groups):
+            least, most = min(group.min for group in groups), max(group.max for group in groups)
+            if _is_plain(least) and _is_plain(most):
+                bounds["minValues"][name] = _bound(least)
+                bounds["maxValues"][name] = _bound(most, up=True)
+    return json.dumps({"numRecords": metadata.num_rows, **bounds})
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _LONGEST
+    if isinstance(value, datetime):
+        return value.tzinfo is not None
+    return isinstance(value, int | date) or (isinstance(value, float) and value == value)  # noqa: PLR0124
+
+
+def _bound(value: Any, *, up: bool = False) -> Any:
+    if isinstance(value, datetime):
+        # Bounds are written in milliseconds.
+        moved = value + timedelta(microseconds=999 if up else 0)
+        return moved.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,252 @@
+"""`delta` as a source: the rows of a Delta Lake table, and those that are appended to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pydantic import ConfigDict, Field
+
+from headrace.base.errors import ConfigurationError, ExternalError, PlanError, near
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import Delivery, check_column
+from headrace.connectors.delta.sink import columns_of, open_table, table_error
+from headrace.connectors.filesystem.content import ParquetContent
+from headrace.connectors.filesystem.files import FilesOptions, FilesSource
+from headrace.connectors.filesystem.lake import schema_text
+from headrace.connectors.filesystem.listing import File
+from headrace.formats.options import Columns
+from headrace.storage.directory import Place
+
+_KNOWN = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "inCommitTimestamp"}
+"""Features for readers that need nothing more, or are refused where they are met."""
+
+
+class DeltaSource(FilesSource):
+    """Reads the rows of a Delta Lake table, then, if it is watched, those that are appended to it.
+
+    The table is read as it is when the pipeline first starts, file by file; with `source.watch_interval` its
+    later versions follow, each once, in their order. The version, the file and the row that come next are
+    kept with the checkpoint: a resumed pipeline goes on with the next row. `source.starting_version` begins
+    with the rows that a version has added instead.
+
+    A version that deletes or changes rows cannot be read as rows that are added: it ends the run, or is left
+    out with `source.skip_change_commits`. One that only rearranges files, as `OPTIMIZE` does, is passed over.
+    The tasks of an epoch share its files, and large ones among them. Event time is the moment when the rows
+    were added, unless `timestamp_column` names one.
+    """
+
+    class Options(FilesOptions):
+        """The options of the delta source."""
+
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+
+        path: str = Field(min_length=1, description="The directory of the table, as a path or a URL.")
+        format: Literal["parquet"] = Field("parquet", description="The format of the files.")
+        columns: Columns | None = Field(
+            None,
+            alias="schema",
+            description="Column → type; other columns are left out. Without it the table's columns are read.",
+        )
+        starting_version: int | Literal["latest"] | None = Field(
+            None,
+            alias="source.starting_version",
+            description=(
+                "Begin with what this version of the table added, or with what comes after the `latest`; by "
+                "default with all rows that are there."
+            ),
+        )
+        skip_change_commits: bool = Field(
+            default=False,
+            alias="source.skip_change_commits",
+            description="Whether versions that delete or change rows are left out, or end the run.",
+        )
+
+    options: Options
+    content: ParquetContent
+    deliveries = (
+        Delivery("exactly once", "the checkpoint holds the table's version and the row that comes next"),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._place = Place(self.options.path, self.options.storage)
+        self.content = ParquetContent(self._place)
+        self._checked = False
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The declared columns."""
+        return self.options.columns
+
+    def validate(self) -> None:
+        """Refuse a table that is not there or cannot be read, and columns that it does not have."""
+        table = self._table()
+        self._check_protocol(table.protocol().reader_features, table.metadata().configuration)
+        known = columns_of(table)
+        for name in self.options.columns.names if self.options.columns is not None else ():
+            if name not in known.names:
+                raise ConfigurationError(
+                    f"the table `{self.options.path}` has no column `{name}`",
+                    hint=near(name, known.names) or f"its columns are {', '.join(known.names)}",
+                )
+        if self.options.timestamp_column is not None:
+            columns = self.options.columns or known
+            check_column(
+                self.options.timestamp_column, columns.names, what="delta, option `timestamp_column`"
+            )
+
+    def reach(self) -> str:
+        """What table is there."""
+        table = self._table()
+        return f"a table at version {table.version()} with {len(columns_of(table))} columns"
+
+    def _table(self, version: int | None = None) -> Any:
+        table = open_table(self.options.path, self.options.storage, version=version)
+        if table is None:
+            raise ConfigurationError(f"there is no Delta table at `{self.options.path}`")
+        return table
+
+    def _check_protocol(self, features: Sequence[str] | None, settings: Mapping[str, Any] | None) -> None:
+        unknown = sorted(set(features or ()) - _KNOWN)
+        if (settings or {}).get(
+            "delta.columnMapping.mode", "none"
+        ) != "none" and "columnMapping" not in unknown:
+            unknown.append("columnMapping")
+        if unknown:
+            raise ConfigurationError(
+                f"the table `{self.options.path}` needs readers that know {', '.join(unknown)}",
+                hint="read it with the connector `spark` and the format delta",
+            )
+
+    def infer(self, files: Sequence[File]) -> dict[str, str] | None:
+        """The columns of the table as it is when the pipeline first starts."""
+        try:
+            return schema_text(columns_of(self._table()))
+        except PlanError as error:
+            raise ConfigurationError(error.message, hint="declare the columns to read") from None
+
+    def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
+        """The partition of a file."""
+        values: Mapping[str, str | None] = file["values"]
+        return values
+
+    # ------------------------------------------------------------------------ versions
+
+    def look(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+        """The files of the table, or those that its new versions have added."""
+        if more is not None:
+            return self._changes(more["version"])
+        start = self.options.starting_version
+        table = self._table()
+        if start == "latest":
+            return [], {"version": table.version()}
+        if start is not None:
+            if start > table.version():
+                raise ConfigurationError(
+                    f"option `source.starting_version` is {start}, the table is at version {table.version()}"
+                )
+            return self._changes(start - 1)
+        return self._snapshot(table), {"version": table.version()}
+
+    def _snapshot(self, table: Any) -> list[File]:
+        try:
+            deleted = table.deletion_vectors().read_all().num_rows
+            actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        except Exception as error:  # noqa: BLE001 - it raises OSError, ValueError and classes of its own
+            raise table_error(self.options.path, "read", error) from None
+        if deleted:
+            raise self._deleted(table.version())
+        partitions = table.metadata().partition_columns
+        found = [
+            self._file(
+                one["path"],
+                one["size_bytes"],
+                one["modification_time"],
+                {name: _text(one[f"partition.{name}"]) for name in partitions},
+                one.get("num_records"),
+            )
+            for one in sorted(actions, key=lambda one: (one["modification_time"], one["path"]))
+        ]
+        return self._measured(found)
+
+    def _changes(self, version: int) -> tuple[list[File], dict[str, Any]]:
+        found: list[File] = []
+        while True:
+            try:
+                log = self._place.read(f"_delta_log/{version + 1:020}.json")
+            except FileNotFoundError:
+                break
+            version += 1
+            found += self._added(version, log)
+        if not self._checked:
+            self._checked = True
+            if (latest := self._table().version()) > version:
+                raise ExternalError(
+                    f"version {version + 1} of the table `{self.options.path}` is no longer in its log; "
+                    f"the table is at version {latest}",
+                    where="delta",
+                    hint="start anew in another state directory, and keep the log of the table for longer",
+                )
+        return self._measured(found), {"version": version}
+
+    def _added(self, version: int, log: bytes) -> list[File]:
+        """The files that a version adds to the rows of the table."""
+        actions = [json.loads(line) for line in log.splitlines() if line.strip()]
+        for action in actions:
+            if "protocol" in action:
+                self._check_protocol(action["protocol"].get("readerFeatures"), None)
+            if "metaData" in action:
+                self._check_protocol(None, action["metaData"].get("configuration"))
+        adds = [action["add"] for action in actions if "add" in action and action["add"]["dataChange"]]
+        removes = [action for action in actions if "remove" in action and action["remove"]["dataChange"]]
+        if removes or any(add.get("deletionVector") for add in adds):
+            if self.options.skip_change_commits:
+                return []
+            raise self._deleted(version)
+        found = []
+        for add in adds:
+            stats = json.loads(add.get("stats") or "{}")
+            values = {name: value or None for name, value in add["partitionValues"].items()}
+            path, size, modified = add["path"], add["size"], add["modificationTime"]
+            found.append(self._file(path, size, modified, values, stats.get("numRecords")))
+        return found
+
+    def _deleted(self, version: int) -> ConfigurationError:
+        return ConfigurationError(
+            f"version {version} of the table `{self.options.path}` deletes or changes rows, "
+            "which cannot be told by rows that are added",
+            hint="leave such versions out with `source.skip_change_commits` = 'true', "
+            "or begin after them with `source.starting_version`",
+        )
+
+    def _file(
+        self, path: str, size: int, modified: int, values: Mapping[str, str | None], rows: int | None
+    ) -> File:
+        if "://" in path or path.startswith("/"):
+            raise ConfigurationError(
+                f"the table `{self.options.path}` refers to a file elsewhere: {path}",
+                hint="a shallow clone cannot be read; make a deep one",
+            )
+        file = {"path": unquote(path), "size": size, "values": dict(values), "time": modified * 1_000_000}
+        return file if rows is None else {**file, "rows": rows}
+
+    def _measured(self, files: list[File]) -> list[File]:
+        """The files with the number of their rows, which the log need not say."""
+        measured = self._place.each(
+            lambda file: file if "rows" in file else self.content.measure(file), files
+        )
+        return [dict(file) for file in measured if file is not None and file["rows"]]
+
+
+def _text(value: Any) -> str | None:
+    """The value of a partition as the log writes it."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None or value == "" else str(value)

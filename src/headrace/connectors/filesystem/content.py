@@ -1,0 +1,363 @@
+"""What is in a file: lines, perhaps compressed, or the rows of Parquet, and how any range of them is read."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.connectors.filesystem.decompress import Decompressed, is_damage
+from headrace.connectors.filesystem.lines import Mark, read_blocks, scan_rows, share_rows
+from headrace.formats.avro.file import find_blocks, read_header
+from headrace.formats.base import Decoded, LineError, bad_file, plain_field
+from headrace.formats.options import FileFormatOptions
+from headrace.formats.parquet import read_rows
+from headrace.storage.directory import Place
+
+BATCH_ROWS = 65_536
+WORTH_SPLITTING = 1024 * 1024
+_SAMPLE_LINES = 1000
+
+Compression = Literal["auto", "none", "gzip", "zstd", "bz2", "lz4", "brotli"]
+_ENDINGS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4", ".br": "brotli"}
+
+File = Mapping[str, Any]
+
+
+class Reached(NamedTuple):
+    """How far some rows of a file go: the byte or row, the line, how many rows, and whether it is the end."""
+
+    at: int
+    line: int
+    rows: int
+    at_end: bool
+
+
+class Content(ABC):
+    """How files of one kind are read.
+
+    A part is a file with the range that is read: `from`, `to` (None is its end), and the `line` of `from`.
+    """
+
+    counts = False
+    """Whether the number of rows of a file is known before they are read, as `rows`."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def where(self, file: File) -> str:
+        """The file in the words of a person."""
+        return f"{self.place}/{file['path']}" if file["path"] else str(self.place)
+
+    def measure(self, file: File) -> File | None:
+        """The file with what has to be known before it is read; None if there is nothing in it."""
+        return file if file["size"] else None
+
+    def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
+        """The columns to look for in a file whose path has these values: there they may be missing."""
+        return pa.schema([field.with_nullable(True) if field.name in values else field for field in schema])
+
+    def sample(self, file: File) -> bytes | None:
+        """What of a file tells the columns of undeclared rows; None if that is found out as they are read."""
+        return None
+
+    @abstractmethod
+    def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
+        """Where the next rows of a file end."""
+
+    @abstractmethod
+    def weigh(self, part: File) -> int:
+        """How much there is to be read of a part."""
+
+    def least(self, part: File) -> int:
+        """How much of a part is worth a task of its own: here all of it, which `cut` never cuts then."""
+        return self.weigh(part)
+
+    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """A part in pieces: about so much of its weight comes before the end of each but the last."""
+        yield dict(part)
+
+    @abstractmethod
+    def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
+        """The rows of a part."""
+
+    def open(self, file: File, *, grown: bool = False) -> Any:
+        """A file, which must still be what was listed; one of plain lines may have grown."""
+        opened = self.place.open(file["path"])
+        size = opened.size()
+        if size < file["size"] or (size > file["size"] and not grown):
+            opened.close()
+            raise ExternalError(
+                f"`{self.where(file)}` has changed: it had {file['size']} bytes when listed, now {size}",
+                hint="put the file back, or start the pipeline anew with another state directory",
+                where="filesystem",
+            )
+        return opened
+
+
+class ParquetContent(Content):
+    """Rows of Parquet files; positions are numbers of rows.
+
+    With `drop_bad` a file that is none is one bad record, and so is a part of one that is damaged.
+    """
+
+    counts = True
+
+    def __init__(self, place: Place, *, drop_bad: bool = False) -> None:
+        super().__init__(place)
+        self._drop_bad = drop_bad
+
+    def measure(self, file: File) -> File | None:
+        """The file with the number of its rows."""
+        if not file["size"]:
+            return None
+        try:
+            with self._open(file) as opened:
+                rows = opened.metadata.num_rows
+        except _BrokenError as error:
+            if not self._drop_bad:
+                raise ConfigurationError(f"`{self.where(file)}` is not a Parquet file: {error}") from None
+            return {**file, "rows": 1, "broken": str(error)}
+        return {**file, "rows": rows} if rows else None
+
+    def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
+        """`rows` rows further, or the end of the file."""
+        taken = min(rows, file["rows"] - at)
+        return Reached(at + taken, line, taken, at + taken == file["rows"])
+
+    def weigh(self, part: File) -> int:
+        """The number of rows."""
+        return int((part["rows"] if part["to"] is None else part["to"]) - part["from"])
+
+    def least(self, part: File) -> int:
+        """As many rows as go through the operators together."""
+        return BATCH_ROWS
+
+    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Ranges of rows."""
+        for begin, end in itertools.pairwise((0, *places, self.weigh(part))):
+            yield {**part, "from": part["from"] + begin, "to": part["from"] + end}
+
+    def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
+        """The rows of a range."""
+        where, end = self.where(part), part["rows"] if part["to"] is None else part["to"]
+        if "broken" in part:
+            yield _bad(schema, bad_file(f"it is not a Parquet file: {part['broken']}", where=where))
+            return
+        try:
+            with self._open(part) as file:
+                for begin, stop in _groups(file, part["from"], end):
+                    yield from self._read_group(file, begin, stop, schema, where)
+        except _BrokenError as error:  # it has changed since it was listed
+            raise ExternalError(f"`{where}` is not a Parquet file: {error}", where="filesystem") from None
+
+    def _read_group(
+        self, file: pq.ParquetFile, begin: int, end: int, schema: pa.Schema | None, where: str
+    ) -> Iterator[Decoded]:
+        """Rows of one group: what is damaged in it does not touch the others."""
+        try:
+            yield from read_rows(file, begin, end, schema, where=where, drop_bad=self._drop_bad)
+        except OSError as error:
+            if not is_damage(error):
+                raise
+            place = f"in rows {begin} to {end - 1}"
+            bad = bad_file(f"it is damaged {place}: {error}", where=where, position=place)
+            if not self._drop_bad:
+                raise bad from None
+            yield _bad(schema, bad)
+
+    def _open(self, file: File) -> pq.ParquetFile:
+        opened = self.open(file)
+        try:
+            return pq.ParquetFile(opened, pre_buffer=not self.place.is_local)
+        except (pa.ArrowInvalid, OSError) as error:
+            opened.close()
+            if not is_damage(error):
+                raise
+            raise _BrokenError(str(error).strip()) from None
+
+
+class _BrokenError(Exception):
+    """A file is not what it should be."""
+
+
+def _bad(schema: pa.Schema | None, error: BadLineError) -> Decoded:
+    fields = [plain_field(field) for field in schema or ()]
+    return Decoded(pa.schema(fields).empty_table(), [error])
+
+
+def _groups(file: pq.ParquetFile, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """The rows from `first` up to `end` that are in each row group."""
+    seen = 0
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        begin, stop = max(first, seen), min(end, seen + rows)
+        if begin < stop:
+            yield begin, stop
+        seen += rows
+
+
+class LineContent(Content):
+    """Lines of text; positions are bytes of the text, decompressed."""
+
+    def __init__(self, place: Place, options: FileFormatOptions, compression: Compression) -> None:
+        super().__init__(place)
+        self._options = options
+        self._compression = compression
+        plain = options.format_for(None)
+        self._head_lines, self._row_ends = plain.head_lines, plain.row_ends
+        self._marks: dict[tuple[str, int], Sequence[Mark]] = {}
+        """By path and byte: what `advance` has seen of the lines from there on, until they are cut."""
+
+    def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
+        """Lines of CSV without names have their columns by order: those of the path are not among them."""
+        if self._options.format == "csv" and not self._head_lines:
+            return pa.schema([field for field in schema if field.name not in values])
+        return super().columns(schema, values)
+
+    def sample(self, file: File) -> bytes:
+        """The first lines of a file."""
+        with self._open(file, 0) as stream:
+            end = scan_rows(stream, 0, None, rows=_SAMPLE_LINES, row_ends=self._row_ends).end
+        with self._open(file, 0) as stream:
+            return bytes(stream.read(end))
+
+    def codec(self, file: File) -> str | None:
+        """How a file is compressed; None if it is not."""
+        if self._compression != "auto":
+            return None if self._compression == "none" else self._compression
+        path = (file["path"] or str(self.place)).lower()
+        return next((codec for ending, codec in _ENDINGS.items() if path.endswith(ending)), None)
+
+    def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
+        """Where the next `rows` rows end."""
+        head = 0 if at else self._head_lines
+        end = file["size"] if self.codec(file) is None else None
+        with self._open(file, at) as stream:
+            found = scan_rows(stream, at, end, rows=rows + head, row_ends=self._row_ends)
+        if end is not None and found.end - at >= 2 * WORTH_SPLITTING:
+            self._marks[file["path"], at] = found.marks
+        return Reached(found.end, line + found.lines, max(0, found.rows - head), found.at_end)
+
+    def weigh(self, part: File) -> int:
+        """The number of bytes; those of a compressed file are all of them, wherever it is read."""
+        if self.codec(part) is not None:
+            return int(part["size"])
+        return int((part["size"] if part["to"] is None else part["to"]) - part["from"])
+
+    def least(self, part: File) -> int:
+        """A megabyte; a compressed file is read from its beginning, by one task."""
+        return WORTH_SPLITTING if self.codec(part) is None else self.weigh(part)
+
+    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Ranges of whole lines."""
+        if self.codec(part) is not None:
+            yield dict(part)
+            return
+        first, line = part["from"], part["line"]
+        last, targets = first + self.weigh(part), [first + place for place in places]
+        marks = self._marks.pop((part["path"], first), ())
+        if not targets:
+            yield {**part, "to": last}
+            return
+        with self._open(part, first) as file:
+            for share in share_rows(
+                file, first, last, line=line, targets=targets, row_ends=self._row_ends, marks=marks
+            ):
+                yield {**part, "from": share.begin, "to": share.end, "line": share.line}
+
+    def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
+        """The rows of a range of lines."""
+        where, lines = self.where(part), self._options.format_for(schema)
+        if part["from"] and lines.head_lines:
+            with self._open(part, 0) as stream:
+                end = scan_rows(stream, 0, None, rows=lines.head_lines, row_ends=self._row_ends).end
+            with self._open(part, 0) as stream:
+                lines.read_head(stream.read(end).rstrip(b"\r\n"), where)
+        with self._open(part, part["from"]) as stream:
+            first, last, number = part["from"], part["to"], part["line"]
+            blocks = read_blocks(stream, first, last, line=number, where=where, row_ends=self._row_ends)
+            for line, block in blocks:
+                damage = getattr(stream, "damage", None)
+                whole = block if damage is None else block[: block.rfind(b"\n") + 1]
+                yield lines.decode(whole, first_line=line, where=where)
+            damage = getattr(stream, "damage", None)
+            if last is None and damage is not None:
+                yield _bad(schema, self._damaged(part, damage))
+
+    def _damaged(self, file: File, reason: str) -> BadLineError:
+        return bad_file(
+            f"it is damaged: {reason}",
+            where=self.where(file),
+            hint="choose `bad_data` = 'drop' or 'dead_letter' to read what comes before the damage",
+            position="after the last line that could be read",
+        )
+
+    @contextlib.contextmanager
+    def _open(self, file: File, begin: int) -> Iterator[Any]:
+        """The stream of a file's lines, decompressed, from byte `begin` on."""
+        codec = self.codec(file)
+        if codec is None:
+            with self.open(file, grown=True) as opened:
+                opened.seek(begin)
+                yield opened
+            return
+        with Decompressed(lambda: self.open(file), codec) as stream:
+            stream.skip(begin)
+            yield stream
+            if stream.damage is not None and self._options.bad_data == "fail":
+                if stream.position:
+                    raise self._damaged(file, stream.damage)
+                raise ConfigurationError(
+                    f"`{self.where(file)}` cannot be read as {codec}: {stream.damage}",
+                    hint="say how the files are compressed with `source.compression`",
+                )
+
+
+class AvroContent(Content):
+    """Avro files, each with its schema; a file is read whole, in one epoch and by one task."""
+
+    counts = True
+
+    def __init__(self, place: Place, options: FileFormatOptions) -> None:
+        super().__init__(place)
+        self._options = options
+
+    def _read(self, file: File) -> bytes:
+        with self.open(file) as opened:
+            return bytes(opened.read())
+
+    def measure(self, file: File) -> File | None:
+        """The file with the number of its records."""
+        if not file["size"]:
+            return None
+        data = self._read(file)
+        try:
+            rows = sum(block.rows for block in find_blocks(read_header(data), data))
+        except LineError as error:
+            if self._options.bad_data == "fail":
+                raise ConfigurationError(f"`{self.where(file)}`: {error}", hint=error.hint) from None
+            rows = 1  # what can be read of it is, and what cannot be is told
+        return {**file, "rows": rows} if rows else None
+
+    def sample(self, file: File) -> bytes:
+        """The file, which begins with its schema."""
+        return self._read(file)
+
+    def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
+        """The end of the file."""
+        return Reached(file["rows"], line, file["rows"], at_end=True)
+
+    def weigh(self, part: File) -> int:
+        """The number of rows."""
+        return int(part["rows"])
+
+    def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
+        """All rows of the file."""
+        yield self._options.format_for(schema).decode(self._read(part), where=self.where(part))

@@ -1,0 +1,287 @@
+"""Sources of files that do not change once they are there: any range of them is read alike, anywhere."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.base.options import Duration
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import (
+    Connector,
+    TimeUnit,
+    check_column,
+    report_bad,
+    wall_clock,
+    with_event_time,
+)
+from headrace.connectors.filesystem.content import Content
+from headrace.connectors.filesystem.layout import fill
+from headrace.connectors.filesystem.listing import File, Listing
+from headrace.formats.types import parse_type
+from headrace.model.operator import (
+    DEAD_LETTER,
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+from headrace.storage.directory import StorageOptions
+
+LANE = "files"
+_GATHERED_ROWS = 262_144
+_GATHERED_BYTES = 32 * 1024 * 1024
+
+
+class FilesOptions(StorageOptions):
+    """What sources of files share."""
+
+    watch_interval: Duration | None = Field(
+        None,
+        gt=timedelta(0),
+        alias="source.watch_interval",
+        description="Look for new files this often, for ever; without it what is there is read once.",
+    )
+    timestamp_column: str | None = Field(
+        None, description="The column with the event time: ISO texts, or numbers in timestamp_unit."
+    )
+    timestamp_unit: TimeUnit = Field(
+        "ns", description="The unit of event times that are numbers: s, ms, us or ns."
+    )
+    idle_timeout: Duration | None = Field(
+        None, description="After this long without rows the files no longer hold the watermark back."
+    )
+
+
+class FilesSource(Connector, SourceOperator):
+    """Reads files one after the other; a connector says which there are (`look`) and what is in them.
+
+    The offset holds the listed files (`Listing`), the number of the one that comes next, and the byte or row
+    in it. What `look` has to remember beside that is `more`.
+    """
+
+    options: Any
+    content: Content
+    remembers = False
+    """Whether `look` needs to know every file that was ever listed."""
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        assert isinstance(self.options, FilesOptions)
+        self.idle_timeout = self.options.idle_timeout
+        self._storage: Any = None
+        self._folder = ""
+        self._looked: float | None = None
+        self._known: tuple[int, set[str]] = (-1, set())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_storage": None, "_looked": None, "_known": (-1, set())}
+
+    # ------------------------------------------------------------------------ what a connector says
+
+    @abstractmethod
+    def look(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+        """The files that are new, and what to remember; at the first look `more` is None."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema | None:
+        """The declared columns."""
+
+    def infer(self, files: Sequence[File]) -> dict[str, str] | None:
+        """The columns if they have to be found out when the pipeline first starts: name → type."""
+        return None
+
+    def find_columns(self) -> pa.Schema:
+        """The columns that `infer` finds out."""
+        self.validate()
+        return read_columns(self.infer(self.first()) or {})
+
+    def first(self) -> Sequence[File]:
+        """A file to find out the columns from, if that takes one."""
+        return ()
+
+    def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
+        """What is known of every row of a file besides its content: column → text."""
+        return {}
+
+    # ------------------------------------------------------------------------ offsets
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """Long listings are kept where the state of the job is."""
+        self._storage, self._folder = storage, f"listed/{node}"
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """The beginning of the first file; without `source.watch_interval` all files are listed here."""
+        self.validate()
+        files, more = self.look(None, set())
+        position = {
+            "time": wall_clock(time),
+            "first": 0,
+            "pages": [],
+            "file": 0,
+            "at": 0,
+            "line": 1,
+            "more": more,
+            "schema": self.infer(files) if self.schema is None else None,
+        }
+        return {LANE: {**position, **self._listing(position).add(files)}}
+
+    def _listing(self, position: Mapping[str, Any]) -> Listing:
+        return Listing(position, self._storage, self._folder)
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """`limit.rows` rows further, or the end of the last file."""
+        position, left = dict(start[LANE]), limit.rows
+        self._find_new(position, limit.time)
+        listing = self._listing(position)
+        while left > 0 and (file := listing.get(position["file"])) is not None:
+            reached = self.content.advance(file, position["at"], position["line"], rows=left)
+            left -= reached.rows
+            position |= {"at": reached.at, "line": reached.line}
+            if reached.at_end:
+                position |= {"file": position["file"] + 1, "at": 0, "line": 1}
+        if position != start[LANE] and not (self.remembers and self.options.watch_interval):
+            position |= listing.without_before(start[LANE]["file"])
+        return {LANE: position}
+
+    def _find_new(self, position: dict[str, Any], now: float) -> None:
+        interval = self.options.watch_interval
+        if interval is None or (self._looked is not None and now < self._looked + interval.total_seconds()):
+            return
+        listing = self._listing(position)
+        if self.remembers and self._known[0] != listing.end:
+            self._known = (listing.end, listing.paths())
+        files, more = self.look(position["more"], self._known[1])
+        self._looked = now
+        if files:
+            position |= listing.add(files)
+            self._known = (listing.end + len(files), self._known[1] | {file["path"] for file in files})
+        if more != position["more"]:
+            position["more"] = more
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """Contiguous shares of the files, about alike in size."""
+        parts = [
+            (part, weight := self.content.weigh(part), min(self.content.least(part), weight))
+            for part in self._parts(start[LANE], end[LANE])
+        ]
+        total = sum(weight for _, weight, _ in parts)
+        tasks = max(1, min(parallelism, sum(weight // max(1, least) for _, weight, least in parts)))
+        bounds = [total * index // tasks for index in range(1, tasks)]
+        common = {
+            "time": end[LANE]["time"],
+            "schema": end[LANE]["schema"],
+            "final": self.is_finished(end),
+        }
+        shares: list[list[dict[str, Any]]] = [[] for _ in range(tasks)]
+        before = 0
+        for part, weight, least in parts:
+            places = [0, *(_place(bound - before, weight, least) for bound in bounds), weight]
+            # One for each share that is not empty, or fewer if rows are long.
+            pieces = self.content.cut(part, sorted({place for place in places if 0 < place < weight}))
+            for share, (begin, stop) in zip(shares, itertools.pairwise(places), strict=True):
+                if begin < stop:
+                    share.extend(itertools.islice(pieces, 1))
+            before += weight
+        return [Split(LANE, {**common, "parts": share}) for share in shares if share]
+
+    def _parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The ranges of the files between two positions."""
+        for number, file in self._between(start, end, end["file"]):
+            first = start["at"] if number == start["file"] else 0
+            last = end["at"] if number == end["file"] else None
+            if last != first:
+                line = start["line"] if number == start["file"] else 1
+                yield {**file, "from": first, "to": last, "line": line}
+
+    def _between(
+        self, start: Mapping[str, Any], end: Mapping[str, Any], last: int
+    ) -> Iterator[tuple[int, File]]:
+        """The files from that of `start` to `last`; what `end` has forgotten `start` still knows."""
+        yield from self._listing(start).between(start["file"], min(last, end["first"] - 1))
+        yield from self._listing(end).between(start["file"], last)
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether all files that were listed at the first start have been read."""
+        position = offset[LANE]
+        return self.options.watch_interval is None and position["file"] >= self._listing(position).end
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        """Exactly the rows of the range where files tell how many they have."""
+        if not self.content.counts:
+            return None
+        first, last = start[LANE], end[LANE]
+        rows = sum(file["rows"] for _, file in self._between(first, last, last["file"] - 1))
+        return int(last["at"] - first["at"] + rows)
+
+    # ------------------------------------------------------------------------ rows
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the files of one share."""
+        detail, options = ctx.split.detail, self.options
+        schema = self.schema
+        if schema is None and detail["schema"] is not None:
+            schema = read_columns(detail["schema"])
+        for part in detail["parts"]:
+            for rows in gathered(self._read(part, schema, ctx, collector)):
+                if options.timestamp_column is not None:
+                    check_column(options.timestamp_column, rows.schema.names, what="filesystem")
+                stamped = with_event_time(
+                    rows,
+                    time=part.get("time", detail["time"]),
+                    column=options.timestamp_column,
+                    unit=options.timestamp_unit,
+                )
+                for batch in stamped.combine_chunks().to_batches(max_chunksize=_GATHERED_ROWS):
+                    collector.collect(batch)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _read(
+        self, part: File, schema: pa.Schema | None, ctx: SourceContext, collector: Collector
+    ) -> Iterator[pa.Table]:
+        values, where = self.values(part), self.content.where(part)
+        keep = getattr(self.options, "bad_data", None) == DEAD_LETTER
+        inside = None if schema is None else self.content.columns(schema, values)
+        for decoded in self.content.read(part, inside):
+            report_bad(ctx, collector, decoded.bad, keep=keep)
+            yield fill(decoded.rows, values, schema, where=where)
+
+
+def _place(wanted: int, weight: int, least: int) -> int:
+    """Where to cut a part of some weight: as wanted, or at its end if less than half of `least` were left."""
+    if 2 * wanted < least:
+        return 0
+    return weight if 2 * (weight - wanted) <= least else wanted
+
+
+def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in fewer tables, none of them empty: every batch costs operators some time."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        if not table.num_rows:
+            continue
+        if waiting and (
+            table.schema != waiting[0].schema
+            or sum(one.num_rows for one in waiting) + table.num_rows > _GATHERED_ROWS
+            or sum(one.nbytes for one in waiting) + table.nbytes > _GATHERED_BYTES
+        ):
+            yield pa.concat_tables(waiting)
+            waiting = []
+        waiting.append(table)
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def read_columns(found: Mapping[str, str]) -> pa.Schema:
+    """Columns as they are written in an offset."""
+    return pa.schema([pa.field(name, parse_type(text)) for name, text in found.items()])

@@ -1,0 +1,191 @@
+"""How files lie in a directory: `time/column=value/…` by their rows, and what each is called."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from headrace.base.errors import ConfigurationError, PlanError
+from headrace.base.options import Names
+from headrace.base.options import Options as DeclaredOptions
+from headrace.formats.base import RETRACT, plain_field
+from headrace.model.operator import TIMESTAMP
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""What stands in a path for null, and for an empty text."""
+
+NameStrategy = Literal["serial", "uuid", "uuid_v7", "ulid"]
+
+
+class NameOptions(DeclaredOptions):
+    """What files are called."""
+
+    prefix: str | None = Field(
+        None, pattern="^[^/]+$", alias="filename.prefix", description="What file names begin with."
+    )
+    suffix: str | None = Field(
+        None,
+        pattern="^[^/]+$",
+        alias="filename.suffix",
+        description="What file names end with; by default what the format is called, such as `json`.",
+    )
+    strategy: NameStrategy = Field(
+        "uuid_v7",
+        alias="filename.strategy",
+        description="How files are named: by epoch and subtask (serial), or by ids of their own.",
+    )
+
+    def name_file(self, epoch: int, subtask: int, number: int, *, ending: str) -> str:
+        """The name of a file of one subtask in one epoch."""
+        made = {
+            "serial": lambda: f"{epoch:05d}-{subtask:03d}-{number:03d}",
+            "uuid": lambda: str(uuid.uuid4()),
+            "uuid_v7": _uuid_v7,
+            "ulid": _ulid,
+        }[self.strategy]()
+        name = f"{made}.{self.suffix or ending}"
+        return f"{self.prefix}-{name}" if self.prefix else name
+
+
+class PartitionOptions(DeclaredOptions):
+    """In which directories files lie."""
+
+    time_pattern: str | None = Field(
+        None,
+        min_length=1,
+        alias="partitioning.time_pattern",
+        description="A directory for each time, by event time, such as `%Y/%m/%d`.",
+    )
+    partition_fields: Names = Field(
+        default=[],
+        alias="partitioning.fields",
+        description="A directory `column=value` for each value of these columns.",
+    )
+
+
+def split_rows(
+    rows: pa.Table, fields: Sequence[str], time_pattern: str | None = None
+) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each directory, in the order in which the directories appear."""
+    keys = _directories(rows, fields, time_pattern)
+    if keys is None:
+        yield "", rows
+        return
+    coded = keys.dictionary_encode()
+    if len(coded.dictionary) == 1:
+        yield coded.dictionary[0].as_py(), rows
+        return
+    codes = coded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(coded.dictionary)), side="right")
+    begin = 0
+    for directory, end in zip(coded.dictionary.to_pylist(), ends.tolist(), strict=True):
+        yield directory, rows.take(pa.array(order[begin:end]))
+        begin = end
+
+
+def _directories(rows: pa.Table, fields: Sequence[str], time_pattern: str | None) -> pa.Array | None:
+    levels: list[pa.Array] = []
+    if time_pattern is not None:
+        times = rows.column(TIMESTAMP).combine_chunks()
+        seconds = pc.floor_temporal(times, unit="second").cast(pa.timestamp("s"))
+        levels.append(pc.strftime(seconds, format=time_pattern))
+    for name in fields:
+        if name not in rows.schema.names:
+            raise PlanError(f"there is no column `{name}` to partition by")
+        values = _partition_values(rows.column(name).combine_chunks(), name)
+        levels.append(pc.binary_join_element_wise(pa.scalar(f"{quote(name)}="), values, ""))
+    return pc.binary_join_element_wise(*levels, "/") if levels else None
+
+
+def _partition_values(column: pa.Array, name: str) -> pa.Array:
+    """Values as parts of a path; what has a meaning in paths is written as %XX."""
+    try:
+        texts = column.cast(pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise PlanError(f"column `{name}` of type {column.type} cannot name directories") from None
+    coded = texts.dictionary_encode()
+    values = [quote(value, safe=" :+,@") or NO_VALUE for value in coded.dictionary.to_pylist()]
+    named = pa.DictionaryArray.from_arrays(coded.indices, pa.array(values, pa.string())).dictionary_decode()
+    return pc.fill_null(named, NO_VALUE)
+
+
+def path_values(path: str) -> dict[str, str | None]:
+    """What the directories of a path say: column → value as a text, None for null.
+
+    >>> path_values("2026/day=3/k=a%2Fb/x.json")
+    {'day': '3', 'k': 'a/b'}
+    """
+    found: dict[str, str | None] = {}
+    for part in path.split("/")[:-1]:
+        name, equals, value = part.partition("=")
+        if equals and name:
+            found[unquote(name)] = None if value == NO_VALUE else unquote(value)
+    return found
+
+
+def fill(
+    rows: pa.Table, values: Mapping[str, str | None], schema: pa.Schema | None, *, where: str
+) -> pa.Table:
+    """The rows with what their path says, where they do not say it themselves.
+
+    Without declared columns every value of the path becomes a column, of texts if the file has none.
+    """
+    for name, text in values.items():
+        declared = None if schema is None else schema.get_field_index(name)
+        if declared == -1:
+            continue
+        index = rows.schema.get_field_index(name)
+        field = (
+            plain_field(schema.field(declared))
+            if schema is not None
+            else rows.schema.field(index)
+            if index >= 0
+            else pa.field(name, pa.string())
+        )
+        value = _value(text, field, where=where)
+        if index < 0:
+            rows = rows.append_column(field, pa.repeat(value, rows.num_rows))
+        elif rows.column(index).null_count and value.is_valid:
+            rows = rows.set_column(index, field, pc.fill_null(rows.column(index), value))
+        if schema is not None and not schema.field(declared).nullable and rows.column(name).null_count:
+            raise ConfigurationError(
+                f"column `{name}` is null in the path, and is declared NOT NULL", where=where
+            )
+    if schema is None:
+        return rows
+    wanted = [*schema.names, *(name for name in (RETRACT,) if name in rows.schema.names)]
+    return rows if rows.schema.names == wanted else rows.select(wanted)
+
+
+def _value(text: str | None, field: pa.Field, *, where: str) -> pa.Scalar:
+    try:
+        return pa.scalar(text, pa.string()).cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ConfigurationError(
+            f"column `{field.name}`: `{text}` in the path cannot be read as {field.type}: {error}",
+            where=where,
+            hint="declare the column with a type that fits the names of the directories",
+        ) from None
+
+
+def _uuid_v7() -> str:
+    """An id whose order is the order of time, as RFC 9562 has it."""
+    stamp = time.time_ns() // 1_000_000
+    random = int.from_bytes(os.urandom(10), "big")
+    bits = stamp << 80 | 7 << 76 | (random >> 62 & 0xFFF) << 64 | 2 << 62 | random & (1 << 62) - 1
+    return str(uuid.UUID(int=bits))
+
+
+def _ulid() -> str:
+    bits = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    return "".join("0123456789ABCDEFGHJKMNPQRSTVWXYZ"[bits >> shift & 31] for shift in range(125, -1, -5))

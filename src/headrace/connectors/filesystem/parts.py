@@ -1,0 +1,263 @@
+"""Rows that wait to be in a file: parts in the storage of the job's state, for as long as they are needed.
+
+A sink whose files span epochs writes the rows of each epoch once, as Arrow, all directories into one file of
+the state storage. Its table `open` says which ranges of these are still to be published: the checkpoint knows
+it, and whoever goes back to an earlier one finds what was open then.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.base.errors import CorruptStateError
+from headrace.connectors.base import from_ipc, one_schema
+from headrace.model.operator import OperatorContext
+from headrace.state.config import TableConfig, global_table_config
+
+OPEN = "open"
+TABLE: TableConfig = global_table_config(OPEN, "rows that are not in a file yet, and where they are kept")
+KEPT_BYTES = 256 * 1024 * 1024
+"""How much of the parts in a store elsewhere is kept in memory while files are made of them."""
+_PART, _RATIO, _GONE = "part", "ratio", "gone"
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of one directory, in a range of a file of the state storage."""
+
+    directory: str
+    epoch: int
+    subtask: int
+    number: int
+    path: str
+    begin: int
+    size: int
+    rows: int
+    bytes: int
+    """How long the rows are in memory."""
+    opened: float
+    """When the first of them came, by the clock of epochs."""
+    last: float
+    latest: int | None
+    """The last event time among them."""
+    level: int = 0
+    """How often they were merged with others."""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (_PART, self.directory, self.epoch, self.subtask, self.number)
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Merged rows are older than those that came in the epoch of the merge."""
+        return (self.epoch, -1 if self.level else self.subtask, self.number)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "range": [self.begin, self.size],
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "opened": self.opened,
+            "last": self.last,
+            "latest": self.latest,
+            "level": self.level,
+        }
+
+    @classmethod
+    def from_json(cls, key: Any, value: Mapping[str, Any]) -> Part:
+        _, directory, epoch, subtask, number = key
+        begin, size = value["range"]
+        rest = {name: value[name] for name in ("path", "rows", "bytes", "opened", "last", "latest", "level")}
+        return cls(
+            directory=directory, epoch=epoch, subtask=subtask, number=number, begin=begin, size=size, **rest
+        )
+
+
+class PartReader:
+    """Reads parts. Of a local file only the range is read; others are fetched whole, and kept for a while."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self._fetched: dict[str, bytes] = {}
+
+    def read(self, path: str, begin: int, size: int) -> list[pa.RecordBatch]:
+        """The rows of a range."""
+        try:
+            return from_ipc(self._bytes(path, begin, size))
+        except FileNotFoundError:
+            raise CorruptStateError(
+                f"rows that wait to be written are missing: `{path}`",
+                where=self._storage.url,
+                hint="put the file back, or resume from an older checkpoint",
+            ) from None
+
+    def _bytes(self, path: str, begin: int, size: int) -> bytes:
+        local = self._storage.local_path(path)
+        if local is not None:
+            with open(local, "rb") as file:  # noqa: PTH123 - a path of the storage is a text
+                file.seek(begin)
+                return file.read(size)
+        if path not in self._fetched:
+            while self._fetched and sum(map(len, self._fetched.values())) > KEPT_BYTES:
+                del self._fetched[next(iter(self._fetched))]
+            self._fetched[path] = self._storage.read(path)
+        return self._fetched[path][begin : begin + size]
+
+
+class OpenFiles:
+    """The parts of one subtask of a sink in one epoch."""
+
+    def __init__(self, ctx: OperatorContext, min_epoch: int) -> None:
+        self._ctx = ctx
+        self._info = ctx.task_info
+        self._table = ctx.global_table(OPEN)
+        self._min_epoch = min_epoch
+        self._reader = PartReader(ctx.storage)
+        entries = self._table.get_all()
+        self.all = [Part.from_json(key, value) for key, value in entries.items() if _is(key, _PART)]
+        """The parts of every subtask, as the last epoch left them."""
+        self._gone = {key: value for key, value in entries.items() if _is(key, _GONE)}
+        self._ratios = {key: value for key, value in entries.items() if _is(key, _RATIO)}
+        self._pending: list[tuple[Part, pa.Table]] = []
+
+    @property
+    def keep_from(self) -> int:
+        """The first epoch of which a file may still be needed, by this epoch or a checkpoint before it."""
+        epochs = [part.epoch for part in self.all]
+        epochs += [value for key, value in self._gone.items() if _died(key) > self._min_epoch]
+        return min([*epochs, self._info.epoch])
+
+    def ratio(self, default: float) -> float:
+        """How many bytes of a file a byte of rows in memory makes, as seen last."""
+        own = self._ratios.get((_RATIO, self._info.subtask))
+        return float(own or next(iter(self._ratios.values()), default))
+
+    def learn(self, ratio: float) -> None:
+        """Remember how many bytes of a file a byte of rows makes."""
+        self._ratios[_RATIO, self._info.subtask] = ratio
+        self._table.insert((_RATIO, self._info.subtask), ratio)
+
+    def read(self, parts: Sequence[Part]) -> list[pa.RecordBatch]:
+        """The rows of parts, in the order in which they came."""
+        ordered = sorted(parts, key=lambda part: part.order)
+        return [batch for part in ordered for batch in self._reader.read(part.path, part.begin, part.size)]
+
+    def add(
+        self,
+        directory: str,
+        rows: pa.Table,
+        *,
+        opened: float,
+        last: float,
+        latest: int | None = None,
+        level: int = 0,
+    ) -> None:
+        """Let rows wait."""
+        part = Part(
+            directory=directory,
+            epoch=self._info.epoch,
+            subtask=self._info.subtask,
+            number=len(self._pending),
+            path="",
+            begin=0,
+            size=0,
+            rows=rows.num_rows,
+            bytes=rows.nbytes,
+            opened=opened,
+            last=last,
+            latest=latest,
+            level=level,
+        )
+        self._pending.append((part, rows))
+
+    def merge(self, parts: Sequence[Part]) -> None:
+        """Make one part of many small ones of a directory."""
+        times = [part.latest for part in parts if part.latest is not None]
+        self.add(
+            parts[0].directory,
+            to_table(self.read(parts)),
+            opened=min(part.opened for part in parts),
+            last=max(part.last for part in parts),
+            latest=max(times, default=None),
+            level=1 + max(part.level for part in parts),
+        )
+        self.close(parts)
+
+    def close(self, parts: Sequence[Part]) -> None:
+        """The rows of these parts are elsewhere now."""
+        for part in parts:
+            self._table.delete(part.key)
+        if parts:
+            key = (_GONE, self._info.subtask, self._info.epoch)
+            lowest = min(part.epoch for part in parts)
+            self._gone[key] = min(lowest, self._gone.get(key, lowest))
+            self._table.insert(key, self._gone[key])
+
+    def save(self) -> list[Part]:
+        """Write what waits; returns the parts of this epoch."""
+        for key in self._gone:
+            if _died(key) <= self._min_epoch and _owner(key) % self._info.parallelism == self._info.subtask:
+                self._table.delete(key)
+        if not self._pending:
+            return []
+        info = self._info
+        path = f"{folder(info.operator_id)}/{info.epoch:010}/{info.subtask:03}-{uuid.uuid4().hex}"
+        chunks: list[bytes] = []
+        saved: list[Part] = []
+        begin = 0
+        for part, rows in self._pending:
+            data = _to_ipc(rows)
+            saved.append(replace(part, path=path, begin=begin, size=len(data)))
+            chunks.append(data)
+            begin += len(data)
+        self._ctx.storage.write(path, b"".join(chunks))
+        for part in saved:
+            self._table.insert(part.key, part.to_json())
+        self._pending = []
+        return saved
+
+
+def _is(key: Any, kind: str) -> bool:
+    return isinstance(key, tuple) and key[0] == kind
+
+
+def _died(key: Any) -> int:
+    return int(key[2])
+
+
+def _owner(key: Any) -> int:
+    return int(key[1])
+
+
+def folder(operator_id: str) -> str:
+    """Where the parts of a sink are."""
+    return f"staged/{operator_id}"
+
+
+def forget(storage: Any, operator_id: str, before: int) -> None:
+    """Remove the parts of epochs before one, those of attempts that failed among them."""
+    below = folder(operator_id)
+    for name in storage.children(below):
+        if name.isdigit() and int(name) < before:
+            for path in storage.list(f"{below}/{name}"):
+                storage.delete(path)
+
+
+def _to_ipc(rows: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema, options=_OPTIONS) as writer:
+        writer.write_table(rows)
+    data: bytes = out.getvalue().to_pybytes()
+    return data
+
+
+def to_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Batches of perhaps several epochs as one table."""
+    return pa.Table.from_batches(one_schema(batches))

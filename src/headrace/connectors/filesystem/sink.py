@@ -1,0 +1,194 @@
+"""`filesystem` as a sink: files of lines or of Parquet in a directory or an object store."""
+
+from __future__ import annotations
+
+import gzip
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ConfigurationError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import Delivery, check_column, without_event_time
+from headrace.connectors.filesystem.layout import NameOptions, PartitionOptions, split_rows
+from headrace.connectors.filesystem.rolling import Encoded, RollingOptions, RollingSink, prepared
+from headrace.formats.options import FileFormatOptions
+from headrace.formats.parquet import ParquetFormat, check_parquet
+from headrace.model.operator import OperatorContext
+from headrace.storage.directory import Place, StorageOptions
+
+STAGED = ".staged"
+_ENDINGS = {"debezium_json": "json", "raw_string": "txt", "raw_bytes": "bin"}
+_PACKED = {"parquet": 0.3, "avro": 0.7}
+
+
+class FileSystemSink(RollingSink):
+    """Writes rows to new files of a directory; a file appears whole, when it is ended.
+
+    Rows are gathered over epochs until the rolling policy ends their file: by default when it is about 128 MB
+    long, and every 30 seconds, by the clock. Until then they are kept with the state. At the end of the data,
+    and when the run is stopped, all of them are written.
+
+    A file that is due is written below the hidden directory `.staged` and renamed after the commit point, in
+    one step. A commit that is repeated after a crash renames what is left, so every row is in exactly one
+    file. What attempts that did not count have staged goes with a later commit. Any number of subtasks write
+    at once, each its own files; all must see the directory under the same path. With `partitioning`, files
+    lie in directories such as `2026/11/15/country=DE`; the columns stay in the files.
+    """
+
+    class Options(FileFormatOptions, NameOptions, PartitionOptions, RollingOptions, StorageOptions):
+        """The options of the filesystem sink."""
+
+        path: str = Field(min_length=1, description="The directory to write to, as a path or a URL.")
+        with_timestamp: bool = Field(
+            default=False, description="Whether to write the event time column `_timestamp` too."
+        )
+
+        @model_validator(mode="after")
+        def _fits(self) -> Self:
+            if self.with_timestamp and self.columns is not None:
+                raise ValueError("name `_timestamp` among the columns instead of `with_timestamp`")
+            if self.columns is not None:
+                for name in self.partition_fields:
+                    try:
+                        check_column(name, self.columns.names, what="option `partitioning.fields`")
+                    except ConfigurationError as error:
+                        raise ValueError(f"{error.message}; {error.hint}") from None
+            return self
+
+    options: Options
+    deliveries = (
+        Delivery(
+            "exactly once", "files are written aside and named after the commit point, each in one step"
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._place = Place(self.options.path, self.options.storage, part_size=self.options.target_part_size)
+        self._format = self.options.format_for(self.options.columns)
+        self.packed = _PACKED.get(self.options.format, 1.0)
+
+    @property
+    def accepts_updates(self) -> bool:  # type: ignore[override]
+        """Whether the format can tell that a row takes back an earlier one."""
+        return self._format.updating
+
+    def validate(self) -> None:
+        """Refuse a directory that cannot be written, and columns that Parquet does not have."""
+        self._place.check_writable()
+        if self.options.format == "parquet" and self.options.columns is not None:
+            check_parquet(self.options.columns)
+
+    def reach(self) -> str:
+        """Whether the directory can be listed."""
+        names = [name for name in self._place.children("") if not name.startswith(".")]
+        return (
+            f"the directory has {len(names)} entries" if names else "the directory is empty, or not there yet"
+        )
+
+    def claims(self) -> Sequence[str]:
+        """With serial names the directory: two sinks would give their files the same names."""
+        return [f"the files in {self._place}"] if self.options.strategy == "serial" else []
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse rows that the format cannot write."""
+        self._format.check(schema)
+
+    def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
+        """By time and by columns, as the options say."""
+        for directory, part in split_rows(rows, self.options.partition_fields, self.options.time_pattern):
+            own = self.options.with_timestamp or self.options.columns is not None
+            yield directory, part if own else without_event_time(part)
+
+    def encode(self, rows: pa.Table) -> Iterator[Encoded]:
+        """Files of about the size that was asked for."""
+        size = self.options.file_size
+        if isinstance(self._format, ParquetFormat):
+            for data in self._format.files(rows, file_bytes=size):
+                yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
+            return
+        if self.options.format == "avro":
+            yield from self._encode_whole(rows, size)
+        elif self.options.json_compression == "gzip":
+            yield from self._encode_packed(rows, size)
+        else:
+            head = self._format.head(rows.schema)
+            for data in _cut(self._format.encode(rows), size):
+                yield Encoded(head + data, data.count(b"\n"), len(data) >= size)
+
+    def _encode_whole(self, rows: pa.Table, size: int) -> Iterator[Encoded]:
+        """Files that cannot be cut: each of as many rows as should fit."""
+        whole = self._format.encode(rows)
+        count = rows.num_rows if len(whole) <= size else max(1, rows.num_rows * size // len(whole))
+        for begin in range(0, rows.num_rows, count):
+            part = rows.slice(begin, count)
+            data = whole if count == rows.num_rows else self._format.encode(part)
+            yield Encoded(data, part.num_rows, len(whole) >= size and part.num_rows == count)
+
+    def _encode_packed(self, rows: pa.Table, size: int) -> Iterator[Encoded]:
+        """Compressed lines: how many make a file is known when all of them are compressed."""
+        head, lines = self._format.head(rows.schema), self._format.encode(rows)
+        packed = gzip.compress(head + lines, mtime=0)
+        if len(packed) <= size:
+            yield Encoded(packed, rows.num_rows, len(packed) == size)
+            return
+        share = size * len(lines) // len(packed)
+        for data in _cut(lines, share):
+            yield Encoded(gzip.compress(head + data, mtime=0), data.count(b"\n"), len(data) >= share)
+
+    def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
+        """Write a file to the hidden directory; the commit gives it the name that it gets here."""
+        info, options = ctx.task_info, self.options
+        source = f"{_staging(ctx)}/{info.epoch}/{uuid.uuid4().hex}"
+        self._place.write(source, data)
+        ending = _ENDINGS.get(options.format, options.format)
+        if options.json_compression == "gzip" and options.format not in {"parquet", "avro"}:
+            ending += ".gz"
+        name = options.name_file(info.epoch, info.subtask, number, ending=ending)
+        return [source, f"{directory}/{name}" if directory else name]
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Give the staged files their names, and remove what else was staged up to this epoch."""
+        self._place.each(self._show, prepared(data))
+        for name in self._place.children(_staging(ctx)):
+            if name.isdigit() and int(name) <= epoch:
+                self._place.remove(f"{_staging(ctx)}/{name}")
+        self.forget(epoch, data, ctx)
+
+    def _show(self, file: Sequence[str]) -> None:
+        source, target = file
+        if not self._place.exists(source):
+            return  # an earlier commit of this epoch came this far
+        if self._place.exists(target) and not self._same(source, target):
+            raise ConfigurationError(
+                f"`{self._place}/{target}` is there already, written by another run",
+                hint="move that file away and go on, or begin anew with `filename.strategy` = 'uuid'",
+            )
+        self._place.move(source, target)
+
+    def _same(self, one: str, other: str) -> bool:
+        """Whether a move may have stopped between the copy and the removal, as it can in an object store."""
+        return not self._place.is_local and self._place.read(one) == self._place.read(other)
+
+
+def _staging(ctx: OperatorContext) -> str:
+    return f"{STAGED}/{quote(ctx.task_info.job_id, safe='')}-{quote(ctx.task_info.operator_id, safe='')}"
+
+
+def _cut(lines: bytes, size: int) -> Iterator[bytes]:
+    """Whole lines in pieces that end with the line in which they become `size` long."""
+    begin = 0
+    while len(lines) - begin > size:
+        end = lines.find(b"\n", begin + size - 1) + 1
+        yield lines[begin:end]
+        begin = end
+    if begin < len(lines):
+        yield lines[begin:]

@@ -1,0 +1,1 @@
+"""Connectors over HTTP: `polling_http`, `sse`, `webhook`, `websocket`."""

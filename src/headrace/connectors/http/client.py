@@ -1,0 +1,421 @@
+"""What connectors over HTTP share: addresses, headers, certificates, and what to make of an answer."""
+
+from __future__ import annotations
+
+import email.utils
+import functools
+import ipaddress
+import logging
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC
+from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, RefusedError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import Connector
+from headrace.connectors.received import Inbox
+
+CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
+"""How long a connection, and an answer, is waited for."""
+PATIENCE_SECONDS = 60.0
+"""After this long without a connection, or a good answer, a sink gives up with what went wrong."""
+_LONGEST_PAUSE, _LONGEST_WAIT = 10.0, 86_400.0
+_REDIRECTS = 5
+_EXCERPT, _DRAINED = 300, 65_536
+_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_NEXT_HEADER = re.compile(rf"[,\n]\s*(?={_NAME}\s*:(?!//))")
+_MAY_PASS = {408, 425, 429}
+
+
+def _read_headers(value: Any) -> Any:
+    # What cannot be read is told by the options as a whole: a refused value would be shown.
+    if isinstance(value, Mapping):
+        return {str(name).strip(): str(text).strip() for name, text in value.items()}
+    if not isinstance(value, str):
+        return {"": ""}
+    pairs = [part.partition(":") for part in _NEXT_HEADER.split(value) if part.strip()]
+    return {name.strip() if colon else "": text.strip() for name, colon, text in pairs}
+
+
+Headers = Annotated[
+    dict[str, str],
+    BeforeValidator(_read_headers),
+    PlainSerializer(lambda given: dict.fromkeys(given, "***"), return_type=dict[str, str], when_used="json"),
+]
+"""An option that takes headers as a mapping or as `Name: value, Name: value`; values may be secrets."""
+
+
+def shown_address(endpoint: str) -> str:
+    """An address without user, password and query.
+
+    >>> shown_address("https://me:secret@host:8443/path?key=secret#x")
+    'https://host:8443/path'
+    """
+    parts = urlsplit(endpoint)
+    return SplitResult(parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "").geturl()
+
+
+Address = Annotated[str, PlainSerializer(shown_address, return_type=str, when_used="json")]
+"""An option that takes an address; what may be a secret in it is not displayed."""
+
+
+class TlsOptions(DeclaredOptions):
+    """Whom to trust, and who asks."""
+
+    tls_ca: str | None = Field(
+        None,
+        alias="tls.ca",
+        description="A file with the certificates to trust, instead of those of the system.",
+    )
+    tls_cert: str | None = Field(
+        None, alias="tls.cert", description="A file with the certificate to show, if the server asks for one."
+    )
+    tls_key: str | None = Field(
+        None, alias="tls.key", description="A file with the key of `tls.cert`, unless it is in the same file."
+    )
+
+    @model_validator(mode="after")
+    def _key_has_a_certificate(self) -> Self:
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ValueError("`tls.key` needs `tls.cert`")
+        return self
+
+    def tls_context(self) -> ssl.SSLContext:
+        """What TLS is made with: certificates are always checked."""
+        return _tls_context(self.tls_ca, self.tls_cert, self.tls_key)
+
+
+@functools.lru_cache(maxsize=16)
+def _tls_context(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise _no_file("tls.ca", ca, error) from None
+    if ca is None:
+        with suppress(ImportError):
+            import certifi
+
+            context.load_verify_locations(certifi.where())  # for a system that has none of its own
+    if cert is not None:
+        try:
+            context.load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise _no_file("tls.cert", cert, error) from None
+    return context
+
+
+def _no_file(option: str, path: str | None, error: Exception) -> ConfigurationError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return ConfigurationError(
+        f"option `{option}`: `{path}` cannot be read: {reason}", hint="it is the path of a PEM file"
+    )
+
+
+class EndpointOptions(TlsOptions):
+    """An address, and the headers of what is sent to it."""
+
+    SCHEMES: ClassVar[Sequence[str]] = ("http", "https")
+
+    endpoint: Address = Field(repr=False, description="The address, such as https://host/path.")
+    headers: Headers = Field(
+        default={},
+        repr=False,
+        description="Headers of every request, as `Name: value, Name: value`; their values are never shown.",
+    )
+
+    @model_validator(mode="after")
+    def _can_be_sent(self) -> Self:
+        try:
+            parts = urlsplit(self.endpoint)
+            good = parts.scheme in self.SCHEMES and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            good = False
+        if not good or re.search(r"\s", self.endpoint):
+            raise ValueError(f"option `endpoint` is an address such as {self.SCHEMES[-1]}://host/path")
+        for name, value in self.headers.items():
+            if not re.fullmatch(_NAME, name):
+                raise ValueError("option `headers` is written as `Name: value, Name: value`")
+            if not value.isprintable():
+                raise ValueError(
+                    f"option `headers`: the value of `{name}` has a character that cannot be sent"
+                )
+        return self
+
+    @property
+    def address(self) -> str:
+        """The endpoint without what may be a secret: user, password, query."""
+        return shown_address(self.endpoint)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine, where no proxy of the environment can reach it."""
+        return is_loopback(urlsplit(self.endpoint).hostname or "")
+
+    def hide(self, text: str) -> str:
+        """A text of the other side, without the values of headers that it may repeat."""
+        for value in self.headers.values():
+            for secret in (value, value.rpartition(" ")[2]):
+                if len(secret) >= 4:
+                    text = text.replace(secret, "***")
+        return text
+
+
+class EndpointConnector(Connector):
+    """A source or a sink at an endpoint."""
+
+    label: ClassVar[str]
+    """The connector's name."""
+
+    @property
+    def address(self) -> str:
+        """The endpoint, without what may be a secret."""
+        address: str = self.options.address
+        return address
+
+    def load_client(self) -> None:
+        """Have the client's package."""
+        load_client(self.label)
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with certificates that cannot be read."""
+        super().validate()
+        self.load_client()
+        self.options.tls_context()
+
+    def display(self) -> str:
+        """The endpoint, without what may be a secret."""
+        return f"{type(self).__name__}({self.address})"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.5"), is_loopback("example.com")
+    (True, True, False)
+    """
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load_client(connector: str) -> Any:
+    """The HTTP client's package."""
+    try:
+        import httpx
+    except ImportError:
+        raise MissingExtraError(f"the connector `{connector}`", extra="http", package="httpx") from None
+    quieten("httpx")
+    return httpx
+
+
+def quieten(name: str) -> None:
+    """Keep a client's log of every request, with addresses and headers, out of the log of the run."""
+    log = logging.getLogger(name)
+    if log.level < logging.WARNING:
+        log.setLevel(logging.WARNING)
+
+
+def connect(options: EndpointOptions, connector: str, *, connections: int = 1, patient: bool = False) -> Any:
+    """A client with the headers of the options; `patient` waits for ever between two parts of an answer."""
+    httpx = load_client(connector)
+    given = {"User-Agent": "headrace", **options.headers}
+    return httpx.Client(
+        headers=[(name.encode(), value.encode()) for name, value in given.items()],
+        verify=options.tls_context(),
+        trust_env=not options.is_local,
+        timeout=httpx.Timeout(
+            ANSWER_SECONDS, connect=CONNECT_SECONDS, read=None if patient else ANSWER_SECONDS
+        ),
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+    )
+
+
+@contextmanager
+def ask(
+    client: Any,
+    options: EndpointOptions,
+    connector: str,
+    method: str = "GET",
+    *,
+    content: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    follow: bool = True,
+) -> Iterator[Any]:
+    """The answer to a request, its body yet to be read; raises an ExternalError if none comes.
+
+    A redirect is followed (`follow`) as long as it stays on the host and does not leave TLS: headers may be
+    secrets.
+    """
+    httpx = load_client(connector)
+    given = [(name.encode(), value.strip().encode()) for name, value in (headers or {}).items()]
+    try:
+        request = client.build_request(method, options.endpoint, content=content, headers=given)
+        response = client.send(request, stream=True)
+        for _ in range(_REDIRECTS):
+            again = response.next_request
+            if not follow or again is None or not _same_place(request.url, again.url):
+                break
+            response.close()
+            request, response = again, client.send(again, stream=True)
+        try:
+            yield response
+        finally:
+            response.close()
+    except httpx.HTTPError as error:
+        raise no_answer(error, options.address, connector) from None
+
+
+def _same_place(old: Any, new: Any) -> bool:
+    return bool(new.host == old.host and new.scheme in {"https", old.scheme})
+
+
+def no_answer(error: Exception, where: str, connector: str) -> ExternalError:
+    """What to say if no answer came."""
+    text = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in text or isinstance(error, ssl.SSLCertVerificationError):
+        return RefusedError(
+            f"{connector}: the certificate of the server is not trusted: {text}",
+            hint="name the file of the certificate to trust with `tls.ca`",
+            where=where,
+        )
+    return ExternalError(f"{connector} does not answer: {text}", where=where)
+
+
+def check_answer(response: Any, options: EndpointOptions, connector: str, *, known: bool = False) -> None:
+    """Raise unless an answer is a good one.
+
+    An ExternalError says that it may be better later; a RefusedError that it will not. Of who has given good
+    answers before (`known`) any is hoped to: servers are set up anew.
+    """
+    code = response.status_code
+    if 200 <= code < 300:
+        return
+    if 300 <= code < 400:
+        place = response.headers.get("Location")
+        message = f"{connector} is sent elsewhere: {code} {response.reason_phrase}"
+        if place:
+            place = shown_address(str(response.url.join(place)))
+            message += f", to {place}"
+        kind = ExternalError if known else RefusedError
+        raise kind(message, hint="write the new address as `endpoint`", where=options.address)
+    text = options.hide(beginning(response))
+    message = f"{connector} is answered {code} {response.reason_phrase}".rstrip() + (
+        f": {text}" if text else ""
+    )
+    if code in _MAY_PASS or code >= 500 or known:
+        raise ExternalError(message, where=options.address)
+    hint = "check the option `endpoint`"
+    if code in {401, 403, 407}:
+        hint = "check the option `headers`: the server wants to know who asks, such as by `Authorization`"
+    raise RefusedError(message, hint=hint, where=options.address)
+
+
+def check_heard(response: Any, options: EndpointOptions, connector: str, inbox: Inbox) -> None:
+    """As `check_answer`, for a source; waits for as long as the server asks to before it raises."""
+    try:
+        check_answer(response, options, connector, known=inbox.contacts > 0)
+    except ExternalError:
+        wait = retry_after(response)
+        inbox.excuse(wait)
+        inbox.closed.wait(wait)
+        raise
+
+
+def beginning(response: Any) -> str:
+    """The beginning of an answer as a text on one line."""
+    httpx = load_client("http")
+    with suppress(httpx.HTTPError):
+        text = b""
+        for part in response.iter_bytes():
+            text += part
+            if len(text) > 4 * _EXCERPT:
+                break
+        line = " ".join(text.decode("utf-8", "replace").split())
+        return line if len(line) <= _EXCERPT else line[:_EXCERPT] + "…"
+    return ""
+
+
+def read_body(response: Any, most: int, options: EndpointOptions, connector: str) -> bytes:
+    """The body of an answer, uncompressed; raises a RefusedError if it has more than `most` bytes."""
+    body = bytearray()
+    for part in response.iter_bytes():
+        body += part
+        if len(body) > most:
+            raise RefusedError(
+                f"{connector} is answered with more than {most} bytes",
+                hint="allow more with `max_body_size`, or ask for less",
+                where=options.address,
+            )
+    return bytes(body)
+
+
+def drain(response: Any) -> None:
+    """Read what is left of a short answer, so that its connection can serve the next request."""
+    size = 0
+    for part in response.iter_raw():
+        size += len(part)
+        if size > _DRAINED:
+            break
+
+
+def retry_after(response: Any) -> float:
+    """How many seconds the server asks to wait before the next request; 0 if it does not say."""
+    text = response.headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), _LONGEST_WAIT)
+    try:
+        date = email.utils.parsedate_to_datetime(text)
+    except (ValueError, TypeError):
+        return 0.0
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return min(max(0.0, date.timestamp() - time.time()), _LONGEST_WAIT)
+
+
+def patiently(action: Callable[[], None]) -> None:
+    """Do something again, after pauses that grow, as long as its ExternalError says that this may help."""
+    deadline, pause = float("inf"), 0.1
+    while True:
+        try:
+            action()
+        except ExternalError as error:
+            deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
+            if not error.retry or time.monotonic() + pause > deadline:
+                raise
+        else:
+            return
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def socket_of(response: Any) -> socket.socket | None:
+    """The socket that an answer comes through."""
+    stream = response.extensions.get("network_stream")
+    found = None if stream is None else stream.get_extra_info("socket")
+    return found if isinstance(found, socket.socket) else None
+
+
+def hang_up(connection: socket.socket) -> None:
+    """End a connection that another thread may be reading from; that thread sees its end."""
+    with suppress(OSError):
+        # Not the method of a TLS socket, which takes away what the other thread works with.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Let the system find out within a minute or two that nobody is on the other side of a quiet line."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,180 @@
+"""`webhook`: a request for each row, or for some rows together."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ExternalError
+from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors.base import Delivery
+from headrace.connectors.http import client as http_client
+from headrace.connectors.http.client import (
+    EndpointConnector,
+    EndpointOptions,
+    ask,
+    check_answer,
+    connect,
+    drain,
+    retry_after,
+)
+from headrace.formats.options import FormatOptions
+from headrace.model.operator import OperatorContext
+
+LONGEST_SECONDS = 3600.0
+"""How long a request is tried at most, however long the server asks to wait."""
+_LONGEST_PAUSE = 10.0
+_BYTES = {"raw_bytes", "avro", "protobuf"}
+_CONTENT_TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "raw_string": "text/plain; charset=utf-8",
+    **dict.fromkeys(_BYTES, "application/octet-stream"),
+}
+
+
+class WebhookSink(EndpointConnector, MessageSink):
+    """Sends rows to an address with POST, once the epoch of the row is past its commit point.
+
+    Each request has the header `Idempotency-Key`: a request that is made again, after a lost connection or a
+    crash, has the same key and the same content, so that the receiver can drop it. One that fails for a while
+    (429, 5xx, no connection) is made again for a minute, after pauses that grow. The time that the server
+    names in Retry-After is waited for and does not count, up to an hour in all. Any other answer than 2xx
+    ends the run with the beginning of what it said. Requests of one epoch go out side by side, unless
+    `max_in_flight` is 1.
+    """
+
+    label = "webhook"
+    deliveries = (
+        Delivery(
+            "at least once", "a request that is repeated has the same Idempotency-Key, by which to drop it"
+        ),
+    )
+
+    class Options(EndpointOptions, FormatOptions):
+        """The options of the webhook sink."""
+
+        batch_size: int = Field(1, ge=1, description="How many rows there are at most in one request.")
+        batch_format: Literal["lines", "array"] = Field(
+            "lines", description="With several rows: one in each line, or all in a JSON array."
+        )
+        max_in_flight: int = Field(
+            8, ge=1, le=256, description="How many requests are under way at once; 1 keeps the order of rows."
+        )
+
+        @model_validator(mode="after")
+        def _rows_go_together(self) -> Self:
+            if self.batch_size > 1 and self.batch_format == "array" and "json" not in self.format:
+                raise ValueError(f"`batch_format` = 'array' does not go with the format {self.format}")
+            if self.batch_size > 1 and self.format in _BYTES:
+                raise ValueError(f"`batch_size` > 1 does not go with the format {self.format}")
+            return self
+
+    options: Options
+
+    def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
+        """Make the requests of an epoch."""
+        key = hashlib.sha256(batch_id.encode()).hexdigest()[:32]
+        requests = enumerate(self._bodies(messages))
+        workers = min(self.options.max_in_flight, messages.num_rows)
+        with (
+            connect(self.options, "webhook", connections=workers) as client,
+            ThreadPoolExecutor(workers, "webhook") as pool,
+        ):
+            work = _Work(self.options, client, key, requests)
+            try:
+                for done in [pool.submit(work.run) for _ in range(workers)]:
+                    done.result()
+            finally:
+                work.stop()
+
+    def _bodies(self, messages: pa.Table) -> Iterator[bytes]:
+        size = self.options.batch_size
+        for start in range(0, messages.num_rows, size):
+            values = messages.column(VALUE).slice(start, size).to_pylist()
+            yield values[0] if size == 1 else _together(values, self.options.batch_format)
+
+    def reach(self) -> str:
+        """Ask what can be done with the endpoint; any answer shows that it is there."""
+        options = self.options
+        with (
+            connect(options, "webhook") as client,
+            ask(client, options, "webhook", "OPTIONS", follow=False) as response,
+        ):
+            if response.status_code in {401, 403, 407}:
+                check_answer(response, options, "webhook")
+            return f"{options.address} answers {response.status_code} to OPTIONS"
+
+
+def _together(values: Sequence[bytes], how: str) -> bytes:
+    if how == "array":
+        return b"[" + b",".join(values) + b"]"
+    return b"".join(value + b"\n" for value in values)
+
+
+class _Work:
+    """The requests of an epoch, shared by threads; the first that fails stops all."""
+
+    def __init__(
+        self, options: WebhookSink.Options, client: Any, key: str, requests: Iterator[tuple[int, bytes]]
+    ) -> None:
+        self._options, self._client, self._key, self._requests = options, client, key, requests
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        kind = _CONTENT_TYPES.get(options.format, "application/json")
+        if options.batch_size > 1 and options.batch_format == "lines" and "json" in options.format:
+            kind = "application/x-ndjson"
+        own = {"content-type", "idempotency-key"} & {name.lower() for name in options.headers}
+        self._kind = {} if "content-type" in own else {"Content-Type": kind}
+        self._keyed = "idempotency-key" not in own
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                with self._lock:
+                    index, body = next(self._requests, (-1, b""))
+                if index < 0:
+                    return
+                self._send(index, body)
+        except BaseException:
+            self._stopped.set()
+            raise
+
+    def _send(self, index: int, body: bytes) -> None:
+        headers = dict(self._kind)
+        if self._keyed:
+            headers["Idempotency-Key"] = f"{self._key}-{index}"
+        began, pause = time.monotonic(), 0.1
+        deadline = began + http_client.PATIENCE_SECONDS
+        while not self._stopped.is_set():
+            asked = 0.0
+            try:
+                with ask(
+                    self._client,
+                    self._options,
+                    "webhook",
+                    "POST",
+                    content=body,
+                    headers=headers,
+                    follow=False,
+                ) as response:
+                    asked = retry_after(response)
+                    check_answer(response, self._options, "webhook")
+                    drain(response)
+                    return
+            except ExternalError as error:
+                wait = max(asked, pause)
+                deadline = min(deadline + asked, began + LONGEST_SECONDS)
+                if not error.retry or time.monotonic() + wait > deadline:
+                    raise
+            self._stopped.wait(wait)
+            pause = min(pause * 2, _LONGEST_PAUSE)

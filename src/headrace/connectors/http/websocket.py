@@ -1,0 +1,239 @@
+"""`websocket`: the messages of a web socket."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ExternalError, MissingExtraError, RefusedError
+from headrace.base.options import Secret, Size
+from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors._shared.messages import MessageOptions
+from headrace.connectors.base import Delivery
+from headrace.connectors.http.client import (
+    CONNECT_SECONDS,
+    Address,
+    EndpointConnector,
+    EndpointOptions,
+    no_answer,
+    patiently,
+    quieten,
+)
+from headrace.connectors.received import Inbox, ReceivedSource
+from headrace.formats.options import FormatOptions
+from headrace.model.operator import OperatorContext
+
+PING_SECONDS, PONG_SECONDS = 20.0, 20.0
+"""After how long without a message the other side is asked whether it is there, and has to answer."""
+_BYTES = {"raw_bytes", "avro", "protobuf"}
+_NUMBERED = re.compile(r"subscription_messages\.(\d+)")
+
+
+class SocketOptions(EndpointOptions):
+    """A web socket, and what is said first."""
+
+    SCHEMES: ClassVar = ("ws", "wss")
+
+    endpoint: Address = Field(repr=False, description="The address, such as wss://host/path.")
+    subscription_message: Secret | None = Field(
+        None, repr=False, description="A message that is sent first, after every connection."
+    )
+    subscription_messages: list[Secret] = Field(
+        default=[],
+        repr=False,
+        description="Several of them; in SQL as subscription_messages.0, subscription_messages.1 and so on.",
+    )
+    max_message_size: Size = Field(
+        16 * 1024 * 1024, ge=1, description="How large a message that comes may be, uncompressed."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_numbered(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        numbered = {
+            int(match[1]): name for name in values if (match := _NUMBERED.fullmatch(str(name))) is not None
+        }
+        if not numbered:
+            return values
+        rest = {name: value for name, value in values.items() if name not in numbered.values()}
+        listed = [str(values[name]) for _, name in sorted(numbered.items())]
+        return {**rest, "subscription_messages": [*rest.get("subscription_messages", []), *listed]}
+
+    @model_validator(mode="after")
+    def _said_once(self) -> Self:
+        if self.subscription_message is not None and self.subscription_messages:
+            raise ValueError("it takes either `subscription_message` or `subscription_messages`")
+        return self
+
+    @property
+    def first_messages(self) -> list[str]:
+        """What is sent after every connection."""
+        return (
+            self.subscription_messages if self.subscription_message is None else [self.subscription_message]
+        )
+
+
+class _SocketConnector(EndpointConnector):
+    label = "websocket"
+
+    def load_client(self) -> None:
+        """Have the client's package."""
+        load_client()
+
+    def reach(self) -> str:
+        """Connect, and say what is to be said first."""
+        with _connect(self.options):
+            return f"{self.address} is a web socket"
+
+
+class WebSocketSource(_SocketConnector, ReceivedSource):
+    """Reads the messages of a web socket, texts and bytes alike; each is in a log before it is read.
+
+    A connection that is lost, or whose other side does not answer a ping, is made again, and what is to be
+    said first is said again. A web socket has no way to ask for what was missed: messages that are sent
+    while there is no connection are gone.
+    """
+
+    deliveries = (
+        Delivery(
+            "at most once",
+            "messages are in a log before they are read; those of a time without a connection are gone",
+        ),
+    )
+
+    class Options(SocketOptions, MessageOptions):
+        """The options of the websocket source."""
+
+    options: Options
+
+    def listen(self, inbox: Inbox) -> None:
+        """Read messages until the run ends."""
+        with _connect(self.options, known=inbox.contacts > 0) as socket:
+            inbox.connected()
+            heard, pong = time.monotonic(), None
+            while not inbox.closed.is_set():
+                try:
+                    message = socket.recv(timeout=0.2, decode=False)
+                except TimeoutError:
+                    # The client's own pings count a wait of ours, for a slow sink, as one of the other side.
+                    quiet = time.monotonic() - heard
+                    if pong is None and quiet >= PING_SECONDS:
+                        pong = socket.ping()
+                    elif pong is not None and pong.is_set():
+                        inbox.connected()
+                        heard, pong = time.monotonic(), None
+                    elif pong is not None and quiet >= PING_SECONDS + PONG_SECONDS:
+                        raise ExternalError(
+                            "websocket: the other side does not answer a ping", where=self.address
+                        ) from None
+                    continue
+                inbox.put(message)
+                heard, pong = time.monotonic(), None
+
+
+class WebSocketSink(_SocketConnector, MessageSink):
+    """Sends each row as a message of a web socket, in order, once the epoch of the row is committed.
+
+    An epoch is done when the other side has answered a ping that was sent after its last message. Formats of
+    texts are sent as texts, others as bytes.
+    """
+
+    deliveries = (
+        Delivery("at least once", "an epoch is sent again unless the other side answered a ping after it"),
+    )
+
+    class Options(SocketOptions, FormatOptions):
+        """The options of the websocket sink."""
+
+    options: Options
+
+    def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
+        """Send the messages of an epoch over one connection, and all of them again if that is lost."""
+        patiently(lambda: self._send(messages.column(VALUE).to_pylist()))
+
+    def _send(self, values: Sequence[bytes]) -> None:
+        text = self.options.format not in _BYTES
+        with _connect(self.options) as socket:
+            for value in values:
+                socket.send(value, text=text)
+            if not socket.ping().wait(PONG_SECONDS):
+                raise ExternalError(
+                    "websocket: the other side does not answer a ping", where=self.options.address
+                )
+
+
+def load_client() -> Any:
+    """The client's package."""
+    try:
+        import websockets.sync.client
+    except ImportError:
+        raise MissingExtraError(
+            "the connector `websocket`", extra="websocket", package="websockets"
+        ) from None
+    quieten("websockets.client")
+    return websockets
+
+
+@contextmanager
+def _connect(options: SocketOptions, *, known: bool = False) -> Iterator[Any]:
+    """A connection; what goes wrong with it is an ExternalError."""
+    client = load_client()
+    try:
+        with client.sync.client.connect(
+            options.endpoint,
+            ssl=options.tls_context() if options.endpoint.startswith("wss:") else None,
+            additional_headers=options.headers,
+            user_agent_header="headrace",
+            proxy=None if options.is_local else True,
+            open_timeout=CONNECT_SECONDS,
+            close_timeout=2,
+            ping_interval=None,
+            max_size=options.max_message_size,
+        ) as socket:
+            for message in options.first_messages:
+                socket.send(message)
+            yield socket
+    except client.exceptions.InvalidStatus as error:
+        response = error.response
+        said = options.hide((response.body or b"")[:300].decode("utf-8", "replace").strip())
+        message = f"websocket is answered {response.status_code} {response.reason_phrase}"
+        message = f"{message}: {said}" if said else message
+        if known or response.status_code in {408, 425, 429} or response.status_code >= 500:
+            raise ExternalError(message, where=options.address) from None
+        hint = "check the options `endpoint` and `headers`"
+        raise RefusedError(message, hint=hint, where=options.address) from None
+    except client.exceptions.ConnectionClosed as error:
+        raise _closed(error, options) from None
+    except (OSError, TimeoutError, ssl.SSLError, client.exceptions.WebSocketException) as error:
+        failure = no_answer(error, options.address, "websocket")
+        failure.message = failure.message.replace(options.endpoint, options.address)
+        raise failure from None
+
+
+def _closed(error: Any, options: SocketOptions) -> ExternalError:
+    sent, received = error.sent, error.rcvd
+    if sent is not None and sent.code == 1009:
+        return RefusedError(
+            f"websocket: a message has more than {options.max_message_size} bytes",
+            hint="allow more with `max_message_size`",
+            where=options.address,
+        )
+    if received is None:
+        return ExternalError("websocket: the connection is lost", where=options.address)
+    said = options.hide(f"{received.code} {received.reason}".strip())
+    if received.code == 1008:
+        return RefusedError(
+            f"websocket: the other side has closed the connection: {said}", where=options.address
+        )
+    return ExternalError(
+        f"websocket: the other side has closed the connection: {said}", where=options.address
+    )

@@ -1,0 +1,1 @@
+"""`iceberg`: a sink for Iceberg tables."""

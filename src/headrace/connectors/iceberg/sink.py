@@ -1,0 +1,381 @@
+"""`iceberg` as a sink: rows are appended to an Iceberg table of a catalog."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, MissingExtraError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.base.options import Secret
+from headrace.connectors.base import Delivery, check_column
+from headrace.connectors.filesystem.lake import (
+    LakeOptions,
+    check_fit,
+    check_rows,
+    digest,
+    fit,
+    lake_schema,
+    own_columns,
+)
+from headrace.connectors.filesystem.layout import NameOptions
+from headrace.connectors.filesystem.rolling import Encoded, RollingSink, prepared
+from headrace.connectors.iceberg.partitions import (
+    PartitionFields,
+    field_texts,
+    parse_field,
+    part_rows,
+    values_of,
+)
+from headrace.formats.parquet import ParquetFormat
+from headrace.model.operator import OperatorContext
+from headrace.storage.directory import StorageSettings, StoreOptions
+from headrace.storage.objects import first_line
+
+COMMIT, EPOCH, JOB = "headrace.commit", "headrace.epoch", "headrace.job"
+"""The properties of a snapshot that say which commit made it."""
+_CONCURRENT = 8
+_OF_STORE = {
+    "endpoint": "s3.endpoint",
+    "endpoint_url": "s3.endpoint",
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+    "token": "s3.session-token",
+    "region": "s3.region",
+    "default_region": "s3.region",
+}
+"""The settings of object stores as Iceberg's own files call them; others are handed on as they are."""
+
+
+class CatalogOptions(DeclaredOptions):
+    """Which catalog a table is in, and how it is reached."""
+
+    catalog_type: Literal["rest", "sql", "glue", "hive", "dynamodb"] = Field(
+        "rest", alias="catalog.type", description="The kind of catalog."
+    )
+    catalog_name: str = Field(
+        "default", min_length=1, alias="catalog.name", description="What the catalog is called."
+    )
+    catalog_rest_url: str | None = Field(
+        None, alias="catalog.rest.url", description="The address of a REST catalog."
+    )
+    catalog_rest_token: Secret | None = Field(
+        None, alias="catalog.rest.token", description="The token that a REST catalog asks for."
+    )
+    catalog_url: Secret | None = Field(
+        None,
+        alias="catalog.url",
+        description="The address of another kind of catalog, such as postgresql://user:password@host/db.",
+    )
+    catalog_warehouse: str | None = Field(
+        None, alias="catalog.warehouse", description="The warehouse: a name, or the place of new tables."
+    )
+    catalog_settings: StorageSettings = Field(
+        default={},
+        alias="catalog.settings",
+        description="More settings of the catalog, as `name=value,name=value`. Never displayed.",
+    )
+    namespace: str = Field("default", min_length=1, description="The namespace of the table.")
+    table_name: str = Field(min_length=1, description="The name of the table.")
+    location_path: str | None = Field(
+        None, description="Where a new table is put, as a URL; by default where the catalog puts it."
+    )
+
+
+def load_catalog(options: Any) -> Any:
+    """The catalog that options name."""
+    try:
+        from pyiceberg import catalog
+    except ImportError:
+        raise MissingExtraError("the connector `iceberg`", extra="iceberg", package="pyiceberg") from None
+    properties = {
+        "type": options.catalog_type,
+        "uri": options.catalog_rest_url or options.catalog_url,
+        "token": options.catalog_rest_token,
+        "warehouse": options.catalog_warehouse,
+        **options.catalog_settings,
+    }
+    for key, value in options.storage.items():
+        name = _OF_STORE.get(key.lower().removeprefix("aws_"), key)
+        if not name.endswith("allow_http"):
+            properties[name] = value
+    return catalog.load_catalog(
+        options.catalog_name, **{name: value for name, value in properties.items() if value is not None}
+    )
+
+
+class IcebergSink(RollingSink):
+    """Appends rows to an Iceberg table; rows of an epoch are seen together, in one snapshot, and once.
+
+    Rows are gathered over epochs until the rolling policy ends their file: by default when it is about 128 MB
+    long, and every 30 seconds, by the clock, so that there are few files and few snapshots. At the end of the
+    data, and when the run is stopped, all of them are written.
+
+    Every subtask writes its files to the place of the table, where no reader sees them. After the commit
+    point the driver adds them to the table in one snapshot, whose properties name the commit: one that is
+    repeated after a crash finds it there, and adds nothing. (Let no snapshots expire while a pipeline that
+    has crashed is down.) Files of attempts that did not count are never part of the table; removing orphan
+    files removes them.
+
+    A table that is not there is made when the first rows come. One that is there keeps its columns: rows must
+    fit them, columns that the rows do not have are null. Timestamps are microseconds, without a zone in a new
+    table.
+    """
+
+    class Options(LakeOptions, NameOptions, CatalogOptions, StoreOptions):
+        """The options of the iceberg sink."""
+
+        partition_fields: PartitionFields = Field(
+            default=[],
+            alias="partitioning.fields",
+            description=(
+                "How a new table is partitioned, such as `country, day(at), bucket(id, 16)`; an existing one "
+                "must be partitioned so."
+            ),
+        )
+
+        @model_validator(mode="after")
+        def _fits(self) -> Self:
+            if self.catalog_type == "rest" and not (self.catalog_rest_url or self.catalog_url):
+                raise ValueError("a REST catalog needs `catalog.rest.url`")
+            if self.with_timestamp and self.columns is not None:
+                raise ValueError("name `_timestamp` among the columns instead of `with_timestamp`")
+            for text in self.partition_fields:
+                try:
+                    column, _ = parse_field(text)
+                    if self.columns is not None:
+                        check_column(column, self.columns.names, what="option `partitioning.fields`")
+                except ConfigurationError as error:
+                    raise ValueError(f"{error.message}; {error.hint}") from None
+            return self
+
+    options: Options
+    packed = 0.3
+    deliveries = (
+        Delivery("exactly once", "the commit is a property of the table's snapshot that adds its files"),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._format = ParquetFormat(
+            compression=self.options.parquet_compression,
+            row_group_bytes=self.options.parquet_row_group_size,
+        )
+        self._name = (*self.options.namespace.split("."), self.options.table_name)
+        self._what = f"the table `{'.'.join(self._name)}`"
+
+    # ------------------------------------------------------------------------ the table
+
+    def _error(self, what: str, error: BaseException) -> ExternalError:
+        return ExternalError(
+            f"{self._what} cannot be {what}: {type(error).__name__}: {first_line(error)}",
+            where="iceberg",
+            hint="check the options `catalog.*` and `storage.*`, and that the catalog can be reached",
+        )
+
+    def _open(self) -> Any:
+        """The table as it is now; None if there is none."""
+        try:
+            catalog = load_catalog(self.options)
+            from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+            try:
+                return catalog.load_table(self._name)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+        except HeadraceError:
+            raise
+        except Exception as error:  # noqa: BLE001 - catalogs raise what their clients raise
+            raise self._error("opened", error) from None
+
+    def _make(self, columns: pa.Schema) -> Any:
+        """The table, made anew if there is none."""
+        table = self._open()
+        if table is None:
+            table = self._create(columns)
+        self._check_partitions(table)
+        return table
+
+    def _create(self, columns: pa.Schema) -> Any:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.transforms import parse_transform
+
+        schema = lake_schema(columns, zone=None)
+        try:
+            catalog = load_catalog(self.options)
+            catalog.create_namespace_if_not_exists(self._name[:-1])
+            try:
+                with (
+                    catalog.create_table_transaction(
+                        self._name, schema=schema, location=self.options.location_path
+                    ) as change,
+                    change.update_spec() as spec,
+                ):
+                    for text in self.options.partition_fields:
+                        column, transform = parse_field(text)
+                        spec.add_field(column, parse_transform(transform))
+            except TableAlreadyExistsError:
+                pass  # another subtask was faster
+            return catalog.load_table(self._name)
+        except HeadraceError:
+            raise
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{self._what} cannot be made: {first_line(error)}",
+                hint="check `partitioning.fields` and `location_path`",
+            ) from None
+        except Exception as error:  # noqa: BLE001 - catalogs raise what their clients raise
+            raise self._error("made", error) from None
+
+    def _check_partitions(self, table: Any) -> None:
+        found = field_texts(table)
+        wanted = [_canonical(text) for text in self.options.partition_fields]
+        if wanted and found != wanted:
+            raise ConfigurationError(
+                f"{self._what} is partitioned by ({', '.join(found)}), the sink by ({', '.join(wanted)})",
+                hint="leave out `partitioning.fields`: a table that is there is written as it is partitioned",
+            )
+
+    def validate(self) -> None:
+        """Refuse a catalog that does not answer, and columns that do not fit the table."""
+        table = self._open()
+        if table is not None:
+            self._check_partitions(table)
+            if self.options.columns is not None:
+                check_fit(self.options.columns, _arrow(table), table=self._what)
+        elif self.options.columns is not None:
+            lake_schema(self.options.columns, zone=None)
+
+    def reach(self) -> str:
+        """What table is there."""
+        table = self._open()
+        if table is None:
+            return "the catalog answers; the table is not there yet, the first rows make it"
+        return f"a table with {len(table.schema().fields)} columns and {len(table.snapshots())} snapshots"
+
+    # ------------------------------------------------------------------------ files
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse rows that take others back."""
+        check_rows(schema, self.options)
+
+    def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
+        """By the partitions of the table, in its types."""
+        rows = own_columns(rows, self.options)
+        table = self._known(rows.schema, ctx)
+        return part_rows(fit(rows, _arrow(table), table=self._what), table)
+
+    def _known(self, columns: pa.Schema, ctx: OperatorContext) -> Any:
+        return ctx.resource("table", lambda: self._make(columns))
+
+    def encode(self, rows: pa.Table) -> Iterator[Encoded]:
+        """Parquet files with the ids that the table gives to columns."""
+        size = self.options.file_size
+        for data in self._format.files(rows, file_bytes=size):
+            yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
+
+    def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
+        """Write a file to the place of the table; it is part of the table when a snapshot says so."""
+        info = ctx.task_info
+        table = self._known(pq.read_schema(pa.BufferReader(data)), ctx)
+        name = self.options.name_file(info.epoch, info.subtask, number, ending="parquet")
+        if self.options.strategy == "serial":
+            # Another run may have given the name: a file of a table is never written over.
+            name = f"{uuid.uuid4().hex}-{name}"
+        path = table.location_provider().new_data_location(name)
+        try:
+            with table.io.new_output(path).create(overwrite=True) as stream:
+                stream.write(data)
+        except OSError as error:
+            raise self._error("written", error) from None
+        return {"path": path, "size": len(data), "partition": directory, "spec": table.spec().spec_id}
+
+    # ------------------------------------------------------------------------ the commit
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Add the files of the epoch to the table, unless they are there."""
+        files = prepared(data)
+        try:
+            if files:
+                self._add(epoch, files, digest(data), ctx)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise self._error("written", error) from error
+        self.forget(epoch, data, ctx)
+
+    def _add(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
+        table = self._open()
+        if table is None:
+            raise ExternalError(
+                f"{self._what} is gone, and files for it are waiting to be added", where="iceberg"
+            )
+        if any(one.summary is not None and one.summary[COMMIT] == commit_id for one in table.snapshots()):
+            return
+        if any(file["spec"] != table.spec().spec_id for file in files):
+            raise ConfigurationError(
+                f"{self._what} has been partitioned otherwise while the pipeline ran",
+                hint="undo that, let the pipeline commit, and change it while the pipeline is stopped",
+            )
+        with ThreadPoolExecutor(_CONCURRENT) as pool:
+            described = list(pool.map(lambda file: _data_file(table, file), files))
+        properties = {COMMIT: commit_id, EPOCH: str(epoch), JOB: ctx.task_info.job_id}
+        with (
+            table.transaction() as change,
+            change.update_snapshot(snapshot_properties=properties).merge_append() as snapshot,
+        ):
+            for file in described:
+                snapshot.append_data_file(file)
+
+
+def _canonical(text: str) -> str:
+    column, transform = parse_field(text)
+    kind, _, size = transform.rstrip("]").partition("[")
+    return column if kind == "identity" else f"{kind}({column}{f', {size}' if size else ''})"
+
+
+def _arrow(table: Any) -> pa.Schema:
+    """The columns of a table with their ids."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    return schema_to_pyarrow(table.schema(), include_field_ids=True)
+
+
+def _data_file(table: Any, file: Mapping[str, Any]) -> Any:
+    """A file with the figures that readers choose files by, from its own footer."""
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    with table.io.new_input(file["path"]).open() as stream:
+        footer = pq.read_metadata(stream)
+    figures = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
+        stats_columns=compute_statistics_plan(table.schema(), table.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(table.schema()),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file["path"],
+        file_format=FileFormat.PARQUET,
+        partition=Record(*values_of(file["partition"])),
+        file_size_in_bytes=file["size"],
+        sort_order_id=None,
+        spec_id=file["spec"],
+        equality_ids=None,
+        key_metadata=None,
+        **figures.to_serialized_dict(),
+    )

@@ -1,0 +1,1 @@
+"""`kafka` and `confluent`: a source and a sink."""

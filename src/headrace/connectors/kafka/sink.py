@@ -1,0 +1,386 @@
+"""`kafka` and `confluent`: rows as messages of a topic."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ExternalError, PlanError, near
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.message_sink import StagingSink
+from headrace.connectors.base import (
+    Delivery,
+    from_ipc,
+    one_schema,
+    unstage,
+    without_event_time,
+)
+from headrace.connectors.kafka import client as kafka
+from headrace.connectors.kafka.client import (
+    CloudLoginOptions,
+    KafkaConnector,
+    LoginOptions,
+    TopicOptions,
+    Trouble,
+    load_client,
+)
+from headrace.formats.base import RETRACT, Format
+from headrace.model.operator import TIMESTAMP, CheckpointBarrier, Collector, OperatorContext
+
+DELIVERY_SECONDS = 120
+"""How long a message may take to arrive before the epoch fails; brokers restart meanwhile."""
+
+_TRANSACTION_SECONDS = 600
+_SLICE_SECONDS = 0.5
+"""So often it is looked whether the client complains of something that waiting does not mend."""
+_REMEMBERED = 64
+_MESSAGE = pa.schema({"key": pa.binary(), "value": pa.large_binary(), "time": pa.int64()})
+
+
+class SinkOptions(TopicOptions):
+    """How rows become messages, and when they are seen."""
+
+    sink_commit_mode: Literal["at_least_once", "exactly_once"] = Field(
+        "at_least_once",
+        alias="sink.commit_mode",
+        description=(
+            "`exactly_once` writes each epoch in a transaction, for readers that read what is committed; "
+            "`at_least_once` writes it as it is made, and again if it has to be repeated."
+        ),
+    )
+    sink_key_field: str | None = Field(
+        None, alias="sink.key_field", description="The column that is the key of a message."
+    )
+    sink_timestamp_field: str | None = Field(
+        None,
+        alias="sink.timestamp_field",
+        description="The column that is the time of a message; by default, the event time of the row.",
+    )
+
+    @model_validator(mode="after")
+    def _can_be_written(self) -> Self:
+        for name in (self.sink_key_field, self.sink_timestamp_field):
+            if name is not None and self.columns is not None and name not in self.columns.names:
+                names = self.columns.names
+                hint = near(name, names) or f"the columns are {', '.join(names)}"
+                raise ValueError(f"there is no column `{name}`; {hint}")
+            if name is not None and self.columns is None and self.format == "debezium_json":
+                raise ValueError(f"to find `{name}` in changes of rows, the option `schema` is needed")
+        name = self.sink_timestamp_field
+        if name is not None and self.columns is not None:
+            kind = self.columns.field(name).type
+            if not pa.types.is_timestamp(kind):
+                raise ValueError(f"`sink.timestamp_field` names `{name}`, which is no TIMESTAMP but {kind}")
+        return self
+
+
+class _TopicSink(KafkaConnector, StagingSink):
+    STAGED = "messages"
+    deliveries = (
+        Delivery(
+            "at least once",
+            "messages are sent before the checkpoint; those of an epoch that is repeated are sent again",
+            "sink.commit_mode = 'at_least_once'",
+        ),
+        Delivery(
+            "exactly once",
+            "one transaction holds the messages of an epoch and its mark; for readers with read_committed",
+            "sink.commit_mode = 'exactly_once'",
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._writer = MessageWriter(self.options, self._format)
+
+    @property
+    def _exactly_once(self) -> bool:
+        return bool(self.options.sink_commit_mode == "exactly_once")
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise a PlanError unless rows of this schema can be written."""
+        self._writer.check(schema)
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+        """The messages of the epoch."""
+        rows = self._writer.together(batches)
+        return [batch for one in rows for batch in self._writer.write(one).to_batches()]
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage the messages of the epoch for the transaction that commits it, or send them."""
+        if self._exactly_once:
+            super().handle_checkpoint(barrier, ctx, collector)
+            return
+        batches, self._batches = self._batches, []
+        messages = self.write(batches)
+        if messages:
+            with self._producer() as (producer, trouble):
+                self._send(producer, messages, trouble)
+                self._flush(producer, trouble)
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Send the staged messages of an epoch in one transaction, unless an earlier commit did.
+
+        The transaction also writes the epoch's mark, with the offset of a consumer group that nobody is in:
+        it is there if and only if the messages are.
+        """
+        staged = [one for _, one in sorted(data.get(self.STAGED, {}).items())]
+        if not staged:
+            return
+        client, topic = load_client(), self.options.topic
+        attempts = ",".join(json.loads(one)["id"] for one in staged)
+        mark = hashlib.sha256(attempts.encode()).hexdigest()[:16]
+        name = f"headrace-{ctx.task_info.job_id}-{ctx.task_info.operator_id}"
+        group = {"group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        try:
+            with (
+                self._transactional(name) as (producer, trouble),
+                self.cluster.connect("Consumer", group) as (consumer, _),
+            ):
+                self._start(producer, trouble)
+                # That has ended what a crash left open under this name: only now the marks are certain.
+                marks = self._marks(consumer)
+                if mark in marks:
+                    return
+                producer.begin_transaction()
+                for one in staged:
+                    self._send(producer, from_ipc(unstage(ctx, one)[0]), trouble)
+                self._flush(producer, trouble)
+                kept = ",".join([*marks, mark][-_REMEMBERED:])
+                place = client.TopicPartition(topic, 0, epoch, kept)
+                _in_time(
+                    lambda: producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata()),
+                    lambda: self.cluster.silence(trouble),
+                )
+                producer.commit_transaction(DELIVERY_SECONDS)
+        except client.KafkaException as error:
+            raise self.cluster.failure(error.args[0], topic) from None
+
+    def _start(self, producer: Any, trouble: Trouble) -> None:
+        """Let the producer write transactions; one that is refused is told so at once."""
+        client, deadline = load_client(), clock.monotonic() + kafka.PATIENCE_SECONDS
+        while True:
+            try:
+                producer.init_transactions(_SLICE_SECONDS)
+            except client.KafkaException as error:
+                problem = error.args[0]
+                producer.poll(0)
+                trouble.check(self.cluster, self.options.topic)
+                # What takes longer than a slice, as ending what a crash left open, can be waited for again.
+                if not problem.retriable() or clock.monotonic() >= deadline:
+                    raise self.cluster.failure(problem, self.options.topic, trouble) from None
+            else:
+                return
+
+    def _marks(self, consumer: Any) -> list[str]:
+        """The marks of the last epochs whose messages are in the topic."""
+        place = load_client().TopicPartition(self.options.topic, 0)
+        (found,) = consumer.committed([place], kafka.PATIENCE_SECONDS)
+        if found.error is not None:  # that is not a group without marks: the epoch would be sent twice
+            raise load_client().KafkaException(found.error)
+        return found.metadata.split(",") if found.offset >= 0 and found.metadata else []
+
+    def _producer(self) -> Any:
+        return self.cluster.borrow("Producer", self._settings())
+
+    def _transactional(self, name: str) -> Any:
+        settings = {"transaction.timeout.ms": _TRANSACTION_SECONDS * 1000, **self._settings()}
+        # A new one each time: one that has seen a broker restart may not find it again.
+        return self.cluster.connect("Producer", {**settings, "transactional.id": name})
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",  # keys go where a Java client puts them
+            "delivery.report.only.error": True,
+            "message.timeout.ms": DELIVERY_SECONDS * 1000,
+            "queue.buffering.max.messages": 1_000_000,
+            **self.options.client_configs,
+        }
+
+    def _send(self, producer: Any, messages: Sequence[pa.RecordBatch], trouble: Trouble) -> None:
+        client, topic = load_client(), self.options.topic
+
+        def told(problem: Any, _: Any) -> None:
+            raise self._lost(problem, trouble)
+
+        try:
+            for batch in messages:
+                for key, value, time in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    while True:
+                        try:
+                            producer.produce(topic, value, key, on_delivery=told, timestamp=time)
+                            break
+                        except BufferError:
+                            producer.poll(0.1)
+                            trouble.check(self.cluster, topic)
+                producer.poll(0)
+        except client.KafkaException as error:
+            raise self._lost(error.args[0], trouble) from None
+
+    def _flush(self, producer: Any, trouble: Trouble) -> None:
+        deadline = clock.monotonic() + DELIVERY_SECONDS + 10
+        while producer.flush(_SLICE_SECONDS):
+            trouble.check(self.cluster, self.options.topic)
+            if clock.monotonic() >= deadline:
+                raise self.cluster.silence(trouble)
+
+    def _lost(self, problem: Any, trouble: Trouble) -> ExternalError:
+        failure = self.cluster.failure(problem, self.options.topic, trouble)
+        if problem.name() == "MSG_SIZE_TOO_LARGE":
+            failure.hint = "allow larger ones: `message.max.bytes` in `client_configs`, and of the topic"
+        return failure
+
+
+class KafkaSink(_TopicSink):
+    """Writes rows as messages of a topic, from every subtask.
+
+    With `at_least_once` the messages of an epoch are sent, and acknowledged, before the epoch is saved: none
+    is lost, and those of an epoch that has to be repeated are there twice. With `exactly_once` they are kept
+    in the state directory and sent by the driver in one transaction for each epoch, together with a mark that
+    tells a repeated commit that it has been done: whoever reads only what is committed sees each message
+    once, after a crash at any moment. The mark lives as long as Kafka keeps the offsets of a consumer group
+    without members, a week by default. With the format `debezium_json` one subtask writes, and the changes
+    of one epoch to one row are one message.
+    """
+
+    class Options(LoginOptions, SinkOptions):
+        """The options of the kafka sink."""
+
+    options: Options
+
+
+class ConfluentSink(_TopicSink):
+    """Writes rows as messages of a topic of Confluent Cloud, as the kafka sink does."""
+
+    class Options(CloudLoginOptions, SinkOptions):
+        """The options of the confluent sink."""
+
+    options: Options
+
+
+class MessageWriter:
+    """Makes messages of rows: key, value and time. It pickles."""
+
+    def __init__(self, options: SinkOptions, form: Format) -> None:
+        self._options = options
+        self._format = form
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise a PlanError unless rows of this schema can be written."""
+        self._format.check(schema)
+        for name in (self._options.sink_key_field, self._options.sink_timestamp_field):
+            if name is not None and name not in schema.names:
+                names = [one for one in schema.names if one not in {TIMESTAMP, RETRACT}]
+                raise PlanError(
+                    f"the rows have no column `{name}`",
+                    hint=near(name, names) or f"the columns are {', '.join(names)}",
+                )
+
+    def together(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch | pa.Table]:
+        """The rows of an epoch as they have to be written: changes all at once."""
+        if any(RETRACT in batch.schema.names for batch in batches):
+            return [pa.Table.from_batches(one_schema(batches))]
+        return list(batches)
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
+        """The messages of these rows: the columns key, value and time, in milliseconds."""
+        written = rows if self._options.columns is not None else without_event_time(rows)
+        values = pa.array(self._format.messages(written), pa.large_binary())
+        if RETRACT in rows.schema.names:
+            rows = self._changed(values)
+        key = self._options.sink_key_field
+        keys = pa.nulls(len(values), pa.binary()) if key is None else _as_key(rows.column(key), key)
+        time = self._options.sink_timestamp_field or TIMESTAMP
+        if time in rows.schema.names:
+            times = _milliseconds(rows.column(time), time)
+        else:
+            times = pa.repeat(pa.scalar(0, pa.int64()), len(values))  # the time of sending
+        return pa.table([keys, values, times], schema=_MESSAGE)
+
+    def _changed(self, values: pa.Array) -> pa.Table:
+        """The key and the time of each change, from the row it leaves or, if it leaves none, takes back."""
+        wanted = (self._options.sink_key_field, self._options.sink_timestamp_field)
+        names = sorted({name for name in wanted if name is not None})
+        if not names:
+            return pa.table({})
+        assert self._options.columns is not None
+        row = pa.struct([_as_written(self._options.columns.field(name)) for name in names])
+        options = self._options.model_copy(
+            update={
+                "format": "json",
+                "framing": None,
+                "json_decimal_encoding": self._options.json_decimal_encoding or "bytes",
+            }
+        )
+        change = pa.schema([pa.field("before", row), pa.field("after", row)])
+        found = options.format_for(change).decode(values.to_pylist()).rows.combine_chunks()
+        before, after = (found.column(name).combine_chunks() for name in ("before", "after"))
+        latest = pc.if_else(after.is_valid(), after, before)
+        return pa.table(latest.flatten(), schema=pa.schema(list(row)))
+
+
+def _as_written(field: pa.Field) -> pa.Field:
+    # Numbers in messages count in the unit of the column that they are read into.
+    kind = pa.timestamp("ms") if pa.types.is_timestamp(field.type) else field.type
+    return pa.field(field.name, kind, metadata=field.metadata)
+
+
+def _as_key(column: Any, name: str) -> Any:
+    """The bytes of binary columns, the texts of all others."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return column.cast(pa.binary())
+    try:
+        return column.cast(pa.string()).cast(pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise PlanError(
+            f"column `{name}` has the type {kind} and cannot be a key",
+            hint="a key is a text, bytes, a number or a time",
+        ) from None
+
+
+def _milliseconds(column: Any, name: str) -> Any:
+    if not pa.types.is_timestamp(column.type):
+        raise PlanError(
+            f"column `{name}` has the type {column.type} and cannot be the time of a message",
+            hint="name a column of the type TIMESTAMP",
+        )
+    times = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    # Kafka knows no time before 1970, and 0 and null stand for the time of sending.
+    return pc.fill_null(pc.max_element_wise(times, 1, skip_nulls=False), 0)
+
+
+def _in_time(call: Callable[[], object], late: Callable[[], ExternalError]) -> None:
+    """Call what may hang for ever, in a thread that is left behind if it does.
+
+    The client does not keep its own timeout for the offsets of a transaction, and may wait for a broker that
+    it has given up (librdkafka issues 5456 and 5511).
+    """
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(kafka.PATIENCE_SECONDS)
+    if thread.is_alive():
+        raise late()
+    if raised:
+        raise raised[0]

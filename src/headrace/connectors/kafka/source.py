@@ -1,0 +1,357 @@
+"""`kafka` and `confluent`: the messages of a topic."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ExternalError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.messages import (
+    MessageOptions,
+    MessageReader,
+    Messages,
+    declared_columns,
+)
+from headrace.connectors.base import Delivery
+from headrace.connectors.kafka import client as kafka
+from headrace.connectors.kafka.client import (
+    CloudLoginOptions,
+    KafkaConnector,
+    LoginOptions,
+    TopicOptions,
+    Trouble,
+    load_client,
+)
+from headrace.connectors.sample import message_columns
+from headrace.formats.options import check_readable
+from headrace.model.operator import (
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+
+METADATA: Mapping[str, pa.DataType] = {
+    "offset_id": pa.int64(),
+    "partition": pa.int32(),
+    "topic": pa.string(),
+    "timestamp": pa.int64(),
+    "key": pa.binary(),
+}
+"""What a column can be besides the content of messages: METADATA FROM these."""
+
+BATCH_MESSAGES = 10_000
+_WORTH_SPLITTING = 100_000
+_POLL_SECONDS = 0.05
+_LAST_MILLISECOND = (2**63 - 1) // 10**6
+
+_log = logging.getLogger("headrace")
+
+
+class SourceOptions(TopicOptions, MessageOptions):
+    """What is read of a topic, and from where on."""
+
+    METADATA: ClassVar = METADATA
+
+    source_offset: Literal["latest", "earliest", "group"] = Field(
+        "latest",
+        alias="source.offset",
+        description=(
+            "Where a new pipeline starts: with what is `latest`, with the `earliest` message there is, or "
+            "where the consumer group `source.group_id` stands, if it stands anywhere."
+        ),
+    )
+    source_read_mode: Literal["read_uncommitted", "read_committed"] = Field(
+        "read_uncommitted",
+        alias="source.read_mode",
+        description="`read_committed` leaves out messages of transactions that are open or were aborted.",
+    )
+    source_group_id: str | None = Field(
+        None,
+        min_length=1,
+        alias="source.group_id",
+        description="The consumer group that shows how far the pipeline is; by default one of its own.",
+    )
+    source_group_id_prefix: str | None = Field(
+        None,
+        min_length=1,
+        alias="source.group_id_prefix",
+        description="How the name of the pipeline's own consumer group begins.",
+    )
+    source_bounded: bool = Field(
+        default=False,
+        alias="source.bounded",
+        description="Whether to finish with the last message that was there when the pipeline first started.",
+    )
+    source_lost_messages: Literal["fail", "skip"] = Field(
+        "fail",
+        alias="source.lost_messages",
+        description="What to do if messages were deleted before they were read: end the run, or go on.",
+    )
+    metadata: Mapping[str, str] = Field(
+        default={}, description=f"Column → what of a message it holds: {', '.join(METADATA)}."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        if self.source_offset == "group" and self.source_group_id is None:
+            raise ValueError("`source.offset` = 'group' needs `source.group_id`")
+        return self
+
+
+class _TopicSource(KafkaConnector, SourceOperator):
+    options: Any
+    label = "kafka"
+    deliveries = (
+        Delivery(
+            "exactly once", "partitions and offsets are in the checkpoint, and any range can be read again"
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.idle_timeout = self.options.idle_timeout
+
+    @property
+    def _committed_only(self) -> bool:
+        return bool(self.options.source_read_mode == "read_committed")
+
+    def validate(self) -> None:
+        """Refuse columns that cannot be read, and settings that the client does not know."""
+        super().validate()
+        check_readable(self.options)
+        declared_columns(self.options, self.label)
+
+    def for_a_look(self) -> Self:
+        """One that begins with the first message there is."""
+        return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the schema that messages have, or else of the first that are there."""
+        return message_columns(self, where=f"topic {self.options.topic}")
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """Where `source.offset` says; the partitions that are there now are the lanes."""
+        options, topic = self.options, self.options.topic
+        partitions = self.cluster.partitions(topic, patience=kafka.FIRST_CONTACT_SECONDS)
+        if options.source_offset == "group":
+            starts = self.cluster.group_offsets(options.source_group_id, topic, partitions)
+            rest = [partition for partition in partitions if partition not in starts]
+            # A group that stands nowhere starts as groups do; else partitions it does not know are new.
+            starts |= self._offsets(rest, "earliest" if starts else "latest")
+        else:
+            starts = self._offsets(partitions, options.source_offset)
+        ends = self._offsets(partitions, "latest") if options.source_bounded else None
+        prefix = options.source_group_id_prefix or "headrace"
+        group = options.source_group_id or f"{prefix}-{topic}-{uuid.uuid4().hex[:8]}"
+        offset: Offset = {}
+        for partition in partitions:
+            offset[str(partition)] = {"offset": starts[partition], "group": group}
+            if ends is not None:
+                offset[str(partition)]["end"] = max(ends[partition], starts[partition])
+        return offset
+
+    def _offsets(self, partitions: Sequence[int], at: Literal["earliest", "latest"]) -> dict[int, int]:
+        return self.cluster.offsets(self.options.topic, partitions, at=at, committed=self._committed_only)
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """As far as `limit.rows` messages reach, shared fairly over the partitions.
+
+        A new partition first becomes a lane, at its beginning; the next epoch reads from there.
+        """
+        if limit.rows <= 0:
+            return start
+        new: Offset = {}
+        if self.options.source_bounded:
+            ends = {lane: position.get("end", position["offset"]) for lane, position in start.items()}
+        else:
+            partitions = self.cluster.partitions(self.options.topic)
+            ends = {str(partition): end for partition, end in self._offsets(partitions, "latest").items()}
+            self._check_ends(start, ends)
+            added = [partition for partition in partitions if str(partition) not in start]
+            for partition, first in self._offsets(added, "earliest").items():
+                new[str(partition)] = {**next(iter(start.values())), "offset": first}
+        waiting = {lane: ends[lane] - position["offset"] for lane, position in start.items()}
+        taken = _share(waiting, limit.rows)
+        moved = {
+            lane: {**position, "offset": position["offset"] + taken[lane]} for lane, position in start.items()
+        }
+        return {**moved, **new}
+
+    def _check_ends(self, before: Offset, ends: Mapping[str, int]) -> None:
+        for lane, position in before.items():
+            if lane not in ends or ends[lane] < position["offset"]:
+                there = f"ends at offset {ends[lane]}" if lane in ends else "is gone"
+                raise ExternalError(
+                    f"topic `{self.options.topic}` is not the one that was read before: partition {lane} "
+                    f"{there}, and was read up to offset {position['offset']}",
+                    hint="if the topic was made anew, start the pipeline with another state directory",
+                    where="kafka",
+                )
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """One share for each partition that has something new; a large one is cut further."""
+        total, final = self.count(start, end), self.is_finished(end)
+        splits = []
+        for lane in sorted(start, key=int):
+            first, rows = start[lane]["offset"], end[lane]["offset"] - start[lane]["offset"]
+            shares = max(1, min(parallelism * rows // max(total, 1), rows // _WORTH_SPLITTING))
+            bounds = [first + rows * index // shares for index in range(shares + 1)]
+            splits += [
+                Split(lane, {"partition": int(lane), "offset": low, "end": high, "final": final})
+                for low, high in itertools.pairwise(bounds)
+                if low < high
+            ]
+        return splits
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the messages of one share."""
+        detail = ctx.split.detail
+        topic, partition = self.options.topic, detail["partition"]
+        reader = MessageReader(self.options, connector=self.label, where=f"kafka, topic {topic}")
+        for messages in self._read(partition, detail["offset"], detail["end"]):
+            rows = reader.read(_described(messages, partition), ctx, collector)
+            for batch in rows.to_batches():
+                collector.collect(batch)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _read(self, partition: int, first: int, end: int) -> Iterator[list[Any]]:
+        """The messages from `first` up to `end`, in batches; some offsets may have none."""
+        client, topic, reached = load_client(), self.options.topic, first
+        settings = {
+            "group.id": "headrace",  # asked for by the client, and not used
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": self.options.source_read_mode,
+            "auto.offset.reset": "error" if self.options.source_lost_messages == "fail" else "earliest",
+            "fetch.wait.max.ms": 20,  # the range is there already: an empty answer is its end
+            "fetch.queue.backoff.ms": 20,  # by default a full queue pauses the fetching for a second
+            **self.options.client_configs,
+        }
+        with self.cluster.borrow("Consumer", settings) as (consumer, trouble):
+            consumer.assign([client.TopicPartition(topic, partition, first)])
+            heard = time.monotonic()
+            while reached < end:
+                got = consumer.consume(min(BATCH_MESSAGES, end - reached), _POLL_SECONDS)
+                if got:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > kafka.PATIENCE_SECONDS:
+                    raise self.cluster.silence(trouble)
+                trouble.check(self.cluster, topic)
+                messages = [message for message in got if message.error() is None]
+                if len(messages) < len(got):
+                    signals = [message for message in got if message.error() is not None]
+                    reached = max(reached, self._heed(signals, partition, first, trouble))
+                if messages:
+                    reached = max(reached, messages[-1].offset() + 1)
+                while messages and messages[-1].offset() >= end:
+                    messages.pop()  # what follows a gap at the end of the range
+                if messages:
+                    yield messages
+            consumer.unassign()
+
+    def _heed(self, signals: Sequence[Any], partition: int, first: int, trouble: Trouble) -> int:
+        """Where the partition ends, if it was told; raise for what the client does not overcome by itself."""
+        end = first
+        for signal in signals:
+            problem = signal.error()
+            if problem.name() == "_PARTITION_EOF":
+                end = max(end, signal.offset())
+            elif problem.name() in {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}:
+                raise ExternalError(
+                    f"topic `{self.options.topic}` no longer has offset {first} of partition {partition}: "
+                    "messages were deleted before they were read",
+                    hint="to go on without them, set `source.lost_messages` = 'skip'",
+                    where="kafka",
+                )
+            elif problem.fatal() or not kafka.may_pass(problem):
+                raise self.cluster.failure(problem, self.options.topic, trouble)
+        return end
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether a bounded source has read what was there when it first started."""
+        return bool(self.options.source_bounded) and all(
+            position["offset"] >= position.get("end", 0) for position in offset.values()
+        )
+
+    def count(self, start: Offset, end: Offset) -> int:
+        """How many offsets the range has; transactions and compaction leave some without a message."""
+        return sum(end[lane]["offset"] - position["offset"] for lane, position in start.items())
+
+    def committed(self, offset: Offset) -> None:
+        """Show how far the pipeline is to whoever watches its consumer group."""
+        groups: dict[str, dict[int, int]] = {}
+        for lane, position in offset.items():
+            group = self.options.source_group_id or position["group"]
+            groups.setdefault(group, {})[int(lane)] = position["offset"]
+        for group, offsets in groups.items():
+            try:
+                self.cluster.commit_group(group, self.options.topic, offsets)
+            except ExternalError as error:
+                # The offsets that count are in the checkpoint.
+                _log.warning("consumer group `%s` was not moved: %s", group, error.message)
+
+
+class KafkaSource(_TopicSource):
+    """Reads the messages of a topic, each once; `_timestamp` is the time that Kafka has for them.
+
+    Each partition is a lane with a task of its own; the partitions' offsets are part of the checkpoint, so a
+    resumed pipeline goes on with the next message of each, at any parallelism. Partitions that are added
+    later are read from their beginning. What was read is also shown to Kafka, as the offsets of a consumer
+    group. A message without a value is counted in the metric `tombstones` and has no row; one that cannot be
+    read ends the run with its partition and offset, or is dropped and counted in the metric `bad_rows`.
+    """
+
+    class Options(LoginOptions, SourceOptions):
+        """The options of the kafka source."""
+
+    options: Options
+
+
+class ConfluentSource(_TopicSource):
+    """Reads the messages of a topic of Confluent Cloud, as the kafka source does."""
+
+    class Options(CloudLoginOptions, SourceOptions):
+        """The options of the confluent source."""
+
+    options: Options
+
+
+def _share(waiting: Mapping[str, int], rows: int) -> dict[str, int]:
+    """How many messages each lane gives: as equal as their number allows, `rows` in total."""
+    taken = {}
+    for left, lane in zip(
+        range(len(waiting), 0, -1), sorted(waiting, key=lambda one: waiting[one]), strict=True
+    ):
+        taken[lane] = max(0, min(waiting[lane], rows // left))
+        rows -= taken[lane]
+    return taken
+
+
+def _described(messages: Sequence[Any], partition: int) -> Messages:
+    times = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages))
+
+    def metadata(name: str) -> Sequence[Any]:
+        if name == "timestamp":
+            return times  # type: ignore[return-value]
+        read = {"offset_id": "offset"}.get(name, name)
+        return [getattr(message, read)() for message in messages]
+
+    return Messages(
+        [message.value() for message in messages],
+        np.minimum(times, _LAST_MILLISECOND) * 10**6,
+        metadata,
+        lambda place: f"offset {messages[place].offset()} of partition {partition}",
+    )

@@ -1,0 +1,1 @@
+"""`mqtt`: a source and a sink."""

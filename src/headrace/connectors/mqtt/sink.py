@@ -1,0 +1,112 @@
+"""`mqtt`: rows as messages of a topic."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.base.errors import ExternalError, RefusedError
+from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors.base import Delivery
+from headrace.connectors.http.client import patiently
+from headrace.connectors.mqtt import connection as mqtt
+from headrace.connectors.mqtt.connection import Broker, BrokerOptions, connected, load_client
+from headrace.formats.options import FormatOptions
+from headrace.model.operator import OperatorContext
+
+_MOST_UNDER_WAY = 1000
+
+
+class MqttSink(MessageSink):
+    """Sends each row as a message of a topic, in order, once the epoch of the row is committed.
+
+    An epoch is done when the broker has acknowledged each of its messages, or with QoS 0 has answered after
+    the last one. An epoch whose commit was cut off by a crash is sent again.
+    """
+
+    deliveries = (
+        Delivery("at least once", "an epoch is sent again unless the broker has taken all of its messages"),
+    )
+
+    class Options(BrokerOptions, FormatOptions):
+        """The options of the mqtt sink."""
+
+        SINGLE_TOPIC: ClassVar[bool] = True
+
+        sink_retain: bool = Field(
+            default=False,
+            alias="sink.retain",
+            description="Whether the broker keeps the last message for those who subscribe later.",
+        )
+
+    options: Options
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with certificates that cannot be read."""
+        super().validate()
+        load_client()
+        self.options.tls_context()
+
+    def display(self) -> str:
+        """The broker and the topic."""
+        return f"{type(self).__name__}({self.options.address})"
+
+    def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
+        """Send the messages of an epoch; after a lost connection, those again that the broker had not."""
+        left = deque(messages.column(VALUE).to_pylist())
+        for value in left:
+            self._check_size(value)
+        patiently(lambda: self._send(left))
+
+    def _send(self, left: deque[bytes]) -> None:
+        """Send what is left; what the broker has acknowledged is no longer."""
+        with connected(self._broker()) as broker:
+            if not self.options.level:
+                for value in left:
+                    broker.publish(value, retain=self.options.sink_retain)
+                broker.roundtrip()
+                return
+            window = min(broker.window, _MOST_UNDER_WAY)
+            under_way: deque[Any] = deque()
+            for value in list(left):
+                under_way.append(broker.publish(value, retain=self.options.sink_retain))
+                self._settle(broker, under_way, left, window)
+            self._settle(broker, under_way, left, 1)
+
+    def _broker(self) -> Broker:
+        prefix = self.options.client_prefix or "headrace"
+        return Broker(self.options, f"{prefix}-{uuid.uuid4().hex[:12]}")
+
+    def _settle(self, broker: Broker, under_way: deque[Any], left: deque[bytes], window: int) -> None:
+        """Wait until fewer than `window` messages are under way."""
+        deadline = time.monotonic() + mqtt.ANSWER_SECONDS
+        while len(under_way) >= window:
+            if broker.acknowledged(under_way[0]):
+                under_way.popleft()
+                left.popleft()
+                deadline = time.monotonic() + mqtt.ANSWER_SECONDS
+            elif time.monotonic() > deadline:
+                where = self.options.address
+                raise ExternalError("mqtt: the broker does not acknowledge messages", where=where)
+            else:
+                broker.turn(0.1)
+
+    def _check_size(self, value: bytes) -> None:
+        most = self.options.max_packet_size
+        # A packet also has the topic, its length, an id, properties and a header of up to five bytes.
+        if most is not None and len(value) + len(self.options.topic.encode()) + 10 > most:
+            raise RefusedError(
+                f"mqtt: a message of {len(value)} bytes is larger than `max_packet_size` allows",
+                hint=f"it is {most}",
+                where=self.options.address,
+            )
+
+    def reach(self) -> str:
+        """Connect, and send nothing."""
+        with connected(self._broker()):
+            return f"a broker of MQTT {self.options.protocol} at {self.options.address}"

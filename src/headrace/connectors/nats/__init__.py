@@ -1,0 +1,1 @@
+"""`nats`: a source and a sink, with JetStream or without."""

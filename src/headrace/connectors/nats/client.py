@@ -1,0 +1,264 @@
+"""What the source and the sink of `nats` share: how servers are reached, and what they are asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import ssl
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError
+from headrace.connectors.nats.options import ServerOptions, without_password
+
+FIRST_CONTACT_SECONDS = 10.0
+"""How long servers that never answered are waited for: their addresses may be wrong."""
+PATIENCE_SECONDS = 60.0
+"""How long servers that did answer are waited for: servers restart."""
+CONNECT_SECONDS, ANSWER_SECONDS = 5, 10.0
+_PAUSE_SECONDS, _LONGEST_PAUSE, _CLOSE_SECONDS = 0.1, 2.0, 2.0
+NOT_FOUND, NOT_NOW, _TOO_MANY, _SERVERS_FAULT = 404, 503, 429, 500
+_PASSING = ("expecting info", "connections exceeded", "authentication timeout")
+"""What is said when a connection begins, by and of servers that restart or have too much to do."""
+
+T = TypeVar("T")
+_log = logging.getLogger("headrace")
+
+
+class ApiError(Exception):
+    """What JetStream answered instead of what was asked for."""
+
+    def __init__(self, code: int, text: str, failure: ExternalError | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.failure = failure
+        """What to say in the end, if it is known."""
+
+
+class NatsServers:
+    """Servers that know each other: connections to them, and what can be asked of them. It pickles.
+
+    Whatever goes wrong is an ExternalError with the addresses.
+    """
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        self.shown = ", ".join(map(without_password, options.servers))
+
+    def check_settings(self) -> None:
+        """Raise a ConfigurationError for addresses, seeds and files that are none."""
+        load_client()
+        for address in self._options.servers:
+            try:
+                parts = urlsplit(address if "://" in address else f"nats://{address}")
+                valid = parts.scheme in {"nats", "tls", "ws", "wss"} and parts.hostname and parts.port != 0
+            except ValueError:
+                valid = False
+            if not valid:
+                raise ConfigurationError(
+                    f"`{without_password(address)}` is not the address of a NATS server",
+                    hint="write it as nats://host:port, or tls://host:port",
+                )
+        if self._options.auth_nkey_seed is not None:
+            _check_seed(self._options.auth_nkey_seed)
+        self._tls()
+
+    def ask(self, work: Callable[[Any], Awaitable[T]], *, patience: float | None = None) -> T:
+        """What `work` answers, given a connection of this process; both are tried again until `patience`."""
+        deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
+        pause, errors = _PAUSE_SECONDS, known_errors()
+        while True:
+            try:
+                return asyncio.run_coroutine_threadsafe(self._work(work), _loop()).result()
+            except errors as error:
+                failure = self.failure(error)
+                if not _may_pass(error) or time.monotonic() + pause > deadline:
+                    raise failure from None
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _work(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        key = (os.getpid(), *(str(getattr(self._options, name)) for name in ServerOptions.model_fields))
+        held = _CONNECTIONS.get(key)
+        if held is None or not held.is_connected:
+            held = await self.connect()
+            _CONNECTIONS[key] = held
+        try:
+            return await work(held)
+        except Exception as error:
+            if _may_pass(error):
+                _CONNECTIONS.pop(key, None)
+                await close(held)
+            raise
+
+    async def connect(self) -> Any:
+        """A new connection; when it is lost it stays lost."""
+        client, problems = load_client(), []
+
+        async def heed(error: Exception) -> None:
+            problems.append(error)
+            if isinstance(error, client.errors.SlowConsumerError):
+                _log.warning(
+                    "nats: messages on `%s` came faster than they were read, and are lost", error.subject
+                )
+
+        given: dict[str, Any] = {
+            "name": "headrace",
+            "allow_reconnect": False,
+            "max_reconnect_attempts": 1,
+            "reconnect_time_wait": 0,
+            "connect_timeout": CONNECT_SECONDS,
+            "ping_interval": 10,
+            "error_cb": heed,
+            **self._login(),
+        }
+        if (tls := self._tls()) is not None:
+            given["tls"] = tls
+        for address in random.sample(self._options.servers, len(self._options.servers)):
+            made = client.aio.client.Client()
+            try:
+                await made.connect(servers=[address], **given)
+            except (client.errors.Error, OSError) as error:
+                problems.append(error)
+                await close(made)
+            else:
+                return made
+        refused = [one for one in problems if _refuses(one)]
+        real = [one for one in problems if not isinstance(one, client.errors.NoServersError)]
+        raise (refused or real or problems)[-1]
+
+    def _login(self) -> Mapping[str, Any]:
+        options = self._options
+        if options.auth_type == "credentials":
+            return {"user": options.auth_username, "password": options.auth_password}
+        if options.auth_type == "nkey":
+            return {"nkeys_seed_str": options.auth_nkey_seed}
+        if options.auth_type == "jwt":
+            parts = (("NATS USER JWT", options.auth_jwt), ("USER NKEY SEED", options.auth_nkey_seed))
+            written = "".join(
+                f"-----BEGIN {name}-----\n{value}\n------END {name}------\n" for name, value in parts
+            )
+            return {"user_credentials": load_client().aio.client.RawCredentials(written)}
+        return {}
+
+    def _tls(self) -> ssl.SSLContext | None:
+        options = self._options
+        if not options.tls_ca and not options.tls_cert:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=options.tls_ca)
+            if options.tls_cert:
+                context.load_cert_chain(options.tls_cert, options.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(
+                f"the certificates for NATS cannot be read: {error}",
+                hint="see the options `tls.ca`, `tls.cert` and `tls.key`",
+            ) from None
+        return context
+
+    def failure(self, error: Exception) -> ExternalError:
+        """What a person can make of an error of the client."""
+        errors = load_client().errors
+        text = str(error) or type(error).__name__
+        if isinstance(error, ApiError) and error.failure is not None:
+            return error.failure
+        if _refuses(error):
+            return ExternalError(
+                f"NATS at {self.shown} refuses access: {text}",
+                hint="check `auth.type`, what goes with it, and the rights of the user",
+                where="nats",
+            )
+        if isinstance(error, errors.NoRespondersError) or getattr(error, "code", 0) == NOT_NOW:
+            return ExternalError(
+                f"NATS at {self.shown} has no JetStream, or it does not answer: {text}",
+                hint="start the servers with JetStream, or read and write a `subject` without `stream`",
+                where="nats",
+            )
+        if isinstance(error, errors.MaxPayloadError):
+            return ExternalError(
+                f"NATS at {self.shown} refuses a message that is too large",
+                hint="allow larger ones: `max_payload` of the servers",
+                where="nats",
+            )
+        if isinstance(error, ApiError) or not _may_pass(error):
+            return ExternalError(f"NATS at {self.shown}: {text}", where="nats")
+        return ExternalError(
+            f"NATS at {self.shown} does not answer: {text}",
+            hint="check `servers`, and that they run",
+            where="nats",
+        )
+
+
+async def close(connection: Any) -> None:
+    """End a connection, whatever state it is in."""
+    with contextlib.suppress(Exception):  # a transport whose TLS failed never says that it is closed
+        await asyncio.wait_for(connection.close(), _CLOSE_SECONDS)
+
+
+def load_client() -> Any:
+    """The package of the client; raises a MissingExtraError if it is not installed."""
+    try:
+        import nats.aio.client
+        import nats.errors
+    except ImportError:
+        raise MissingExtraError("the connector `nats`", extra="nats", package="nats-py") from None
+    return nats
+
+
+def known_errors() -> tuple[type[Exception], ...]:
+    """What the client throws for what is wrong outside."""
+    return (load_client().errors.Error, OSError, ApiError)
+
+
+def in_loop(work: Awaitable[T]) -> T:
+    """The result of what has to run in the loop of this process."""
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()  # type: ignore[arg-type]
+
+
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+_CONNECTIONS: dict[tuple[Any, ...], Any] = {}
+_LOCK = threading.Lock()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The loop of this process: the client is asyncio's, the engine is not."""
+    with _LOCK:
+        loop = _LOOPS.get(os.getpid())
+        if loop is None:
+            loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="nats", daemon=True).start()
+        return loop
+
+
+def _refuses(error: Exception) -> bool:
+    return isinstance(error, load_client().errors.AuthorizationError) or "authorization" in str(error).lower()
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether trying again may help."""
+    errors = load_client().errors
+    if isinstance(error, ApiError):
+        return error.code >= _SERVERS_FAULT or error.code == _TOO_MANY  # such as 500, by who is no leader
+    passing = (OSError, errors.NoServersError, errors.NoRespondersError, errors.ConnectionClosedError)
+    lost = (errors.StaleConnectionError, errors.OutboundBufferLimitError, errors.ConnectionDrainingError)
+    told = any(text in str(error).lower() for text in _PASSING)
+    return (told or isinstance(error, (*passing, *lost))) and not _refuses(error)
+
+
+def _check_seed(seed: str) -> None:
+    try:
+        import nkeys  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtraError("`auth.nkey_seed`", extra="nats", package="nkeys") from None
+    try:
+        nkeys.from_seed(bytearray(seed.strip().encode())).wipe()
+    except Exception:  # noqa: BLE001 - what is thrown depends on what is wrong; it may show the seed
+        raise ConfigurationError(
+            "`auth.nkey_seed` is not the seed of a key", hint="it begins with SU, as `nsc` and `nk` write it"
+        ) from None

@@ -1,0 +1,203 @@
+"""The options of `nats`: its servers, who asks, and what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from headrace.base.options import Duration, Names, Secret, Size
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.messages import MessageOptions
+
+METADATA: Mapping[str, pa.DataType] = {"subject": pa.string(), "sequence": pa.int64()}
+"""What a column can be besides the content of messages: METADATA FROM these."""
+
+_NOT_USED = "accepted, and not used: the checkpoint knows what was read."
+
+
+def without_password(address: str) -> str:
+    """The address of a server as it may be shown."""
+    scheme, separator, rest = address.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+Servers = Annotated[
+    Names,
+    PlainSerializer(
+        lambda given: list(map(without_password, given)), return_type=list[str], when_used="json"
+    ),
+]
+"""An option that takes addresses, and shows them without their passwords."""
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+class ServerOptions(DeclaredOptions):
+    """The servers, and who asks."""
+
+    servers: Servers = Field(
+        min_length=1, repr=False, description="Some servers, such as `nats://host:4222,nats://other:4222`."
+    )
+    auth_type: Annotated[Literal["none", "credentials", "jwt", "nkey"], BeforeValidator(_lower)] = Field(
+        "none",
+        alias="auth.type",
+        description="How to log in: `none`, `credentials` (user and password), `jwt` or `nkey`.",
+    )
+    auth_username: str | None = Field(None, alias="auth.username", description="With credentials: the user.")
+    auth_password: Secret | None = Field(
+        None, repr=False, alias="auth.password", description="With credentials: the password."
+    )
+    auth_jwt: Secret | None = Field(
+        None, repr=False, alias="auth.jwt", description="With jwt: the token of the user."
+    )
+    auth_nkey_seed: Secret | None = Field(
+        None, repr=False, alias="auth.nkey_seed", description="With jwt and nkey: the seed of the user's key."
+    )
+    tls_ca: str | None = Field(
+        None,
+        alias="tls.ca",
+        description="A file with the certificates that those of servers must go back to.",
+    )
+    tls_cert: str | None = Field(
+        None, alias="tls.cert", description="A file with the certificate that this side shows."
+    )
+    tls_key: str | None = Field(None, alias="tls.key", description="A file with the key of `tls.cert`.")
+
+    @model_validator(mode="after")
+    def _can_log_in(self) -> Self:
+        given = {
+            "auth.username": self.auth_username,
+            "auth.password": self.auth_password,
+            "auth.jwt": self.auth_jwt,
+            "auth.nkey_seed": self.auth_nkey_seed,
+        }
+        wanted = {
+            "none": (),
+            "credentials": ("auth.username", "auth.password"),
+            "jwt": ("auth.jwt", "auth.nkey_seed"),
+            "nkey": ("auth.nkey_seed",),
+        }
+        for name, value in given.items():
+            if name in wanted[self.auth_type] and not value:
+                raise ValueError(f"`auth.type` = '{self.auth_type}' needs `{name}`")
+            if name not in wanted[self.auth_type] and value:
+                kinds = " or ".join(f"'{kind}'" for kind, names in wanted.items() if name in names)
+                raise ValueError(f"`{name}` needs `auth.type` = {kinds}")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("`tls.cert` and `tls.key` go together")
+        return self
+
+
+def _capital(value: Any) -> Any:
+    return value.capitalize() if isinstance(value, str) else value
+
+
+class SourceOptions(ServerOptions, MessageOptions):
+    """What is read, and from where on."""
+
+    METADATA: ClassVar = METADATA
+
+    stream: str | None = Field(
+        None, min_length=1, description="The JetStream stream to read; instead of `subject`."
+    )
+    subject: str | None = Field(
+        None,
+        min_length=1,
+        description="The subject of core NATS to listen to, such as `orders.*`; instead of `stream`.",
+    )
+    source_offset: Literal["earliest", "latest"] = Field(
+        "earliest",
+        alias="source.offset",
+        description="Where a new pipeline starts in a stream: with its first message, or with what is new.",
+    )
+    source_bounded: bool = Field(
+        default=False,
+        alias="source.bounded",
+        description="Whether to finish with the last message that the stream had when the pipeline started.",
+    )
+    source_lost_messages: Literal["fail", "skip"] = Field(
+        "fail",
+        alias="source.lost_messages",
+        description="What to do if a stream dropped messages before they were read: end the run, or go on.",
+    )
+    consumer_description: str | None = Field(
+        None, alias="consumer.description", description="How the consumers of the stream are described."
+    )
+    consumer_filter_subjects: Names = Field(
+        default=[], alias="consumer.filter_subjects", description="Only messages of these subjects are read."
+    )
+    consumer_num_replicas: int = Field(
+        1, ge=1, le=5, alias="consumer.num_replicas", description="How many copies a consumer has."
+    )
+    consumer_inactive_threshold: Duration = Field(
+        "10m",
+        validate_default=True,
+        alias="consumer.inactive_threshold",
+        description="When the servers forget a consumer that nobody uses.",
+    )
+    consumer_max_batch: int = Field(
+        10_000, ge=1, alias="consumer.max_batch", description="How many messages are asked for at once."
+    )
+    consumer_max_bytes: Size = Field(
+        104_857_600, ge=1, alias="consumer.max_bytes", description="How many bytes are asked for at once."
+    )
+    consumer_replay_policy: Annotated[Literal["Instant", "Original"], BeforeValidator(_capital)] = Field(
+        "Instant", alias="consumer.replay_policy", description="`Instant`: as fast as can be; no other."
+    )
+    consumer_ack_policy: Annotated[Literal["Explicit", "None", "All"], BeforeValidator(_capital)] = Field(
+        "Explicit", alias="consumer.ack_policy", description=f"When messages are done: {_NOT_USED}"
+    )
+    consumer_ack_wait: Duration = Field(
+        "30s",
+        validate_default=True,
+        alias="consumer.ack_wait",
+        description=f"When a message is sent again: {_NOT_USED}",
+    )
+    consumer_sample_frequency: int = Field(
+        0, alias="consumer.sample_frequency", description="Observed acknowledgements: accepted, and not used."
+    )
+    consumer_rate_limit: int = Field(
+        -1, alias="consumer.rate_limit", description="Bits in a second: accepted, and not used."
+    )
+    consumer_max_ack_pending: int = Field(
+        -1, alias="consumer.max_ack_pending", description=f"Messages that are not done: {_NOT_USED}"
+    )
+    consumer_max_deliver: int = Field(
+        -1, alias="consumer.max_deliver", description=f"How often a message is sent again: {_NOT_USED}"
+    )
+    consumer_max_waiting: int = Field(
+        1_000_000, alias="consumer.max_waiting", description="Waiting requests: accepted, and not used."
+    )
+    consumer_max_expires: int = Field(
+        300_000, alias="consumer.max_expires", description="How long a request waits: accepted, and not used."
+    )
+    metadata: Mapping[str, str] = Field(
+        default={}, description=f"Column → what of a message it holds: {', '.join(METADATA)}."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        if (self.stream is None) == (self.subject is None):
+            raise ValueError("it takes either `stream` or `subject`")
+        if self.stream is not None and not set(self.stream).isdisjoint(" \t.*>/\\"):
+            raise ValueError(f"`{self.stream}` is not the name of a stream")
+        if self.subject is not None:
+            for name in (
+                "source_bounded",
+                "source_offset",
+                "source_lost_messages",
+                "consumer_filter_subjects",
+            ):
+                if name in self.model_fields_set:
+                    alias = type(self).model_fields[name].alias
+                    raise ValueError(f"`{alias}` needs `stream`: a subject keeps nothing")
+        if self.consumer_replay_policy != "Instant":
+            raise ValueError(
+                "`consumer.replay_policy` = 'Original' is not supported: event time is in the messages"
+            )
+        return self

@@ -1,0 +1,217 @@
+"""`nats`: rows as messages of a subject, kept by a JetStream stream or not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ExternalError, PlanError
+from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors.base import Delivery, check_column
+from headrace.connectors.nats import client as nats
+from headrace.connectors.nats.client import NOT_NOW, ApiError, load_client
+from headrace.connectors.nats.options import ServerOptions
+from headrace.connectors.nats.stream import NatsConnector, Reading, stream_state
+from headrace.formats.options import FormatOptions
+from headrace.model.operator import OperatorContext
+
+MESSAGE_ID = "Nats-Msg-Id"
+EXPECTED_STREAM = "Nats-Expected-Stream"
+SUBJECT = "subject"
+_TOGETHER = 5_000
+"""How many messages are sent before it is waited for their acknowledgements."""
+
+
+class NatsSink(NatsConnector, MessageSink):
+    """Writes rows as messages of a subject, when their epoch is committed.
+
+    Without `stream` the messages are with the servers when the commit ends, and with whoever listened at that
+    moment; those of a commit that was cut short are sent again. With `stream`, the JetStream stream that
+    keeps the subject, each message is acknowledged, and has an id (`Nats-Msg-Id`) made of its epoch and its
+    place there. A commit that has to be repeated first looks up which of its messages the stream has, and the
+    stream itself leaves out what comes twice within its duplicate window: each message is there once, after a
+    crash at any moment, unless the stream dropped it meanwhile.
+    """
+
+    class Options(ServerOptions, FormatOptions):
+        """The options of the nats sink."""
+
+        subject: str | None = Field(
+            None,
+            min_length=1,
+            description="The subject of the messages; of all, or of rows without their own.",
+        )
+        stream: str | None = Field(
+            None, min_length=1, description="The JetStream stream that keeps the subject, and acknowledges."
+        )
+        sink_subject_field: str | None = Field(
+            None, alias="sink.subject_field", description="The column that is the subject of a message."
+        )
+
+        @model_validator(mode="after")
+        def _can_be_written(self) -> Self:
+            if self.subject is None and self.sink_subject_field is None:
+                raise ValueError("it takes `subject`, or `sink.subject_field`")
+            if self.subject is not None and not _is_subject(self.subject):
+                raise ValueError(f"`{self.subject}` is not a subject that can be written to")
+            if self.sink_subject_field is not None and self.format == "debezium_json":
+                raise ValueError("`sink.subject_field` does not go with debezium_json")
+            return self
+
+    options: Options
+    deliveries = (
+        Delivery(
+            "exactly once",
+            "each message has an id; a repeated commit sends only what the stream does not have, "
+            "and the stream leaves out what comes twice within its duplicate window",
+            when="`stream`",
+        ),
+        Delivery(
+            "at least once",
+            "an epoch is sent when it is committed, and again if that was cut short; "
+            "core NATS passes it on to who listens at that moment",
+            when="no `stream`",
+        ),
+    )
+
+    def attributes(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
+        """The subject of each message, if it is in a column."""
+        name = self.options.sink_subject_field
+        if name is None:
+            return {}
+        check_column(name, rows.schema.names, what="nats sink, option `sink.subject_field`")
+        column = rows.column(name)
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            raise PlanError(
+                f"column `{name}` has the type {column.type} and cannot be a subject",
+                hint="a subject is a text",
+            )
+        subjects = column.cast(pa.string())
+        if self.options.subject is not None:
+            subjects = subjects.fill_null(self.options.subject)
+        for subject in subjects.unique().to_pylist():
+            if subject is None or not _is_subject(subject):
+                raise ExternalError(
+                    f"column `{name}` holds {subject!r}, which is not a subject that can be written to",
+                    hint="leave such rows out, or give rows without a subject one with the option `subject`",
+                    where="nats",
+                )
+        return {SUBJECT: subjects}
+
+    def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
+        """Send the messages; with a stream, those that it does not have yet."""
+        values = messages.column(VALUE).to_pylist()
+        if SUBJECT in messages.column_names:
+            subjects = messages.column(SUBJECT).to_pylist()
+        else:
+            subjects = [self.options.subject] * len(values)
+        left = list(zip(range(len(values)), subjects, values, strict=True))
+        if self.options.stream is None:
+            self.servers.ask(lambda connection: _send(connection, left))
+            return
+        stream, batch = self.options.stream, hashlib.sha256(batch_id.encode()).hexdigest()[:24]
+        first, again = self._begin(stream, batch, ctx)
+        reading = Reading(stream, tuple(set(subjects)) if len(set(subjects)) == 1 else ())
+
+        async def publish(connection: Any) -> None:
+            nonlocal again
+            if again:
+                there = await _look_up(connection, reading, batch, first)
+                left[:] = [one for one in left if one[0] not in there]
+            again = True
+            await _publish(connection, stream, batch, left)
+
+        self.servers.ask(publish)
+
+    def _begin(self, stream: str, batch: str, ctx: OperatorContext) -> tuple[int, bool]:
+        """Where the stream ended before a batch, noted once, and whether that was noted before."""
+        marker = f"sending/{ctx.task_info.operator_id}.json"
+        begun = json.loads(ctx.storage.read(marker)) if ctx.storage.exists(marker) else {}
+        if begun.get("batch") == batch:
+            return begun["end"], True
+        end = self.servers.ask(lambda connection: stream_state(connection, stream)).end
+        ctx.storage.write(marker, json.dumps({"batch": batch, "end": end}).encode())
+        return end, False
+
+
+async def _look_up(connection: Any, reading: Reading, batch: str, first: int) -> set[int]:
+    """Which messages of a batch the stream has, by their places."""
+    there: set[int] = set()
+    over = False
+    while not over:
+        messages, over = await reading.part(connection, first, most=_TOGETHER)
+        for message in messages:
+            sender, _, place = message.headers.get(MESSAGE_ID, "").rpartition("-")
+            if sender == batch:
+                there.add(int(place))
+            first = message.sequence + 1
+    return there
+
+
+async def _send(connection: Any, left: list[tuple[int, str, bytes]]) -> None:
+    """Send messages that nobody acknowledges; what the servers have is taken out of `left`."""
+    while left:
+        part = left[:_TOGETHER]
+        for _, subject, value in part:
+            await connection.publish(subject, value)
+        await connection.flush(int(nats.ANSWER_SECONDS))
+        del left[: len(part)]
+
+
+async def _publish(connection: Any, stream: str, batch: str, left: list[tuple[int, str, bytes]]) -> None:
+    """Send messages to a stream; what it has acknowledged is taken out of `left`."""
+    answers: dict[int, Any] = {}
+    came = asyncio.Event()
+
+    async def take(message: Any) -> None:
+        answers[int(message.subject.rpartition(".")[2])] = message
+        came.set()
+
+    inbox = connection.new_inbox()
+    subscription = await connection.subscribe(f"{inbox}.*", cb=take)
+    try:
+        while left:
+            part = left[:_TOGETHER]
+            for place, subject, value in part:
+                headers = {MESSAGE_ID: f"{batch}-{place}", EXPECTED_STREAM: stream}
+                await connection.publish(subject, value, reply=f"{inbox}.{place}", headers=headers)
+            while len(answers) < len(part):
+                came.clear()
+                await asyncio.wait_for(came.wait(), nats.ANSWER_SECONDS)
+            for place, subject, _ in part:
+                _check(answers[place], stream, subject)
+            answers.clear()
+            del left[: len(part)]
+    finally:
+        with contextlib.suppress(load_client().errors.Error):
+            await subscription.unsubscribe()
+
+
+def _check(answer: Any, stream: str, subject: str) -> None:
+    """Raise unless the stream has taken the message."""
+    if (answer.headers or {}).get("Status") == str(NOT_NOW):
+        code, why = NOT_NOW, "no stream keeps it"
+    else:
+        problem = json.loads(answer.data).get("error")
+        if problem is None:
+            return
+        code, why = problem.get("code", 0), problem.get("description", "it does not say why")
+    failure = ExternalError(
+        f"stream `{stream}` does not take a message of the subject `{subject}`: {why}",
+        hint="check that the stream keeps the subject, and its limits",
+        where="nats",
+    )
+    raise ApiError(code, why, failure)
+
+
+def _is_subject(text: str) -> bool:
+    """Whether messages can be sent to it: no blanks, no wildcards, no empty part."""
+    parts = text.split(".")
+    return not any(char.isspace() for char in text) and not any(part in {"", "*", ">"} for part in parts)

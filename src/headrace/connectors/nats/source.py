@@ -1,0 +1,322 @@
+"""`nats`: the messages of a JetStream stream, or of a subject."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.messages import MessageReader, Messages, declared_columns
+from headrace.connectors.base import Connector, Delivery
+from headrace.connectors.nats import client as nats
+from headrace.connectors.nats.client import NatsServers, close, in_loop, known_errors, load_client
+from headrace.connectors.nats.options import SourceOptions
+from headrace.connectors.nats.stream import NatsConnector, Reading, StreamMessage, StreamState, stream_state
+from headrace.connectors.received import Inbox, ReceivedSource
+from headrace.connectors.sample import message_columns
+from headrace.formats.options import check_readable
+from headrace.model.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
+
+BATCH_MESSAGES = 20_000
+_WORTH_SPLITTING = 50_000
+_HELD_MESSAGES = 10_000
+_WAIT_SECONDS = 0.05
+
+
+class _StreamSource(NatsConnector, SourceOperator):
+    """Reads a stream by its sequences."""
+
+    Options = SourceOptions
+    options: Any
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.idle_timeout = self.options.idle_timeout
+        self._stream: str = self.options.stream
+        settings: dict[str, Any] = {
+            "num_replicas": self.options.consumer_num_replicas,
+            "inactive_threshold": int(self.options.consumer_inactive_threshold.total_seconds() * 10**9),
+        }
+        if self.options.consumer_description is not None:
+            settings["description"] = self.options.consumer_description
+        self._reading = Reading(
+            self._stream,
+            self.options.consumer_filter_subjects,
+            settings,
+            self.options.consumer_max_bytes,
+        )
+
+    def validate(self) -> None:
+        """Refuse columns that cannot be read, and settings that are none."""
+        super().validate()
+        check_readable(self.options)
+        declared_columns(self.options, "nats")
+
+    def for_a_look(self) -> Self:
+        """One that begins with the first message there is."""
+        return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """Where `source.offset` says; the stream is the lane."""
+        state = self._state(patience=nats.FIRST_CONTACT_SECONDS)
+        if state.retention != "limits":
+            raise ConfigurationError(
+                f"stream `{self._stream}` drops messages that were read, its retention is {state.retention}: "
+                "a checkpoint could not go back to them",
+                hint="read a stream with the retention `limits`, such as a mirror or a source of this one",
+            )
+        first = state.first if self.options.source_offset == "earliest" else state.end
+        bound = {"end": state.end} if self.options.source_bounded else {}
+        return {self._stream: {"sequence": first, **bound}}
+
+    def _state(self, *, patience: float | None = None) -> StreamState:
+        stream = self._stream
+        return self.servers.ask(lambda connection: stream_state(connection, stream), patience=patience)
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """As far as `limit.rows` sequences reach."""
+        position = start[self._stream]
+        first, end = position["sequence"], position.get("end")
+        if limit.rows <= 0 or (end is not None and first >= end):
+            return start
+        if end is None:
+            state = self._state()
+            end = state.end
+            if end < first:
+                raise ExternalError(
+                    f"stream `{self._stream}` is not the one that was read before: it ends at sequence "
+                    f"{end}, and was read up to {first}",
+                    hint="if the stream was made anew, start the pipeline with another state directory",
+                    where="nats",
+                )
+        return {self._stream: {**position, "sequence": min(end, first + limit.rows)}}
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """One share, or more if there are many messages."""
+        first, rows = start[self._stream]["sequence"], self._distance(start, end)
+        if not rows:
+            return []
+        shares = max(1, min(parallelism, rows // _WORTH_SPLITTING))
+        bounds = [first + rows * index // shares for index in range(shares + 1)]
+        final = self.is_finished(end)
+        return [
+            Split(self._stream, {"sequence": low, "end": high, "final": final})
+            for low, high in itertools.pairwise(bounds)
+        ]
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the messages of one share."""
+        detail = ctx.split.detail
+        reader = MessageReader(self.options, connector="nats", where=f"nats, stream {self._stream}")
+        for messages in self._read(detail["sequence"], detail["end"]):
+            for batch in reader.read(_described(messages), ctx, collector).to_batches():
+                collector.collect(batch)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _read(self, first: int, end: int) -> Iterator[list[StreamMessage]]:
+        """The messages from `first` up to `end`, in parts; some sequences may have none."""
+        reached = first
+        while reached < end:
+            messages, reached = self.servers.ask(self._part(reached, end))
+            if messages:
+                yield messages
+
+    def _part(self, reached: int, end: int) -> Any:
+        async def read(connection: Any) -> tuple[list[StreamMessage], int]:
+            state = await stream_state(connection, self._stream)
+            self._check_kept(reached, state)
+            most = min(BATCH_MESSAGES, self.options.consumer_max_batch, end - reached)
+            messages, over = await self._reading.part(connection, reached, most=most)
+            last = messages[-1].sequence if messages else reached - 1
+            if last + 1 >= end:
+                return [message for message in messages if message.sequence < end], end
+            if over and not state.settled:
+                raise load_client().errors.TimeoutError  # a copy of the stream that is late was asked
+            return messages, end if over else last + 1
+
+        return read
+
+    def _check_kept(self, reached: int, state: StreamState) -> None:
+        if state.first > reached and not state.overwrites and self.options.source_lost_messages == "fail":
+            raise ExternalError(
+                f"stream `{self._stream}` no longer has sequence {reached}: messages were dropped before "
+                "they were read",
+                hint="to go on without them, set `source.lost_messages` = 'skip'",
+                where="nats",
+            )
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether a bounded source has read what was there when it first started."""
+        position = offset[self._stream]
+        return "end" in position and position["sequence"] >= position["end"]
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        """How many sequences the range has, if all of them are wanted; some may have no message."""
+        return None if self.options.consumer_filter_subjects else self._distance(start, end)
+
+    def _distance(self, start: Offset, end: Offset) -> int:
+        distance: int = end[self._stream]["sequence"] - start[self._stream]["sequence"]
+        return distance
+
+
+class _SubjectSource(NatsConnector, ReceivedSource):
+    """Listens to a subject."""
+
+    Options = SourceOptions
+    label = "nats"
+
+    def validate(self) -> None:
+        """Refuse columns that cannot be read, and settings that are none."""
+        NatsConnector.validate(self)
+        ReceivedSource.validate(self)
+
+    @property
+    def address(self) -> str:
+        return f"nats, subject {self.options.subject}"
+
+    def listen(self, inbox: Inbox) -> None:
+        """Put what comes on the subject into the inbox."""
+        waiting: deque[Any] = deque()
+        came = threading.Event()
+
+        async def take(message: Any) -> None:
+            waiting.append(message)
+            came.set()
+            while len(waiting) >= _HELD_MESSAGES:  # noqa: ASYNC110 - another thread takes them
+                await asyncio.sleep(_WAIT_SECONDS)
+
+        try:
+            connection = in_loop(self._subscribe(take))
+        except known_errors() as error:
+            raise self.servers.failure(error) from None
+        try:
+            while not inbox.closed.is_set():
+                if connection.is_closed:
+                    raise self.servers.failure(load_client().errors.ConnectionClosedError())
+                inbox.connected()
+                came.wait(_WAIT_SECONDS)
+                came.clear()
+                while waiting and not inbox.closed.is_set():
+                    message = waiting.popleft()
+                    inbox.put(message.data, metadata={"subject": message.subject})
+        finally:
+            in_loop(close(connection))
+
+    async def _subscribe(self, take: Any) -> Any:
+        connection = await self.servers.connect()
+        await connection.subscribe(self.options.subject, cb=take)
+        await connection.flush(int(nats.ANSWER_SECONDS))
+        return connection
+
+
+class NatsSource(Connector, SourceOperator):
+    """Reads the messages of a JetStream stream by their sequences, or listens to a subject of core NATS.
+
+    With `stream` the sequences are part of the checkpoint, so a resumed pipeline goes on with the next
+    message, and any part is read again as it was; `_timestamp` is the time at which the stream got a message.
+    The stream is read with consumers that live as long as a part is read and acknowledge nothing, so nothing
+    is taken away from others. With `subject` a message is there for who listens at that moment: what has come
+    is written to the state directory before it is read, and counts once; what is sent while nobody listens,
+    or comes faster than it can be held, is lost. `_timestamp` is then the time at which it came.
+    """
+
+    Options = SourceOptions
+    options: SourceOptions
+    deliveries = (
+        Delivery(
+            "exactly once",
+            "sequences are in the checkpoint, and any range can be read again",
+            when="`stream`",
+        ),
+        Delivery(
+            "at most once",
+            "a subject keeps nothing; what came is in a log before it is read, and counts once",
+            when="`subject`",
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        kind = _SubjectSource if self.options.stream is None else _StreamSource
+        self._inner: _SubjectSource | _StreamSource = kind(self.options)
+        self.idle_timeout = self.options.idle_timeout
+
+    @property
+    def servers(self) -> NatsServers:
+        """The servers."""
+        return self._inner.servers
+
+    def validate(self) -> None:
+        """Refuse columns that cannot be read, and settings that are none."""
+        self._inner.validate()
+
+    def reach(self) -> str:
+        """The version of the server, and what the stream holds."""
+        return self._inner.reach()
+
+    def for_a_look(self) -> Self:
+        """One that leaves no trace."""
+        made = copy.copy(self)
+        made._inner = self._inner.for_a_look()  # noqa: SLF001 - it is of the same class
+        return made
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the schema that messages have, or else of the first that are there, or come."""
+        return message_columns(self, where=f"nats, {self.options.stream or self.options.subject}")
+
+    def display(self) -> str:
+        """The stream or the subject, and the servers."""
+        return f"{type(self).__name__}({self.options.stream or self.options.subject} at {self.servers.shown})"
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """See what was received and not handled before."""
+        self._inner.open(storage, job_id=job_id, node=node)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._inner.close()
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """Where a new pipeline starts."""
+        return self._inner.initial_offset(time=time)
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """How far an epoch may read."""
+        return self._inner.latest_offset(start, limit, parallelism=parallelism)
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """The shares of a range."""
+        return self._inner.splits(start, end, parallelism=parallelism)
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read a share."""
+        return self._inner.run(ctx, collector)
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether nothing will ever follow."""
+        return self._inner.is_finished(offset)
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        """How many sequences the range has, if that is known."""
+        return self._inner.count(start, end)
+
+
+def _described(messages: Sequence[StreamMessage]) -> Messages:
+    def metadata(name: str) -> Sequence[Any]:
+        return [getattr(message, name) for message in messages]
+
+    return Messages(
+        [message.data for message in messages],
+        np.fromiter((message.time for message in messages), np.int64, len(messages)),
+        metadata,
+        lambda place: f"sequence {messages[place].sequence}",
+    )

@@ -1,0 +1,200 @@
+"""What is asked of JetStream: what a stream holds, and parts of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace.base.errors import ExternalError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import Connector
+from headrace.connectors.nats import client as nats
+from headrace.connectors.nats.client import NOT_FOUND, NOT_NOW, ApiError, NatsServers, load_client
+
+
+class NatsConnector(Connector):
+    """The half of a source or sink of NATS that knows its servers."""
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.servers = NatsServers(self.options)
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with settings that are none."""
+        self.servers.check_settings()
+
+    def reach(self) -> str:
+        """The version of the server, and what the stream holds."""
+        return self.servers.ask(self._describe, patience=nats.FIRST_CONTACT_SECONDS)
+
+    async def _describe(self, connection: Any) -> str:
+        known, stream = connection.connected_server_version, self.options.stream
+        version = f"{known.major}.{known.minor}.{known.patch}"
+        if stream is None:
+            return f"NATS {version}"
+        state = await stream_state(connection, stream)
+        return f"NATS {version}, stream {stream} with {state.messages} messages"
+
+    def display(self) -> str:
+        """The stream or the subject, and the servers; nothing that may be a secret."""
+        of = self.options.stream or self.options.subject
+        return f"{type(self).__name__}({of} at {self.servers.shown})"
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """What JetStream says of a stream."""
+
+    first: int
+    """The sequence of its first message, or of the next one if it has none."""
+    end: int
+    """The sequence that the next message gets."""
+    messages: int
+    retention: str
+    overwrites: bool
+    """Whether new messages take the place of old ones of their subject."""
+    settled: bool
+    """Whether all its copies are known to hold all its messages."""
+
+
+async def call(connection: Any, what: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """An answer of JetStream; raises an ApiError if it is an error."""
+    payload = b"" if request is None else json.dumps(request).encode()
+    message = await connection.request(f"$JS.API.{what}", payload, timeout=nats.ANSWER_SECONDS)
+    answer: Mapping[str, Any] = json.loads(message.data)
+    if "error" in answer:
+        raise ApiError(answer["error"].get("code", 0), answer["error"].get("description", "it failed"))
+    return answer
+
+
+async def stream_state(connection: Any, stream: str) -> StreamState:
+    """What JetStream says of a stream; raises an ExternalError if there is none of the name."""
+    try:
+        info = await call(connection, f"STREAM.INFO.{stream}")
+    except ApiError as error:
+        if error.code != NOT_FOUND:
+            raise
+        raise ExternalError(
+            f"NATS has no stream `{stream}`",
+            hint="create the stream, or correct the option `stream`",
+            where="nats",
+        ) from None
+    state, config = info["state"], info["config"]
+    copies = (info.get("cluster") or {}).get("replicas") or []
+    end = state["last_seq"] + 1
+    return StreamState(
+        first=state["first_seq"] if state["messages"] else end,
+        end=end,
+        messages=state["messages"],
+        retention=config.get("retention", "limits"),
+        overwrites=config.get("max_msgs_per_subject", -1) > 0,
+        settled=all(copy.get("current") and not copy.get("lag") for copy in copies),
+    )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a stream is read: what is asked of the consumers that are made for it."""
+
+    stream: str
+    subjects: Sequence[str] = ()
+    settings: Mapping[str, Any] | None = None
+    """More settings of consumers."""
+    max_bytes: int = 64 * 1024 * 1024
+
+    async def part(self, connection: Any, first: int, *, most: int) -> tuple[list[StreamMessage], bool]:
+        """At most so many messages from sequence `first` on, and whether there are no more now."""
+        config = {
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": max(1, first),
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": (60 * 10**9),
+            **self._filter(),
+            **(self.settings or {}),
+        }
+        asked = {"stream_name": self.stream, "config": config}
+        made = await call(connection, f"CONSUMER.CREATE.{self.stream}", asked)
+        try:
+            return await self._pull(connection, made["name"], most)
+        finally:
+            with contextlib.suppress(Exception):  # it ends by itself if it is not used
+                await connection.publish(f"$JS.API.CONSUMER.DELETE.{self.stream}.{made['name']}")
+
+    def _filter(self) -> Mapping[str, Any]:
+        if len(self.subjects) == 1:
+            return {"filter_subject": self.subjects[0]}  # servers before 2.10 know no other
+        return {"filter_subjects": list(self.subjects)} if self.subjects else {}
+
+    async def _pull(self, connection: Any, consumer: str, most: int) -> tuple[list[StreamMessage], bool]:
+        got: list[Any] = []
+        ended: list[Any] = []
+        changed = asyncio.Event()
+
+        async def take(message: Any) -> None:
+            if message.reply:
+                got.append(message)
+                if len(got) < most:
+                    return
+            else:
+                ended.append(message)
+            changed.set()
+
+        inbox = connection.new_inbox()
+        subscription = await connection.subscribe(inbox, cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
+        request = {"batch": most, "no_wait": True, "max_bytes": self.max_bytes}
+        try:
+            await connection.publish(
+                f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}",
+                json.dumps(request).encode(),
+                reply=inbox,
+            )
+            while not changed.is_set():
+                before = len(got)
+                try:
+                    await asyncio.wait_for(changed.wait(), nats.ANSWER_SECONDS)
+                except TimeoutError:
+                    if connection.is_closed or len(got) == before:
+                        raise load_client().errors.TimeoutError from None
+        finally:
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
+        messages = [StreamMessage.read(message) for message in got]
+        if messages and messages[-1].place != len(messages):
+            raise load_client().errors.TimeoutError  # one was lost on the way
+        if not ended:
+            return messages, False
+        status = (ended[0].headers or {}).get("Status", "")
+        if status in {"404", "408"}:
+            return messages, True
+        if status == "409" and messages:
+            return messages, False  # so many bytes were wanted, and no more
+        raise ApiError(NOT_NOW, (ended[0].headers or {}).get("Description", "the consumer has ended"))
+
+
+class StreamMessage(NamedTuple):
+    """A message of a stream."""
+
+    data: bytes
+    subject: str
+    sequence: int
+    time: int
+    """Nanoseconds since 1970, when the stream got it."""
+    headers: Mapping[str, str]
+    place: int
+    """Which one it was for the consumer, from 1."""
+
+    @classmethod
+    def read(cls, message: Any) -> StreamMessage:
+        """The message as JetStream describes it, in the subject for its acknowledgement."""
+        parts = message.reply.split(".")
+        # $JS.ACK.stream.consumer.deliveries.sequence.place.time.left, newer ones with two more before stream
+        # and one at the end
+        sequence, place, at = parts[5:8] if len(parts) == 9 else parts[7:10]
+        return cls(message.data, message.subject, int(sequence), int(at), message.headers or {}, int(place))

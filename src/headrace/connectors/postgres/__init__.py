@@ -1,0 +1,1 @@
+"""`postgres`: a source by logical replication, a sink and a lookup table."""

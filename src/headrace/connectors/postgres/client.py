@@ -1,0 +1,355 @@
+"""What the source, the sink and the lookup of `postgres` share: connections, tables, and what goes wrong."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+from pydantic import model_validator
+
+from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, near
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.sql_table import TableOptions, show_address, table_parts
+from headrace.connectors.base import Connector
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 60.0
+"""After this long without an answer the epoch fails; a server may be restarted meanwhile."""
+CONNECT_SECONDS = 10
+
+_IDLE_CONNECTIONS = 8
+_LONGEST_PAUSE = 5.0
+_SETTINGS = (
+    "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; "
+    "SET bytea_output = 'hex'; SET extra_float_digits = 3; SET client_encoding = 'UTF8'"
+)
+_PASSING = {
+    "57P01",  # shutting down
+    "57P02",  # crashed
+    "57P03",  # starting up
+    "57P05",  # the session was idle for too long
+    "53300",  # too many connections
+    "53400",  # all slots in use
+    "55006",  # the slot in use
+    "55P03",  # a lock not had in time
+    "25006",  # read-only, as a standby is until it takes over
+    "40001",  # transactions in conflict
+    "40P01",  # a deadlock
+}
+_REFUSALS = (
+    (
+        re.compile("wal ?sender", re.IGNORECASE),
+        "does not let this user replicate",
+        "run ALTER ROLE … REPLICATION",
+    ),
+    (
+        re.compile('authentication|no password|no such user|pg_hba|permission denied|^role "'),
+        "refuses the user",
+        "check the user and the password",
+    ),
+    (
+        re.compile('certificate|does not support SSL|SSL required|parameter|no such database|^database "'),
+        "refuses",
+        "check the option `url`",
+    ),
+)
+"""What a person has to correct, by the text: the client gives no state if it cannot connect.
+
+All other texts may pass: one that is not known, or not in English, is waited for.
+"""
+
+
+class PostgresOptions(TableOptions):
+    """A table of a PostgreSQL database."""
+
+    @model_validator(mode="after")
+    def _is_postgres(self) -> Self:
+        if self.url.partition("://")[0] not in {"postgresql", "postgres"}:
+            raise ValueError("`url` is not an address such as postgresql://user:password@host:5432/database")
+        if len(table_parts(self.table)) > 2:
+            raise ValueError(f"`table`: `{self.table}` has too many parts; write `schema.table`")
+        return self
+
+
+class PostgresConnector(Connector):
+    """The half of a source, sink or lookup that knows its database."""
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        chosen = {"user": self.options.username, "password": self.options.password}
+        self.database = Database(self.options.url, {name: one for name, one in chosen.items() if one})
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with an address that it cannot read."""
+        self.database.check_address()
+
+    def display(self) -> str:
+        """The table and the database; nothing that may be a secret."""
+        return f"{type(self).__name__}({self.options.table} at {self.database.address})"
+
+    def reach(self) -> str:
+        """Ask for the table."""
+        return self.database.run(lambda one: f"{version(one)}, {self.found(one)}", patience=CONNECT_SECONDS)
+
+    def found(self, connection: Any) -> str:
+        """What there is of the table; raises an ExternalError if that is not what was declared."""
+        table = self.describe(connection)
+        self.check_columns(table, self.options.columns)
+        return f"table {table.name} with {len(table.columns)} columns"
+
+    def describe(self, connection: Any) -> Table:
+        """The table as it is; raises an ExternalError if it is not there."""
+        table = describe(connection, self.options.table)
+        if table is None:
+            raise self.database.error(
+                f"has no table `{self.options.table}`", "create it, or correct the option `table`"
+            )
+        return table
+
+    def check_columns(self, table: Table, columns: pa.Schema | None) -> None:
+        """Raise an ExternalError for a declared column that the table does not have."""
+        for name in () if columns is None else columns.names:
+            if name not in table.columns:
+                hint = near(name, table.columns) or f"its columns are {', '.join(table.columns)}"
+                raise self.database.error(f"has no column `{name}` in table `{table.name}`", hint)
+
+
+# ------------------------------------------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    kind: str
+    """Its type as PostgreSQL writes it, without a length."""
+    generated: bool
+    is_json: bool
+    declared: str = ""
+    """Its type with what was said about its length and its digits."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as its database describes it."""
+
+    name: str
+    oid: int
+    columns: Mapping[str, Column]
+    unique: Sequence[frozenset[str]]
+    """The columns of each primary key and unique index."""
+    identity: str
+    """What is logged of rows that are changed or deleted: `f` for all columns."""
+
+
+_TABLE = """
+    SELECT c.oid, c.relreplident, n.nspname, c.relname FROM pg_class c
+    JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+"""
+_COLUMNS = """
+    SELECT a.attname, format_type(a.atttypid, NULL), a.attgenerated <> '', t.typname IN ('json', 'jsonb'),
+        format_type(a.atttypid, a.atttypmod)
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_UNIQUE = """
+    SELECT array_agg(a.attname::text) FROM pg_index i
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0 : i.indnkeyatts - 1])
+    WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid
+"""
+
+
+def describe(connection: Any, name: str) -> Table | None:
+    """A table, or None if there is none of this name."""
+    found = connection.execute(_TABLE, [quoted(name)]).fetchone()
+    if found is None:
+        return None
+    oid, identity, schema, own = found
+    columns = {
+        column: Column(kind, generated, is_json, declared)
+        for column, kind, generated, is_json, declared in connection.execute(_COLUMNS, [oid])
+    }
+    unique = [frozenset(names) for (names,) in connection.execute(_UNIQUE, [oid])]
+    shown = own if schema == "public" else f"{schema}.{own}"
+    return Table(shown, oid, columns, unique, identity)
+
+
+def exists(connection: Any, name: str) -> bool:
+    """Whether there is a table of this name."""
+    return bool(connection.execute("SELECT to_regclass(%s) IS NOT NULL", [quoted(name)]).fetchone()[0])
+
+
+def quoted(name: str) -> str:
+    """The name of a table as it stands in SQL."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table_parts(name))
+
+
+def identifier(name: str) -> Any:
+    """The name of a table for psycopg to put into SQL."""
+    return load_client().sql.Identifier(*table_parts(name))
+
+
+def version(connection: Any) -> str:
+    """Which server answers."""
+    found: str = connection.execute("SHOW server_version").fetchone()[0]
+    return f"PostgreSQL {found.split(maxsplit=1)[0]}"
+
+
+# -------------------------------------------------------------------------------------------- connections
+
+
+class Database:
+    """A database: connections to it, kept for the next use in this process. It pickles."""
+
+    def __init__(self, url: str, chosen: Mapping[str, str]) -> None:
+        self.address = show_address(url)
+        self._url = url
+        self._chosen = dict(chosen)
+
+    def check_address(self) -> None:
+        """Raise a ConfigurationError for an address that the client cannot read."""
+        client = load_client()
+        try:
+            client.conninfo.conninfo_to_dict(self._url)
+        except client.ProgrammingError:
+            # What the client says may show the password.
+            raise ConfigurationError(
+                "the option `url` cannot be read as the address of a PostgreSQL database",
+                hint=(
+                    "write postgresql://user:password@host:5432/database?sslmode=require; special characters "
+                    "of names and passwords as %40, or give them as `username` and `password`"
+                ),
+            ) from None
+
+    def run(self, work: Callable[[Any], T], *, patience: float | None = None) -> T:
+        """Do something with a connection; once more if the connection was lost, so it must be repeatable.
+
+        Raises an ExternalError for what does not pass, or not within `patience`.
+        """
+        client, pause = load_client(), 0.1
+        deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
+        while True:
+            try:
+                with self._borrow() as connection:
+                    return work(connection)
+            except client.Error as error:
+                if not _may_pass(error) or time.monotonic() + pause > deadline:
+                    raise self.failure(error) from None
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    @contextmanager
+    def connect(self, **settings: Any) -> Iterator[Any]:
+        """A new connection for as long as the block lasts; each statement is a transaction of its own."""
+        connection = self._connect(**settings)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _connect(self, **settings: Any) -> Any:
+        client = load_client()
+        given = {
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": "headrace",
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
+            **self._chosen,
+            **settings,
+        }
+        connection = client.connect(client.conninfo.make_conninfo(self._url, **given), autocommit=True)
+        connection.execute(_SETTINGS)
+        return connection
+
+    @contextmanager
+    def _borrow(self) -> Iterator[Any]:
+        key = (os.getpid(), self._url, *self._chosen.items())
+        connection = _IDLE.pop(key, None)
+        if connection is None or connection.closed:
+            connection = self._connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if key in _IDLE or connection.info.transaction_status != load_client().pq.TransactionStatus.IDLE:
+            connection.close()
+        else:
+            _IDLE[key] = connection
+        while len(_IDLE) > _IDLE_CONNECTIONS:
+            _IDLE.popitem(last=False)[1].close()
+
+    def error(self, what: str, hint: str | None = None) -> ExternalError:
+        """An error that says what PostgreSQL at this address has, lacks or does."""
+        return ExternalError(f"PostgreSQL at {self.address} {what}", hint=hint, where="postgres")
+
+    def failure(self, error: Any) -> ExternalError:
+        """What a person can make of an error of the client."""
+        diagnosis = error.diag
+        text = diagnosis.message_primary or _first_line(error)
+        if error.sqlstate is None:
+            what, hint = _refusal(text) or (
+                "does not answer",
+                "check host and port in `url`, and that the server runs",
+            )
+            return self.error(f"{what}: {text}", hint)
+        hint = _HINTS.get(error.sqlstate) or diagnosis.message_hint
+        for more in (diagnosis.message_detail, (diagnosis.context or "").partition("\n")[0]):
+            text += f"; {more}" if more else ""
+        return self.error(f"refuses: {text}", hint)
+
+
+_HINTS: Mapping[str, str] = {
+    "42501": "give the user the right to do it",
+    "42P10": "the primary key has to be one of the table, or the columns of a unique index",
+    "23505": "to replace rows with the same key, declare the primary key",
+    "21000": "the database takes keys for equal that differ in the stream, such as texts that ignore case",
+}
+
+_IDLE: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+
+@atexit.register
+def _close_idle() -> None:
+    while _IDLE:
+        _IDLE.popitem()[1].close()
+
+
+def _may_pass(error: Any) -> bool:
+    if error.sqlstate is not None:
+        return error.sqlstate in _PASSING or error.sqlstate.startswith("08")
+    lost = isinstance(error, (load_client().OperationalError, load_client().InterfaceError))
+    return lost and _refusal(_first_line(error)) is None
+
+
+def _refusal(text: str) -> tuple[str, str] | None:
+    """What to say of a text for which waiting does not help, and what to do; None if it may."""
+    return next(((what, hint) for known, what, hint in _REFUSALS if known.search(text)), None)
+
+
+def _first_line(error: Any) -> str:
+    """What the client says first: lines that follow are about other ways that it tried."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    text = (lines[0] if lines else type(error).__name__).rpartition(" failed: ")[2]
+    return text.removeprefix("FATAL:").strip()
+
+
+def load_client() -> Any:
+    """The package of the client; raises a MissingExtraError if it is not installed."""
+    try:
+        import psycopg.conninfo
+        import psycopg.sql
+    except ImportError:
+        raise MissingExtraError("the connector `postgres`", extra="postgres", package="psycopg") from None
+    return psycopg

@@ -1,0 +1,200 @@
+"""What logical replication tells of a table: the messages of pgoutput, read column by column.
+
+A message is a kind and what belongs to it: `B` begins a transaction and `C` ends it, `R` describes a table,
+`I`, `U` and `D` insert, update and delete a row, `T` truncates tables. Numbers have their high bytes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.base.errors import InternalError
+
+Places = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+CHUNK_ROWS = 20_000
+_HEADER, _FIELD = 19, 6
+_EPOCH = 946_684_800 * 10**6
+"""Where PostgreSQL counts its microseconds from, the year 2000, in microseconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table as it was when the rows that follow were written."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that were added or taken back, in their order."""
+
+    relation: Relation
+    columns: Sequence[pa.Array]
+    """The values as texts, one array for each column of the table."""
+    retracts: NDArray[np.bool_]
+    times: Places
+    """When the transaction of each row was committed, in nanoseconds since 1970."""
+    positions: Places
+    """Where in the log the transaction of each row ends."""
+
+
+class MissingRowError(Exception):
+    """An update or a delete came without the whole old row."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
+class Changes:
+    """The messages that COPY … (FORMAT binary) gave, one in each block, of the transactions in a range.
+
+    `oid` is the table, `start` and `end` are where the transactions before and the last one end.
+    """
+
+    def __init__(self, blocks: Sequence[bytes], *, oid: int, start: int, end: int) -> None:
+        messages = list(blocks[:-1])  # the last block says that it is the last
+        if messages:
+            messages[0] = messages[0][_HEADER:]
+        self._data: Bytes = np.frombuffer(b"".join(messages), np.uint8)
+        lengths = np.fromiter(map(len, messages), np.int64, len(messages))
+        self._starts: Places = np.cumsum(lengths) - lengths + _FIELD
+        self._kinds = self._data[self._starts]
+        self._oid = oid
+        begins, ends = self._of_kind("B"), self._of_kind("C")
+        if len(begins) != len(ends):
+            raise InternalError(f"{len(begins)} transactions begin, {len(ends)} end")
+        self._ends = self._long(self._starts[ends] + 10)
+        self._times = (self._long(self._starts[ends] + 18) + _EPOCH) * 1000
+        self._transaction: Places = np.cumsum(self._kinds == ord("B")) - 1
+        wanted = (self._ends > start) & (self._ends <= end)
+        self._wanted = wanted[self._transaction] if len(wanted) else np.zeros(len(messages), np.bool_)
+
+    def _of_kind(self, *kinds: str) -> Places:
+        return np.flatnonzero(np.isin(self._kinds, [ord(kind) for kind in kinds]))
+
+    def _byte(self, places: Places) -> Places:
+        return self._data[places].astype(np.int64)
+
+    def _short(self, places: Places) -> Places:
+        return self._byte(places) << 8 | self._byte(places + 1)
+
+    def _int(self, places: Places) -> Places:
+        return self._short(places) << 16 | self._short(places + 2)
+
+    def _long(self, places: Places) -> Places:
+        return self._int(places) << 32 | self._int(places + 4)
+
+    def truncates(self) -> list[int]:
+        """Where transactions end that truncate the table, once for each time."""
+        found = []
+        for place in self._of_kind("T"):
+            start = int(self._starts[place])
+            count = int(self._int(np.array([start + 1]))[0])
+            oids = self._int(start + 6 + 4 * np.arange(count))
+            if self._wanted[place] and self._oid in oids:
+                found.append(int(self._ends[self._transaction[place]]))
+        return found
+
+    def rows(self, *, inserts_only: bool = False) -> Iterator[Rows]:
+        """The rows of all changes: of an update first the old one, taken back, then the new one."""
+        changes = self._of_kind("I") if inserts_only else self._of_kind("I", "U", "D")
+        changes = changes[self._wanted[changes]]
+        changes = changes[self._int(self._starts[changes] + 1) == self._oid]
+        if not len(changes):
+            return
+        described = [place for place in self._of_kind("R") if self._relation_oid(place) == self._oid]
+        bounds = [*described, len(self._kinds)]
+        for place, following in zip(described, bounds[1:], strict=True):
+            some = changes[(changes > place) & (changes < following)]
+            relation = self._relation(place)
+            for first in range(0, len(some), CHUNK_ROWS):
+                yield self._rows(relation, some[first : first + CHUNK_ROWS])
+
+    def _relation_oid(self, place: int) -> int:
+        return int(self._int(self._starts[[place]] + 1)[0])
+
+    def _relation(self, place: int) -> Relation:
+        start = int(self._starts[place]) + 5
+        schema, start = self._text(start)
+        name, start = self._text(start)
+        count = int(self._short(np.array([start + 1]))[0])
+        start += 3
+        columns = []
+        for _ in range(count):
+            column, start = self._text(start + 1)
+            columns.append(column)
+            start += 8
+        return Relation(name if schema == "public" else f"{schema}.{name}", tuple(columns))
+
+    def _text(self, start: int) -> tuple[str, int]:
+        """A text that ends with a zero, and where what follows it begins."""
+        end = start + int(np.flatnonzero(self._data[start : start + 256] == 0)[0])
+        return self._data[start:end].tobytes().decode(), end + 1
+
+    def _rows(self, relation: Relation, changes: Places) -> Rows:
+        starts, kinds = self._starts[changes], self._kinds[changes]
+        updates, deletes = kinds == ord("U"), kinds == ord("D")
+        old = updates | deletes
+        # A row of an update or a delete is preceded by `O` if it is the whole old one.
+        partial = old & (self._data[starts + 5] != ord("O"))
+        if partial.any():
+            first = changes[np.flatnonzero(partial)[0]]
+            raise MissingRowError(int(self._ends[self._transaction[first]]))
+        after = starts + 6
+        after[updates] = self._walk(after[updates], len(relation.columns))[0] + 1
+        owners = np.concatenate([np.flatnonzero(old), np.flatnonzero(~deletes)])
+        retracts = np.arange(len(owners)) < int(old.sum())
+        tuples = np.concatenate([starts[old] + 6, after[~deletes]])
+        order = np.argsort(owners * 2 + ~retracts)
+        owners, retracts, tuples = owners[order], retracts[order], tuples[order]
+        _, fields = self._walk(tuples, len(relation.columns))
+        transactions = self._transaction[changes[owners]]
+        return Rows(
+            relation,
+            [self._column(*field) for field in fields],
+            retracts,
+            self._times[transactions],
+            self._ends[transactions],
+        )
+
+    def _walk(self, places: Places, count: int) -> tuple[Places, list[tuple[Places, Places, Bytes]]]:
+        """Go through tuples: where they end, and of each column where its values are, how long and what."""
+        if len(places) and (self._short(places) != count).any():
+            raise InternalError(f"a row does not have the {count} columns of its table")
+        places = places + 2
+        fields = []
+        for _ in range(count):
+            kinds = self._data[places]
+            filled = kinds == ord("t")
+            lengths = np.zeros(len(places), np.int64)
+            lengths[filled] = self._int(places[filled] + 1)
+            fields.append((places + 5, lengths, kinds))
+            places = places + np.where(filled, lengths + 5, 1)
+        return places, fields
+
+    def _column(self, starts: Places, lengths: Places, kinds: Bytes) -> pa.Array:
+        unchanged = np.flatnonzero(kinds == ord("u"))
+        if len(unchanged):
+            # A long value that an update left as it was is not sent again; the old row is just before.
+            starts, lengths, kinds = starts.copy(), lengths.copy(), kinds.copy()
+            for array in (starts, lengths, kinds):
+                array[unchanged] = array[unchanged - 1]
+        ends = np.cumsum(lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        source = np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+        offsets = np.concatenate([[0], ends]).astype(np.int64)
+        values = pa.LargeStringArray.from_buffers(
+            len(lengths), pa.py_buffer(offsets), pa.py_buffer(self._data[source].tobytes())
+        )
+        texts = values.cast(pa.string())
+        empty = kinds == ord("n")
+        return texts if not empty.any() else pa.compute.if_else(pa.array(empty), None, texts)

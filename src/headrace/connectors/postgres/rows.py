@@ -1,0 +1,97 @@
+"""Rows of PostgreSQL, which come as texts, in the columns that are declared; or why they cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import BadLineError
+from headrace.connectors.postgres.slot import show_lsn
+from headrace.connectors.postgres.text import UnreadableError, read_texts, unreadable
+
+BAD = "headrace.bad"
+"""The column of copied rows that tells which cannot be read, and why."""
+
+
+class RowReader:
+    """Reads rows of one table; one with a value that its column cannot hold is a bad record."""
+
+    def __init__(self, columns: pa.Schema, *, table: str, where: str) -> None:
+        self._columns, self._table, self._where = columns, table, where
+
+    def read(
+        self, texts: Sequence[pa.Array], positions: Sequence[int] = ()
+    ) -> tuple[pa.Table, dict[int, BadLineError]]:
+        """The values of texts, an array for each column, and why rows are bad.
+
+        Bad rows are among the others, and null where they are bad. `positions` are those of the transactions
+        of the rows.
+        """
+        arrays: list[pa.Array] = []
+        reasons: dict[int, tuple[str, str]] = {}
+        for column, field in zip(texts, self._columns, strict=True):
+            try:
+                array = read_texts(column, field)
+            except UnreadableError:
+                wrong = {error.place: str(error) for error in unreadable(column, field)}
+                mask = np.zeros(len(column), np.bool_)
+                mask[list(wrong)] = True
+                array = read_texts(pc.if_else(pa.array(mask), None, column), field)
+                reasons = {at: (field.name, why) for at, why in wrong.items()} | reasons
+            if not field.nullable and column.null_count:
+                for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+                    reasons.setdefault(at, (field.name, "the value is missing, and the column is NOT NULL"))
+            arrays.append(array)
+        bad: dict[int, BadLineError] = {}
+        for at, (column, why) in sorted(reasons.items()):
+            place = f"the transaction at {show_lsn(positions[at])}" if positions else ""
+            message = f"column `{column}` of table `{self._table}`: {why}" + (
+                f", in {place}" if place else ""
+            )
+            row = {name: one[at].as_py() for name, one in zip(self._names, texts, strict=True)}
+            bad[at] = self._bad(message, column, json.dumps(row, ensure_ascii=False), place)
+        return pa.table(arrays, self._names), bad
+
+    @property
+    def _names(self) -> list[str]:
+        names: list[str] = self._columns.names
+        return names
+
+    def _bad(self, message: str, column: str, content: str, place: str) -> BadLineError:
+        return BadLineError(
+            message,
+            line=0,
+            content=content,
+            column=column,
+            where=f"postgres at {self._where}",
+            hint="declare the column with a type that holds what is there, or choose `bad_data`",
+            position=place or "the rows that were there",
+        )
+
+    # ------------------------------------------------------------------------------------ copied rows
+
+    def kept(self, rows: pa.Table, bad: Mapping[int, BadLineError]) -> pa.Table:
+        """The rows with a column that tells what is wrong with some of them."""
+        told = [
+            None
+            if (error := bad.get(at)) is None
+            else json.dumps([error.message, error.column, error.content])
+            for at in range(rows.num_rows)
+        ]
+        return rows.append_column(BAD, pa.array(told, pa.string()))
+
+    def of_copy(self, rows: pa.Table) -> tuple[pa.Table, dict[int, BadLineError]]:
+        """What `kept` was given."""
+        if BAD not in rows.schema.names:
+            return rows, {}
+        told = rows.column(BAD)
+        bad = {
+            at: self._bad(message, column, content, "")
+            for at in np.flatnonzero(told.is_valid().to_numpy()).tolist()
+            for message, column, content in [json.loads(told[at].as_py())]
+        }
+        return rows.drop_columns([BAD]), bad

@@ -1,0 +1,216 @@
+"""`postgres` as a sink: rows into a table, each epoch in one transaction."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from headrace.base.errors import PlanError
+from headrace.connectors._shared.sql_table import (
+    KEPT_EPOCHS,
+    Changes,
+    Epoch,
+    TableSink,
+    TableSinkOptions,
+)
+from headrace.connectors.postgres.client import (
+    PostgresConnector,
+    PostgresOptions,
+    Table,
+    exists,
+    identifier,
+    load_client,
+)
+from headrace.connectors.postgres.text import write_texts
+from headrace.formats.base import is_binary, is_json, is_list, plain_field
+
+COPY_ROWS = 50_000
+_CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
+_NEW, _GONE = "headrace_new", "headrace_gone"
+
+
+class PostgresSink(PostgresConnector, TableSink):
+    """Adds rows to a table of PostgreSQL, or replaces and deletes them by the primary key.
+
+    Subtasks keep the rows of an epoch in the state directory. The driver copies them into the database and
+    commits them in one transaction, together with a mark in the table `headrace_epochs` that tells a repeated
+    commit that it has been done: readers see an epoch as a whole and once, after a crash at any moment.
+    With a primary key only the last state of each key is written, and an updating result is written as
+    upserts and deletes. A row that the database refuses ends the run, and is named as far as it names it.
+    """
+
+    class Options(TableSinkOptions, PostgresOptions):
+        """The options of the postgres sink."""
+
+    options: Options
+
+    def found(self, connection: Any) -> str:
+        """What there is of the table."""
+        if self.options.sink_create_table and not exists(connection, self.options.table):
+            return f"table {self.options.table} is not there and will be created"
+        self._check_key(self.describe(connection))
+        return super().found(connection)
+
+    def write(self, epoch: Epoch, changes: Changes) -> None:
+        """Write the changes and the mark in one transaction, unless the mark is there already."""
+        self.database.run(lambda connection: self._write(connection, epoch, changes))
+
+    def _write(self, connection: Any, epoch: Epoch, changes: Changes) -> None:
+        self._prepare(connection, changes.rows)
+        with connection.transaction():
+            if not self._mark(connection, epoch):
+                return
+            table = self.describe(connection)
+            self.check_columns(table, changes.rows.schema)
+            if not self.options.primary_key:
+                self._copy(connection, table, self.options.table, changes.rows)
+                return
+            self._check_key(table)
+            if changes.gone.num_rows:
+                self._load(connection, table, _GONE, changes.gone)
+                self._delete(connection)
+            if changes.rows.num_rows:
+                self._load(connection, table, _NEW, changes.rows)
+                self._upsert(connection, changes.rows.schema.names)
+
+    def _prepare(self, connection: Any, rows: pa.Table) -> None:
+        """Create the tables that are missing."""
+        if not exists(connection, self.options.sink_epochs_table):
+            columns = (
+                "job text, sink text, epoch bigint, mark text NOT NULL, "
+                "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, sink, epoch)"
+            )
+            self._create(connection, self.options.sink_epochs_table, load_client().sql.SQL(columns))
+        if self.options.sink_create_table and not exists(connection, self.options.table):
+            sql, key = load_client().sql, self.options.primary_key
+            parts = [
+                sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(column_type(field)))
+                for field in self.fields(rows)
+            ]
+            if key:
+                parts.append(sql.SQL("PRIMARY KEY ({})").format(_listed(key)))
+            self._create(connection, self.options.table, sql.SQL(", ").join(parts))
+
+    def _create(self, connection: Any, name: str, columns: Any) -> None:
+        client = load_client()
+        rival = (client.errors.UniqueViolation, client.errors.DuplicateTable, client.errors.DuplicateObject)
+        create = client.sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(identifier(name), columns)
+        try:
+            connection.execute(create)
+        except rival:
+            pass  # by somebody else, in the same moment
+        except client.errors.InsufficientPrivilege as error:
+            raise self.database.error(
+                f"does not let this user create the table `{name}`: {error.diag.message_primary}",
+                f"let another one run: {create.as_string(connection)}",
+            ) from None
+
+    def _mark(self, connection: Any, epoch: Epoch) -> bool:
+        """Write the mark of an epoch; False if it is there. Another commit of the same epoch waits here."""
+        sql, epochs = load_client().sql, identifier(self.options.sink_epochs_table)
+        insert = sql.SQL(
+            "INSERT INTO {0} AS e (job, sink, epoch, mark) VALUES (%s, %s, %s, %s) "
+            "ON CONFLICT (job, sink, epoch) DO UPDATE SET mark = EXCLUDED.mark, written_at = now() "
+            "WHERE e.mark <> EXCLUDED.mark"
+        ).format(epochs)
+        if not connection.execute(insert, [epoch.job, epoch.sink, epoch.number, epoch.mark]).rowcount:
+            return False
+        forget = sql.SQL("DELETE FROM {} WHERE job = %s AND sink = %s AND epoch < %s").format(epochs)
+        connection.execute(forget, [epoch.job, epoch.sink, epoch.number - KEPT_EPOCHS])
+        return True
+
+    def _check_key(self, table: Table) -> None:
+        key = self.options.primary_key
+        if key and frozenset(key) not in table.unique:
+            raise self.database.error(
+                f"has no primary key or unique index on {', '.join(key)} in table `{table.name}`",
+                f"add one: ALTER TABLE {table.name} ADD PRIMARY KEY ({', '.join(key)})",
+            )
+
+    def _load(self, connection: Any, table: Table, name: str, rows: pa.Table) -> None:
+        """Copy rows into a temporary table with the types of the columns they are for."""
+        create = "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA"
+        sql, columns = load_client().sql, _listed(rows.schema.names)
+        connection.execute(
+            sql.SQL(create).format(sql.Identifier(name), columns, identifier(self.options.table))
+        )
+        self._copy(connection, table, f"pg_temp.{name}", rows)
+
+    def _copy(self, connection: Any, table: Table, target: str, rows: pa.Table) -> None:
+        declared = {field.name: field for field in self.fields(rows)}
+        fields = [declared.get(field.name, field) for field in rows.schema]
+        copy = load_client().sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)")
+        statement = copy.format(identifier(target), _listed(rows.schema.names))
+        with connection.cursor() as cursor, cursor.copy(statement) as stream:
+            for start in range(0, rows.num_rows, COPY_ROWS):
+                stream.write(_as_csv(rows.slice(start, COPY_ROWS), fields, table))
+
+    def _delete(self, connection: Any) -> None:
+        sql = load_client().sql
+        same = sql.SQL(" AND ").join(
+            sql.SQL("t.{0} = g.{0}").format(sql.Identifier(name)) for name in self.options.primary_key
+        )
+        delete = sql.SQL("DELETE FROM {} AS t USING {} AS g WHERE {}")
+        connection.execute(delete.format(identifier(self.options.table), sql.Identifier(_GONE), same))
+
+    def _upsert(self, connection: Any, names: Sequence[str]) -> None:
+        sql, key = load_client().sql, self.options.primary_key
+        others = [name for name in names if name not in key]
+        pairs = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others]
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(pairs)) if others else sql.SQL("NOTHING")
+        upsert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}")
+        columns, new = _listed(names), sql.Identifier(_NEW)
+        connection.execute(
+            upsert.format(identifier(self.options.table), columns, columns, new, _listed(key), action)
+        )
+
+
+def _listed(names: Sequence[str]) -> Any:
+    sql = load_client().sql
+    return sql.SQL(", ").join(sql.Identifier(name) for name in names)
+
+
+def _as_csv(rows: pa.Table, fields: Sequence[pa.Field], table: Table) -> bytes:
+    columns = []
+    for field in fields:
+        column = rows.column(field.name).combine_chunks()
+        try:
+            columns.append(write_texts(column, field, as_json=table.columns[field.name].is_json))
+        except ValueError as error:
+            raise PlanError(f"rows cannot be written into table `{table.name}`: {error}") from None
+    out = io.BytesIO()
+    pyarrow.csv.write_csv(pa.table(columns, [field.name for field in fields]), out, _CSV)
+    return out.getvalue()
+
+
+_TYPES = (
+    (pa.types.is_boolean, "boolean"),
+    (lambda kind: pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_uint8(kind), "smallint"),
+    (lambda kind: pa.types.is_int32(kind) or pa.types.is_uint16(kind), "integer"),
+    (lambda kind: pa.types.is_int64(kind) or pa.types.is_uint32(kind), "bigint"),
+    (pa.types.is_uint64, "numeric(20)"),
+    (lambda kind: pa.types.is_float16(kind) or pa.types.is_float32(kind), "real"),
+    (pa.types.is_float64, "double precision"),
+    (is_binary, "bytea"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+    (lambda kind: pa.types.is_interval(kind) or pa.types.is_duration(kind), "interval"),
+)
+
+
+def column_type(field: pa.Field) -> str:
+    """The type of a column that is created for values of a field."""
+    kind = plain_field(field).type
+    if is_json(field) or pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return "jsonb"
+    if is_list(kind):
+        return f"{column_type(kind.value_field)}[]"
+    if pa.types.is_decimal(kind):
+        return f"numeric({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamptz" if kind.tz else "timestamp"
+    return next((name for fits, name in _TYPES if fits(kind)), "text")

@@ -1,0 +1,222 @@
+"""The replication slot of a source: how it comes to be, what it holds, and how far it has been read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace.connectors.postgres.client import Database, identifier, load_client, quoted
+
+_log = logging.getLogger("headrace")
+
+_LONGEST_NAME = 63
+_MOST_MESSAGES = 10**9
+_ANEW = "to read the table again, start the pipeline with another state directory"
+
+_SLOT = """
+    SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn, confirmed_flush_lsn - '0/0'::pg_lsn, wal_status,
+           to_regclass(%s)::oid::bigint
+    FROM pg_replication_slots WHERE slot_name = %s
+"""
+_PUBLISHED = """
+    SELECT 1 FROM pg_publication_tables p
+    JOIN pg_namespace n ON n.nspname = p.schemaname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+    WHERE p.pubname = %s AND c.oid = to_regclass(%s)
+"""
+_TRANSACTIONS = """
+    SELECT max(lsn) - '0/0'::pg_lsn,
+           count(*) FILTER (WHERE get_byte(data, 0) = ascii('I') AND substring(data, 2, 4) = %(oid)s),
+           count(*) FILTER (WHERE get_byte(data, 0) = ascii('U') AND substring(data, 2, 4) = %(oid)s),
+           count(*) FILTER (WHERE get_byte(data, 0) = ascii('D') AND substring(data, 2, 4) = %(oid)s),
+           count(*) FILTER (WHERE get_byte(data, 0) = ascii('T') AND position(%(oid)s::bytea IN data) > 0),
+           count(*)
+    FROM pg_logical_slot_peek_binary_changes(
+           %(slot)s, NULL, %(most)s::int, 'proto_version', '1', 'publication_names', %(publication)s)
+    GROUP BY xid ORDER BY 1
+"""
+_MESSAGES = (
+    "COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}, NULL, 'proto_version', '1', "
+    "'publication_names', {})) TO STDOUT (FORMAT binary)"
+)
+_ADVANCE = """
+    SELECT pg_replication_slot_advance(slot_name, %(lsn)s::pg_lsn)
+    FROM pg_replication_slots WHERE slot_name = %(slot)s AND confirmed_flush_lsn < %(lsn)s::pg_lsn
+"""
+
+
+class Transaction(NamedTuple):
+    """How much a transaction has changed in the table, and where in the log it ends."""
+
+    lsn: int
+    inserts: int
+    updates: int
+    deletes: int
+    truncates: int
+    messages: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot and a publication for a table of a database. It can be there, or still has to be made."""
+
+    database: Database
+    table: str
+    name: str
+    publication: str
+
+    # ------------------------------------------------------------------------------------------ making
+
+    def check_log(self, connection: Any) -> None:
+        """Raise an ExternalError unless the server logs changes of rows."""
+        level = connection.execute("SHOW wal_level").fetchone()[0]
+        if level != "logical":
+            raise self.database.error(
+                f"has wal_level = {level}, which tells no changes of rows",
+                "set wal_level = logical in its configuration, and restart it",
+            )
+
+    def publish(self, connection: Any) -> None:
+        """Create the publication if there is none of its name."""
+        client = load_client()
+        known = "SELECT 1 FROM pg_publication WHERE pubname = %s"
+        if connection.execute(known, [self.publication]).fetchone() is None:
+            publish = client.sql.SQL(
+                "CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)"
+            ).format(client.sql.Identifier(self.publication), identifier(self.table))
+            try:
+                connection.execute(publish)
+            except client.errors.DuplicateObject:
+                pass  # by somebody else, in the same moment
+            except client.errors.InsufficientPrivilege as error:
+                raise self.database.error(
+                    f"does not let this user publish the table: {error.diag.message_primary}",
+                    f"let another one run: {publish.as_string(connection)}",
+                ) from None
+        if connection.execute(_PUBLISHED, [self.publication, quoted(self.table)]).fetchone() is None:
+            raise self.database.error(
+                f"has a publication `{self.publication}` that does not hold the table `{self.table}`",
+                f"add it: ALTER PUBLICATION {self.publication} ADD TABLE {quoted(self.table)}",
+            )
+
+    def remove(self, connection: Any, *, own: bool) -> None:
+        """Drop what an attempt to start has left; a slot that may be of another pipeline is refused."""
+        known = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
+        if connection.execute(known, [self.name]).fetchone() is None:
+            return
+        if not own:
+            raise self.database.error(
+                f"has a replication slot `{self.name}` already, and this pipeline is new",
+                f"if nothing else reads from it, run SELECT pg_drop_replication_slot('{self.name}')",
+            )
+        connection.execute("SELECT pg_drop_replication_slot(%s)", [self.name])
+
+    @contextlib.contextmanager
+    def created(self) -> Iterator[tuple[int, str]]:
+        """Make the slot: its position in the log, and a name for the rows as they are there.
+
+        The name holds while the block lasts. If the block raises, the slot is dropped.
+        """
+        create = f'CREATE_REPLICATION_SLOT "{self.name}" LOGICAL pgoutput EXPORT_SNAPSHOT'
+        with self.database.connect(replication="database") as replication:
+            _log.info("creating replication slot `%s`, which waits for open transactions to end", self.name)
+            _, lsn, rows, _ = replication.execute(create).fetchone()
+            try:
+                yield parse_lsn(lsn), rows
+            except BaseException:
+                # A slot that nobody moves would make the server keep its log for ever.
+                with contextlib.suppress(load_client().Error):
+                    replication.execute(f'DROP_REPLICATION_SLOT "{self.name}"')
+                raise
+
+    # ----------------------------------------------------------------------------------------- reading
+
+    def check(self, connection: Any, *, lsn: int, oid: int) -> int:
+        """Raise an ExternalError unless the slot has what follows a position; returns where the log ends."""
+        found = connection.execute(_SLOT, [quoted(self.table), self.name]).fetchone()
+        if found is None:
+            raise self.database.error(f"no longer has the replication slot `{self.name}`", _ANEW)
+        flushed, confirmed, status, there = found
+        if status == "lost":
+            raise self.database.error(
+                f"has removed changes that replication slot `{self.name}` had not read",
+                f"{_ANEW}, and see its setting max_slot_wal_keep_size",
+            )
+        if confirmed is not None and confirmed > lsn:
+            raise self.database.error(
+                f"has let go of changes: replication slot `{self.name}` is at {show_lsn(int(confirmed))}, "
+                f"and the pipeline at {show_lsn(lsn)}",
+                f"a pipeline with this source cannot go back to an earlier epoch; {_ANEW}",
+            )
+        if there != oid:
+            has = "no longer has" if there is None else "has another"
+            raise self.database.error(f"{has} table `{self.table}`, not the one that was read", _ANEW)
+        return int(flushed)
+
+    def transactions(
+        self, connection: Any, *, after: int, oid: int, most: int
+    ) -> tuple[list[Transaction], bool]:
+        """Transactions that end behind a position, of about `most` messages, and whether these are all."""
+        most = min(most, _MOST_MESSAGES)
+        while True:
+            values = {"oid": oid.to_bytes(4, "big"), "slot": self.name, "publication": self._named}
+            rows = connection.execute(_TRANSACTIONS, {**values, "most": most}).fetchall()
+            found = [Transaction(*map(int, row)) for row in rows]
+            whole = sum(one.messages for one in found) < most
+            behind = [one for one in found if one.lsn > after]
+            if behind or whole:
+                return behind, whole
+            most = min(4 * most, _MOST_MESSAGES)  # what has been read before is still in the way
+
+    def messages(self, connection: Any, *, end: int) -> list[bytes]:
+        """The messages of the transactions that end before or at a position, as COPY gives them."""
+        literal = load_client().sql.Literal
+        peek = load_client().sql.SQL(_MESSAGES)
+        peek = peek.format(literal(self.name), literal(show_lsn(end)), literal(self._named))
+        with connection.cursor() as cursor, cursor.copy(peek) as blocks:
+            return [bytes(block) for block in blocks]
+
+    def advance(self, connection: Any, lsn: int) -> None:
+        """Let the server forget what is before a position."""
+        connection.execute(_ADVANCE, {"slot": self.name, "lsn": show_lsn(lsn)})
+
+    @property
+    def _named(self) -> str:
+        return '"' + self.publication.replace('"', '""') + '"'
+
+
+def parse_lsn(text: str) -> int:
+    """A position in the log as a number.
+
+    >>> parse_lsn("16/B374D848")
+    97500059720
+    """
+    high, _, low = text.partition("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def show_lsn(position: int) -> str:
+    """A position in the log as PostgreSQL writes it.
+
+    >>> show_lsn(97500059720)
+    '16/B374D848'
+    """
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def short_name(name: str) -> str:
+    """A name that a slot can have.
+
+    >>> short_name("headrace_Orders-1a2b")
+    'headrace_orders_1a2b'
+    """
+    made = re.sub(r"[^a-z0-9_]+", "_", name.lower())
+    if len(made) <= _LONGEST_NAME:
+        return made
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{made[: _LONGEST_NAME - 13]}_{digest}"

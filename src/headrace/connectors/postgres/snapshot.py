@@ -1,0 +1,112 @@
+"""The rows of a table at one moment, kept in the state directory until they were read."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from headrace.base.errors import ExternalError
+
+FILE_ROWS = 20_000
+"""How many rows a file holds, all but the last one."""
+_PARSED_BYTES = 16 * 1024 * 1024
+_STORED = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class Snapshot:
+    """Files with the rows of a table, below one folder of the storage that the state of the job is on."""
+
+    def __init__(self, storage: Any, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+
+    @classmethod
+    def create(cls, storage: Any, node: str) -> tuple[Snapshot, str]:
+        """A new one and its folder; what an earlier attempt of the node has left is removed."""
+        for path in storage.list(f"snapshots/{node}/"):
+            storage.delete(path)
+        folder = f"snapshots/{node}/{uuid.uuid4().hex[:12]}"
+        return cls(storage, folder), folder
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number:06}.arrow"
+
+    def write(self, tables: Iterator[pa.Table]) -> int:
+        """Keep rows that come as tables of `FILE_ROWS` each, and fewer in the last one; returns how many."""
+        total = 0
+        for number, rows in enumerate(tables):
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_stream(out, rows.schema, options=_STORED) as writer:
+                writer.write_table(rows)
+            self._storage.write(self._path(number), out.getvalue().to_pybytes())
+            total += rows.num_rows
+        return total
+
+    def read(self, first: int, end: int) -> Iterator[pa.Table]:
+        """The rows from number `first` up to `end`."""
+        while first < end:
+            number = first // FILE_ROWS
+            try:
+                data = self._storage.read(self._path(number))
+            except FileNotFoundError:
+                raise ExternalError(
+                    "the rows that the table had when the pipeline first started are no longer kept",
+                    hint="to read the table again, start the pipeline with another state directory",
+                    where="postgres",
+                ) from None
+            last = min(end, (number + 1) * FILE_ROWS)
+            rows = pa.ipc.open_stream(data).read_all()
+            yield rows.slice(first - number * FILE_ROWS, last - first)
+            first = last
+
+    def delete(self) -> None:
+        """Remove the files."""
+        for path in self._storage.list(f"{self._folder}/"):
+            self._storage.delete(path)
+
+
+def copied_rows(
+    blocks: Iterator[bytes], columns: int, read: Callable[[Sequence[pa.Array]], pa.Table]
+) -> Iterator[pa.Table]:
+    """The rows of COPY … TO STDOUT (FORMAT csv), `FILE_ROWS` at a time; `read` makes rows of texts."""
+    lines: list[bytes] = []
+    parts: list[pa.Table] = []
+    size = rows = 0
+    for block in blocks:
+        lines.append(bytes(block))
+        size, rows = size + len(lines[-1]), rows + 1
+        if rows == FILE_ROWS or size > _PARSED_BYTES:
+            parts.append(_read_csv(lines, columns, read))
+            lines, size = [], 0
+        if rows == FILE_ROWS:
+            yield pa.concat_tables(parts)
+            parts, rows = [], 0
+    if lines:
+        parts.append(_read_csv(lines, columns, read))
+    if parts:
+        yield pa.concat_tables(parts)
+
+
+def _read_csv(
+    lines: Sequence[bytes], columns: int, read: Callable[[Sequence[pa.Array]], pa.Table]
+) -> pa.Table:
+    data = b"".join(lines)
+    numbered = [str(place) for place in range(columns)]
+    texts = pyarrow.csv.read_csv(
+        io.BytesIO(data),
+        # As one block: a row may be longer than any size that could be chosen.
+        pyarrow.csv.ReadOptions(column_names=numbered, use_threads=False, block_size=len(data) + 1),
+        pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(numbered, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return read([column.combine_chunks() for column in texts.columns])

@@ -1,0 +1,398 @@
+"""`postgres` as a source: the rows of a table and its changes, by logical replication."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import time as clock
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, near
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, report_bad, wall_clock
+from headrace.connectors.postgres.client import (
+    CONNECT_SECONDS,
+    PostgresConnector,
+    Table,
+    identifier,
+    load_client,
+    quoted,
+)
+from headrace.connectors.postgres.columns import table_columns
+from headrace.connectors.postgres.options import PostgresSourceOptions
+from headrace.connectors.postgres.pgoutput import Changes, MissingRowError, Rows
+from headrace.connectors.postgres.rows import RowReader
+from headrace.connectors.postgres.slot import Slot, short_name, show_lsn
+from headrace.connectors.postgres.snapshot import Snapshot, copied_rows
+from headrace.formats.base import RETRACT, plain_field
+from headrace.model.operator import (
+    DEAD_LETTER,
+    TIMESTAMP,
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+
+LANE = "changes"
+QUIET_BYTES = 16 * 1024 * 1024
+"""After this much of the log without a change of the table the slot moves on all the same."""
+_ADVANCE_SECONDS = 5.0
+_LONGEST_REST = 5.0
+_SAMPLE_ROWS = 1000
+_BATCH_ROWS = 20_000
+_WORTH_SPLITTING = 50_000
+
+_log = logging.getLogger("headrace")
+
+
+class PostgresSource(PostgresConnector, SourceOperator):
+    """Reads the rows of a table of PostgreSQL, then every change of it, each once.
+
+    A new pipeline creates a replication slot, copies the rows that the table has at that moment into the
+    state directory and reads them from there. Then come the changes, transaction by transaction, each as a
+    whole. An update takes the old row back and adds the new one, so the table needs REPLICA IDENTITY FULL.
+    `_timestamp` is when the transaction was committed, and of the first rows when they were copied. The
+    position in the log is part of the checkpoint, and the slot follows it: a resumed pipeline goes on with
+    the next transaction. One task reads the changes, several the first rows.
+    """
+
+    Options = PostgresSourceOptions
+    options: PostgresSourceOptions
+    deliveries = (
+        Delivery(
+            "exactly once",
+            "the position in the log is in the checkpoint, and a replication slot keeps what follows it",
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.idle_timeout = self.options.idle_timeout
+        self._storage: Any = None
+        self._node = "source"
+        self._named: str | None = None
+        self._looks = False
+        self._rest_until = 0.0
+        self._advanced = 0
+        self._copies = True
+
+    @classmethod
+    def is_updating(cls, options: Mapping[str, Any]) -> bool:
+        """Whether rows are taken back: not if only insertions are read, or only what is there."""
+        bounded = str(options.get("source.bounded", "")).lower() in {"true", "yes", "1"}
+        return bool(options.get("source.changes", "all") == "all") and not bounded
+
+    def for_a_look(self) -> Self:
+        """One that reads some rows of the table and leaves nothing behind."""
+        made = copy.copy(self)
+        made._looks = True  # noqa: SLF001 - it is of the same class
+        return made
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the table; generated ones are left out where changes are read, which do not tell them."""
+        super().validate()
+        table = self.database.run(self.describe, patience=CONNECT_SECONDS)
+        return table_columns(table, generated=self._ends)
+
+    @property
+    def _all(self) -> bool:
+        return self.options.source_changes == "all" and not self.options.source_bounded
+
+    @property
+    def _ends(self) -> bool:
+        return self.options.source_bounded or self._looks
+
+    @property
+    def _columns(self) -> pa.Schema:
+        assert self.options.columns is not None
+        return self.options.columns
+
+    def _slot(self, name: str) -> Slot:
+        made = f"headrace_{self.options.table}"
+        publication = self.options.source_publication or (made if len(made) < 64 else short_name(made))
+        return Slot(self.database, self.options.table, name, publication)
+
+    def validate(self) -> None:
+        """Refuse to start without columns."""
+        super().validate()
+        if self.options.columns is None:
+            raise ConfigurationError(
+                "the postgres source has to be told which columns there are",
+                hint="declare them with the option `schema`",
+            )
+
+    def found(self, connection: Any) -> str:
+        """What there is of the table; raises an ExternalError if its changes cannot be read."""
+        self._check(connection, self.describe(connection))
+        return super().found(connection)
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """Know where the state of the job is, and how its slot is called."""
+        self._storage, self._node = storage, node
+        self._named = short_name(f"headrace_{job_id}_{node}")
+
+    # --------------------------------------------------------------------------------------- the start
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """The rows of the table at this moment, and the position in the log that belongs to them."""
+        self.validate()
+        name = self.options.source_slot or self._named or short_name(f"headrace_{uuid.uuid4().hex}")
+        slot, own = self._slot(name), self.options.source_slot is None
+        tried: list[str] = []
+
+        def start(connection: Any) -> Offset:
+            table = self.describe(connection)
+            self._check(connection, table)
+            position: dict[str, Any] = {"oid": table.oid, "slot": None, "lsn": 0, "rows": 0, "snapshot": None}
+            if self._ends:
+                with _at_one_moment(connection):
+                    return {LANE: {**position, "snapshot": self._copy(connection, time)}}
+            slot.publish(connection)
+            slot.remove(connection, own=own or bool(tried))
+            tried.append(name)
+            with slot.created() as (lsn, moment):
+                position |= {"slot": name, "lsn": lsn}
+                if self.options.source_snapshot:
+                    with _at_one_moment(connection, moment):
+                        position["snapshot"] = self._copy(connection, time)
+            return {LANE: position}
+
+        return self.database.run(start)
+
+    def _check(self, connection: Any, table: Table) -> None:
+        """Raise an ExternalError for a table whose changes cannot be read as they are declared."""
+        self.check_columns(table, self.options.columns)
+        if self._ends:
+            return
+        self._slot("").check_log(connection)
+        for name in self._columns.names:
+            if table.columns[name].generated:
+                raise self.database.error(
+                    f"does not tell changes of `{name}`, a generated column of table `{table.name}`",
+                    "leave the column out, and compute it in a view",
+                )
+        if self._all and table.identity != "f":
+            raise self.database.error(
+                f"does not tell the old rows of table `{table.name}` when they are changed or deleted",
+                f"run ALTER TABLE {quoted(self.options.table)} REPLICA IDENTITY FULL; "
+                "or read only what is inserted: 'source.changes' = 'inserts'",
+            )
+
+    def _copy(self, connection: Any, time: float) -> dict[str, Any]:
+        """Keep the rows of the table in the state directory."""
+        assert self._storage is not None, "open comes first"
+        snapshot, folder = Snapshot.create(self._storage, self._node)
+        sql, names = load_client().sql, self._columns.names
+        select = sql.SQL("COPY (SELECT {} FROM {} {}) TO STDOUT (FORMAT csv)").format(
+            sql.SQL(", ").join(sql.Identifier(name) for name in names),
+            identifier(self.options.table),
+            sql.SQL(f"LIMIT {_SAMPLE_ROWS}" if self._looks else ""),
+        )
+        with connection.cursor() as cursor, cursor.copy(select) as blocks:
+            rows = snapshot.write(copied_rows(iter(blocks), len(names), self._read_copied))
+        _log.info("copied %d rows of table `%s`", rows, self.options.table)
+        return {"folder": folder, "rows": rows, "read": 0, "time": wall_clock(time)}
+
+    @property
+    def _reader(self) -> RowReader:
+        return RowReader(self._columns, table=self.options.table, where=self.database.address)
+
+    def _read_copied(self, texts: Sequence[pa.Array]) -> pa.Table:
+        rows, bad = self._reader.read(texts)
+        if self.options.bad_data != "fail":
+            return self._reader.kept(rows, bad)  # they are told when the rows are read
+        if bad:
+            raise bad[min(bad)]
+        return rows
+
+    # ------------------------------------------------------------------------------------------ epochs
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """First the rows that were copied, then as many transactions as `limit` allows, at least one."""
+        position = start[LANE]
+        snapshot = position["snapshot"]
+        if limit.rows <= 0:
+            return start
+        if snapshot is not None and snapshot["read"] < snapshot["rows"]:
+            read = min(snapshot["rows"], snapshot["read"] + limit.rows)
+            return {LANE: {**position, "snapshot": {**snapshot, "read": read}}}
+        if position["slot"] is None or clock.monotonic() < self._rest_until:
+            return start
+        if snapshot is not None and self._copies and self._storage is not None:
+            Snapshot(self._storage, snapshot["folder"]).delete()
+            self._copies = False
+        began = clock.monotonic()
+        moved = self.database.run(lambda connection: self._plan(connection, position, limit.rows))
+        if moved == position:
+            # To look is work for the server, however little there is to see.
+            now = clock.monotonic()
+            self._rest_until = now + min(2 * (now - began), _LONGEST_REST)
+            return start
+        return {LANE: moved}
+
+    def _plan(self, connection: Any, position: Mapping[str, Any], limit: int) -> dict[str, Any]:
+        """Where the next epoch ends: behind a transaction."""
+        slot, start, oid = self._slot(position["slot"]), position["lsn"], position["oid"]
+        log = slot.check(connection, lsn=start, oid=oid)
+        if log <= start:
+            return dict(position)
+        # A change of one row comes with the begin and the end of its transaction.
+        found, whole = slot.transactions(connection, after=start, oid=oid, most=3 * limit + 16)
+        end, rows = start, 0
+        for one in found:
+            more = one.inserts + (2 * one.updates + one.deletes if self._all else 0)
+            if rows and rows + more > limit:
+                break
+            if more or one.truncates:
+                end, rows = one.lsn, rows + more
+        if end == start and not whole:
+            end = found[-1].lsn
+        elif end == start and log - start > QUIET_BYTES:
+            end = log
+        return {**position, "lsn": end, "rows": position["rows"] + rows}
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """The first rows in shares; the changes in one, in their order."""
+        before, after = start[LANE], end[LANE]
+        splits = []
+        if after["snapshot"] is not None:
+            first, last = before["snapshot"]["read"], after["snapshot"]["read"]
+            shares = max(1, min(parallelism, (last - first) // _WORTH_SPLITTING))
+            bounds = [first + (last - first) * share // shares for share in range(shares + 1)]
+            detail = {"snapshot": after["snapshot"], "final": self.is_finished(end)}
+            pairs = [(low, high) for low, high in pairwise(bounds) if low < high]
+            splits = [Split(LANE, {**detail, "first": low, "end": high}) for low, high in pairs]
+        if after["lsn"] > before["lsn"]:
+            splits.append(Split(LANE, {**after, "snapshot": None, "start": before["lsn"]}))
+        return splits
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read some of the first rows, or the changes of some transactions."""
+        detail = ctx.split.detail
+        if detail["snapshot"] is None:
+            self._run_changes(detail, ctx, collector)
+            return Finish.GRACEFUL
+        snapshot = Snapshot(
+            self._storage if ctx.storage is None else ctx.storage, detail["snapshot"]["folder"]
+        )
+        for copied in snapshot.read(detail["first"], detail["end"]):
+            rows, bad = self._reader.of_copy(copied)
+            retracts = np.zeros(rows.num_rows, np.bool_)
+            times = np.full(rows.num_rows, detail["snapshot"]["time"], np.int64)
+            self._report(bad, retracts, ctx, collector)
+            self._collect(rows, bad, retracts, times, collector)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _run_changes(self, detail: Mapping[str, Any], ctx: SourceContext, collector: Collector) -> None:
+        slot, start, end, oid = self._slot(detail["slot"]), detail["start"], detail["lsn"], detail["oid"]
+
+        def read(connection: Any) -> list[bytes]:
+            slot.check(connection, lsn=start, oid=oid)
+            return slot.messages(connection, end=end)
+
+        changes = Changes(self.database.run(read), oid=oid, start=start, end=end)
+        truncated = changes.truncates() if self._all else []
+        if truncated:
+            ctx.metrics.add("truncates", len(truncated))
+            if self.options.source_truncate == "fail":
+                raise self.database.error(
+                    f"has truncated table `{self.options.table}`, in the transaction at "
+                    f"{show_lsn(truncated[0])}; which rows that took away is not told",
+                    "use DELETE; to go on as if the rows were still there, set 'source.truncate' = 'ignore'",
+                )
+        try:
+            for rows in changes.rows(inserts_only=not self._all):
+                texts = [self._texts(rows, field.name) for field in self._columns]
+                table, bad = self._reader.read(texts, rows.positions.tolist())
+                self._report(bad, rows.retracts, ctx, collector)
+                self._collect(table, bad, rows.retracts, rows.times, collector)
+        except MissingRowError as error:
+            raise self.database.error(
+                f"did not tell the old row of a change of table `{self.options.table}`, in the transaction "
+                f"at {show_lsn(error.position)}",
+                f"run ALTER TABLE {quoted(self.options.table)} REPLICA IDENTITY FULL, and start the pipeline "
+                "with another state directory",
+            ) from None
+
+    def _texts(self, rows: Rows, name: str) -> pa.Array:
+        names = rows.relation.columns
+        if name not in names:
+            raise ExternalError(
+                f"table `{rows.relation.name}` has no column `{name}` in the transaction at "
+                f"{show_lsn(int(rows.positions[0]))}",
+                hint=near(name, names) or f"its columns are {', '.join(names)}",
+                where=f"postgres at {self.database.address}",
+            )
+        return rows.columns[names.index(name)]
+
+    def _report(
+        self, bad: Mapping[int, BadLineError], retracts: Any, ctx: SourceContext, collector: Collector
+    ) -> None:
+        """End the run, or tell of rows that were added; those that are taken back were told before."""
+        if bad and self.options.bad_data == "fail":
+            raise bad[min(bad)]
+        added = [error for place, error in bad.items() if not retracts[place]]
+        report_bad(ctx, collector, added, keep=self.options.bad_data == DEAD_LETTER)
+
+    def _collect(
+        self, rows: pa.Table, bad: Mapping[int, object], retracts: Any, times: Any, collector: Collector
+    ) -> None:
+        if bad:
+            good = np.delete(np.arange(rows.num_rows), list(bad))
+            rows, retracts, times = rows.take(pa.array(good)), retracts[good], times[good]
+        fields, arrays = [plain_field(field) for field in self._columns], list(rows.columns)
+        if self._all:
+            fields.append(pa.field(RETRACT, pa.bool_()))
+            arrays.append(pa.array(retracts))
+        fields.append(pa.field(TIMESTAMP, TIMESTAMP_TYPE))
+        arrays.append(pa.array(times, pa.int64()).view(TIMESTAMP_TYPE))
+        made = pa.table(arrays, schema=pa.schema(fields)).combine_chunks()
+        for batch in made.to_batches(max_chunksize=_BATCH_ROWS):
+            collector.collect(batch)
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether a bounded source has read the rows that were there."""
+        position = offset[LANE]
+        snapshot = position["snapshot"]
+        return position["slot"] is None and bool(snapshot["read"] >= snapshot["rows"])
+
+    def count(self, start: Offset, end: Offset) -> int:
+        """How many rows the range holds."""
+        before, after = start[LANE], end[LANE]
+        copies = [0 if one["snapshot"] is None else one["snapshot"]["read"] for one in (before, after)]
+        return int(copies[1] - copies[0] + after["rows"] - before["rows"])
+
+    def committed(self, offset: Offset) -> None:
+        """Let the server forget what was read."""
+        name, lsn = offset[LANE]["slot"], offset[LANE]["lsn"]
+        if name is None or lsn <= self._advanced:
+            return
+        try:
+            slot = self._slot(name)
+            self.database.run(lambda connection: slot.advance(connection, lsn), patience=_ADVANCE_SECONDS)
+            self._advanced = lsn
+        except ExternalError as error:
+            # The position that counts is in the checkpoint.
+            _log.warning("replication slot `%s` was not moved: %s", name, error.message)
+
+
+@contextlib.contextmanager
+def _at_one_moment(connection: Any, moment: str | None = None) -> Iterator[None]:
+    """A transaction that sees the rows as they are now, or as they were at the moment of this name."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        if moment is not None:
+            sql = load_client().sql
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(moment)))
+        yield

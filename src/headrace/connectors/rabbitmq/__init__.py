@@ -1,0 +1,1 @@
+"""`rabbitmq`: a source and a sink."""

@@ -1,0 +1,263 @@
+"""`rabbitmq`: rows as messages to an exchange."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ExternalError, PlanError
+from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors.base import Delivery, check_column
+from headrace.connectors.rabbitmq import client as rabbitmq
+from headrace.connectors.rabbitmq.client import (
+    RabbitConnector,
+    RabbitServer,
+    ServerOptions,
+    cause_of,
+    known_errors,
+    load_client,
+    may_pass,
+)
+from headrace.formats.options import FormatOptions
+from headrace.model.operator import TIMESTAMP, OperatorContext
+
+KEY, TIME = "key", "time"
+_PERSISTENT, _TRANSIENT = 2, 1
+_UNCONFIRMED = 4_000
+"""How many messages may be on the way."""
+_LONGEST_KEY = 255
+_PAUSE_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
+
+
+class RabbitSink(RabbitConnector, MessageSink):
+    """Writes rows as messages to an exchange, when their epoch is committed.
+
+    The server confirms each message; the commit ends when it has confirmed all of them. After a crash in the
+    middle of a commit its messages are sent again, under the same ids (`message_id`), by which a reader can
+    tell those that it has seen. Messages are persistent, and those that no queue takes end the run, unless
+    the options say otherwise. The `timestamp` of a message is the event time of the row, in seconds.
+    """
+
+    class Options(ServerOptions, FormatOptions):
+        """The options of the rabbitmq sink."""
+
+        exchange: str = Field(
+            "",
+            description="The exchange to write to; by default the one that knows all queues by their name.",
+        )
+        routing_key: str | None = Field(
+            None,
+            max_length=_LONGEST_KEY,
+            description="The routing key of the messages; without `exchange`, the name of the queue.",
+        )
+        sink_routing_key_field: str | None = Field(
+            None,
+            alias="sink.routing_key_field",
+            description="The column that is the routing key; where it is null, `routing_key` is.",
+        )
+        sink_persistent: bool = Field(
+            default=True,
+            alias="sink.persistent",
+            description="Whether messages in durable queues outlive a restart of the server.",
+        )
+        sink_unroutable: Literal["fail", "drop"] = Field(
+            "fail",
+            alias="sink.unroutable",
+            description="What becomes of messages that no queue takes: they end the run, or are dropped.",
+        )
+
+        @model_validator(mode="after")
+        def _can_be_written(self) -> Self:
+            if not self.exchange and not self.routing_key and self.sink_routing_key_field is None:
+                raise ValueError("it takes `exchange`, or `routing_key`, the name of a queue")
+            if self.sink_routing_key_field is not None and self.format == "debezium_json":
+                raise ValueError("`sink.routing_key_field` does not go with debezium_json")
+            return self
+
+    options: Options
+    deliveries = (
+        Delivery(
+            "at least once",
+            "the commit ends when the server has confirmed all messages; a commit that was cut short "
+            "sends them again under the same ids",
+        ),
+    )
+
+    def display(self) -> str:
+        """The exchange and the server; nothing that may be a secret."""
+        to = self.options.exchange or self.options.routing_key or self.options.sink_routing_key_field
+        return f"{type(self).__name__}({to} at {self.server.address})"
+
+    @property
+    def _of(self) -> str:
+        return f"exchange `{self.options.exchange}`" if self.options.exchange else "default exchange"
+
+    def reach(self) -> str:
+        """Whether the exchange is there."""
+        try:
+            with self.server.connect() as connection:
+                if self.options.exchange:
+                    connection.channel().exchange_declare(self.options.exchange, passive=True)
+        except known_errors() as error:
+            raise self.server.failure(error, of=self._of) from None
+        return f"RabbitMQ at {self.server.address}, {self._of.replace('`', '')}"
+
+    def attributes(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
+        """The routing key of each message, if it is in a column, and its time."""
+        found: dict[str, pa.Array] = {}
+        name = self.options.sink_routing_key_field
+        if name is not None:
+            check_column(name, rows.schema.names, what="rabbitmq sink, option `sink.routing_key_field`")
+            try:
+                keys = rows.column(name).cast(pa.string())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise PlanError(
+                    f"column `{name}` has the type {rows.column(name).type} and cannot be a routing key",
+                    hint="a routing key is a text or a number",
+                ) from None
+            found[KEY] = keys.fill_null(self.options.routing_key or "")
+        if TIMESTAMP in rows.schema.names:
+            found[TIME] = rows.column(TIMESTAMP).cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+        return found
+
+    def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
+        """Send the messages until the server has confirmed all of them."""
+        values = messages.column(VALUE).to_pylist()
+        nothing = [None] * len(values)
+        keys, times = (
+            messages.column(name).to_pylist() if name in messages.column_names else nothing
+            for name in (KEY, TIME)
+        )
+        batch, options = hashlib.sha256(batch_id.encode()).hexdigest()[:24], self.options
+        properties, left = load_client().BasicProperties, {}
+        for place, (value, key, at) in enumerate(zip(values, keys, times, strict=True)):
+            described = properties(
+                content_type="application/json" if "json" in options.format else None,
+                delivery_mode=_PERSISTENT if options.sink_persistent else _TRANSIENT,
+                message_id=f"{batch}-{place}",
+                timestamp=at if at is not None and at > 0 else None,
+            )
+            left[place] = ((options.routing_key or "") if key is None else key, value, described)
+        self._send(left)
+
+    def _send(self, left: dict[int, Any]) -> None:
+        known, pause = len(left) + 1, _PAUSE_SECONDS
+        deadline = time.monotonic()
+        while left:
+            if len(left) < known:
+                known, deadline = len(left), time.monotonic() + rabbitmq.PATIENCE_SECONDS
+                pause = _PAUSE_SECONDS
+            sending = _Sending(self.server, self.options, left)
+            try:
+                sending.run()
+            except known_errors() as error:
+                failure = self.server.failure(error, of=self._of)
+                if not (failure.retry and may_pass(error)) or time.monotonic() + pause > deadline:
+                    raise failure from None
+                time.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+class _Sending:
+    """One connection that sends messages; what is confirmed is taken out of `left`.
+
+    The client's plain connection waits for each confirmation; this one for all that are on the way.
+    """
+
+    def __init__(self, server: RabbitServer, options: Any, left: dict[int, Any]) -> None:
+        self._server, self._options, self._left = server, options, left
+        self._waiting = iter(list(left.items()))
+        self._tags: dict[int, int] = {}
+        self._sent = 0
+        self._channel: Any = None
+        self._problem: BaseException | None = None
+        self._nacked = False
+        self._heard = time.monotonic()
+
+    def run(self) -> None:
+        """Send all; raises what goes wrong, of the client or an ExternalError."""
+        self._connection = load_client().SelectConnection(
+            self._server.settings(),
+            on_open_callback=lambda connection: connection.channel(on_open_callback=self._opened),
+            on_open_error_callback=lambda _, error: self._over(cause_of(error)),
+            on_close_callback=lambda _, reason: self._over(reason if self._left else None),
+        )
+        self._connection.ioloop.call_later(1, self._look)
+        try:
+            self._connection.ioloop.start()
+        finally:
+            self._connection.ioloop.close()
+        if self._problem is not None:
+            raise self._problem
+
+    def _over(self, problem: BaseException | None) -> None:
+        self._problem = self._problem or problem
+        self._connection.ioloop.stop()
+
+    def _fail(self, problem: BaseException) -> None:
+        """End with this problem; the connection may still have to close."""
+        self._problem = self._problem or problem
+        if self._connection.is_open:
+            self._connection.close()
+        elif self._connection.is_closed:
+            self._connection.ioloop.stop()
+
+    def _look(self) -> None:
+        """Give up on a server that is silent for too long."""
+        if time.monotonic() - self._heard > rabbitmq.ANSWER_SECONDS:
+            self._over(TimeoutError(f"no answer came in {rabbitmq.ANSWER_SECONDS} s"))
+        self._connection.ioloop.call_later(1, self._look)
+
+    def _opened(self, channel: Any) -> None:
+        self._channel = channel
+        channel.add_on_close_callback(lambda _, reason: self._fail(reason) if self._left else None)
+        channel.add_on_return_callback(self._returned)
+        channel.confirm_delivery(self._confirmed, callback=lambda _: self._more())
+
+    def _more(self) -> None:
+        """Send as many as may be on the way."""
+        mandatory = self._options.sink_unroutable == "fail"
+        room = _UNCONFIRMED - len(self._tags)
+        for place, (key, value, properties) in itertools.islice(self._waiting, room):
+            self._sent += 1
+            self._tags[self._sent] = place
+            self._channel.basic_publish(self._options.exchange, key, value, properties, mandatory)
+
+    def _confirmed(self, frame: Any) -> None:
+        self._heard = time.monotonic()
+        last, answer = frame.method.delivery_tag, type(frame.method).__name__
+        until = (
+            list(itertools.takewhile(lambda tag: tag <= last, self._tags))
+            if frame.method.multiple
+            else [last]
+        )
+        places = [self._tags.pop(tag) for tag in until]
+        if answer == "Ack":
+            for place in places:
+                self._left.pop(place, None)
+        else:
+            self._nacked = True
+        if not self._left:
+            self._connection.close()
+        elif self._nacked:
+            if not self._tags:  # those on the way are answered first: what is confirmed is not sent again
+                self._fail(load_client().exceptions.NackError([]))
+        elif len(self._tags) < _UNCONFIRMED // 2 and self._problem is None:
+            self._more()
+
+    def _returned(self, _channel: Any, how: Any, _properties: Any, _body: bytes) -> None:
+        exchange = f"exchange `{self._options.exchange}`" if self._options.exchange else "default exchange"
+        self._fail(
+            ExternalError(
+                f"RabbitMQ at {self._server.address}, {exchange}: "
+                f"no queue takes messages with the routing key `{how.routing_key}`",
+                hint="bind a queue, or drop such messages with `sink.unroutable` = 'drop'",
+                where="rabbitmq",
+            )
+        )

@@ -1,0 +1,205 @@
+"""`rabbitmq`: the messages of a queue, or of a stream."""
+
+from __future__ import annotations
+
+import json
+import time as clock
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ExternalError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.messages import MessageOptions
+from headrace.connectors.base import Delivery
+from headrace.connectors.rabbitmq.client import RabbitConnector, ServerOptions, known_errors
+from headrace.connectors.received import Inbox, Received, ReceivedSource
+
+METADATA: Mapping[str, pa.DataType] = {
+    "exchange": pa.string(),
+    "routing_key": pa.string(),
+    "message_id": pa.string(),
+    "redelivered": pa.bool_(),
+    "offset": pa.int64(),
+}
+"""What a column can be besides the content of messages: METADATA FROM these."""
+
+_OFFSET = "x-stream-offset"
+_WAIT_SECONDS = 0.05
+
+
+class RabbitSource(RabbitConnector, ReceivedSource):
+    """Reads the messages of a queue, or of a stream.
+
+    Messages are written to the state directory before they are read. Those of a queue are acknowledged after
+    that, and so taken out of it: none is lost, and one whose acknowledgement was lost on the way comes again
+    (its metadata `redelivered` is true). Those of a stream stay there; where the next one is found is in the
+    state directory too, so each counts once. `_timestamp` is the time that the sender gave a message, or else
+    the time at which it came. One connection reads, beside the driver.
+    """
+
+    class Options(ServerOptions, MessageOptions):
+        """The options of the rabbitmq source."""
+
+        METADATA: ClassVar = METADATA
+
+        queue: str | None = Field(None, min_length=1, description="The queue to read; instead of `stream`.")
+        stream: str | None = Field(None, min_length=1, description="The stream to read; instead of `queue`.")
+        source_offset: Literal["first", "last", "next", "earliest", "latest"] = Field(
+            "next",
+            alias="source.offset",
+            description=(
+                "Where a new pipeline starts in a stream: with the `first` message (or `earliest`), with the "
+                "`last` chunk of messages, or with the `next` one to come (or `latest`)."
+            ),
+        )
+        source_prefetch: int = Field(
+            20_000,
+            ge=1,
+            le=65_535,
+            alias="source.prefetch",
+            description="How many messages may be on the way or not yet in the log.",
+        )
+        metadata: Mapping[str, str] = Field(
+            default={}, description=f"Column → what of a message it holds: {', '.join(METADATA)}."
+        )
+
+        @model_validator(mode="after")
+        def _can_be_read(self) -> Self:
+            if (self.queue is None) == (self.stream is None):
+                raise ValueError("it takes either `queue` or `stream`")
+            if self.queue is not None and "source_offset" in self.model_fields_set:
+                raise ValueError("`source.offset` needs `stream`: a queue starts with what it holds")
+            return self
+
+    options: Options
+    label = "rabbitmq"
+    deliveries = (
+        Delivery(
+            "at least once",
+            "a message is acknowledged when it is in a log; it comes again if the acknowledgement is lost",
+            when="`queue`",
+        ),
+        Delivery(
+            "exactly once",
+            "messages are in a log before they are read, with their offsets; reading goes on after the last",
+            when="`stream`",
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._since: float | None = None
+
+    def validate(self) -> None:
+        """Refuse columns that cannot be read, and settings that are none."""
+        RabbitConnector.validate(self)
+        ReceivedSource.validate(self)
+
+    @property
+    def _name(self) -> str:
+        return self.options.queue or self.options.stream or ""
+
+    @property
+    def _of(self) -> str:
+        return f"{'stream' if self.options.queue is None else 'queue'} `{self._name}`"
+
+    @property
+    def address(self) -> str:
+        kind = "queue" if self.options.stream is None else "stream"
+        return f"rabbitmq at {self.server.address}, {kind} {self._name}"
+
+    def reach(self) -> str:
+        """How many messages the queue has."""
+        try:
+            with self.server.connect() as connection:
+                found = connection.channel().queue_declare(self._name, passive=True).method.message_count
+        except known_errors() as error:
+            raise self.server.failure(error, of=self._of) from None
+        kind = "queue" if self.options.stream is None else "stream"
+        return f"RabbitMQ at {self.server.address}, {kind} {self._name} with {found} messages"
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """See what was received and not handled before, and where a stream goes on."""
+        super().open(storage, job_id=job_id, node=node)
+        if self.options.stream is None or self._resume is not None:
+            return
+        # Nothing has come yet: what comes while nobody listens is found by the time of the first start.
+        begun = f"received-from/{node}.json"
+        if not storage.create(begun, json.dumps({"time": clock.time()}).encode()):
+            self._since = json.loads(storage.read(begun))["time"]
+
+    def listen(self, inbox: Inbox) -> None:
+        """Put what comes into the inbox, and acknowledge what is kept."""
+        began = clock.time()
+        try:
+            with self.server.connect() as connection:
+                channel = connection.channel()
+                channel.basic_qos(prefetch_count=self.options.source_prefetch)
+                gone: list[Any] = []
+                channel.add_on_cancel_callback(gone.append)
+                channel.basic_consume(
+                    self._name,
+                    lambda _channel, how, properties, body: self._take(inbox, how, properties, body),
+                    arguments=self._start_at(),
+                )
+                self._since = self._since or began
+                while not inbox.closed.is_set():
+                    inbox.connected()
+                    connection.process_data_events(_WAIT_SECONDS)
+                    self._acknowledge(channel, inbox)
+                    if gone:
+                        raise self._deleted()
+                self._acknowledge(channel, inbox)
+        except known_errors() as error:
+            raise self.server.failure(error, of=self._of) from None
+
+    def _deleted(self) -> ExternalError:
+        return ExternalError(
+            f"RabbitMQ at {self.server.address} no longer has {self._of}, or has moved it",
+            hint="create it again if it was deleted",
+            where="rabbitmq",
+        )
+
+    def _start_at(self) -> Mapping[str, Any] | None:
+        if self.options.stream is None:
+            return None
+        if self._resume is not None:
+            return {_OFFSET: self._resume + 1}
+        start = {"earliest": "first", "latest": "next"}.get(
+            self.options.source_offset, self.options.source_offset
+        )
+        if start == "next" and self._since is not None:
+            return {_OFFSET: datetime.fromtimestamp(self._since, UTC)}
+        return {_OFFSET: start}
+
+    def _take(self, inbox: Inbox, how: Any, properties: Any, body: bytes) -> None:
+        sent = properties.timestamp
+        metadata = {
+            "exchange": how.exchange,
+            "routing_key": how.routing_key,
+            "message_id": properties.message_id,
+            "redelivered": how.redelivered,
+            "offset": (properties.headers or {}).get(_OFFSET),
+        }
+        inbox.put(
+            body, time=None if sent is None else sent * 10**9, metadata=metadata, token=how.delivery_tag
+        )
+
+    @staticmethod
+    def _acknowledge(channel: Any, inbox: Inbox) -> None:
+        """Acknowledge what is in the log: all that came before the last of it is there as well."""
+        tags = inbox.kept()
+        if tags:
+            channel.basic_ack(max(tags), multiple=True)
+
+    def settle(self, resume: Any, messages: Sequence[Received]) -> tuple[Sequence[Received], Any]:
+        """What a stream has sent twice, because the connection was lost, is new once."""
+        if self.options.stream is None:
+            return messages, None
+        last = -1 if resume is None else resume
+        new = [one for one in messages if one.metadata["offset"] > last]
+        return new, new[-1].metadata["offset"] if new else resume

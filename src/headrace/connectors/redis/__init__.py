@@ -1,0 +1,1 @@
+"""`redis`: a lookup table and a sink."""

@@ -1,0 +1,330 @@
+"""`redis`: rows as strings, in lists, or as fields of hashes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from headrace.base.errors import ConfigurationError, ExternalError, PlanError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.message_sink import StagingSink
+from headrace.connectors.base import Delivery, check_column, one_schema, staged_batches, without_event_time
+from headrace.connectors.redis.client import RedisServer, ServerOptions
+from headrace.formats.base import RETRACT, is_binary
+from headrace.formats.options import FormatOptions
+from headrace.model.operator import OperatorContext
+
+TOGETHER = 5_000
+"""How many rows are written in one go, and to lists in one transaction."""
+_REMEMBERED, _MARK_SECONDS = 64, 30 * 24 * 3600
+_WRITE = pa.schema(
+    {"key": pa.binary(), "field": pa.binary(), "value": pa.large_binary(), "deleted": pa.bool_()}
+)
+
+Write = tuple[bytes, bytes | None, bytes, bool]
+
+
+class RedisSink(StagingSink):
+    """Writes rows to Redis, when their epoch is committed: as strings, in lists, or as fields of hashes.
+
+    The key is the prefix and the value of the key column, if there is one. Of the rows of an epoch with one
+    key (and, in hashes, one field) the last is written. Strings and hashes take updating results: the key of
+    a row that is taken back and not replaced is deleted. Writing them again changes nothing, so each row
+    counts once. Rows are added to lists in transactions that also note in the key
+    `headrace:<job>:<operator>` how far an epoch has come, so a commit that is repeated goes on from there; on
+    a cluster, where a transaction does not reach two keys, rows of a commit that was cut short are added
+    again.
+    """
+
+    class Options(ServerOptions, FormatOptions):
+        """The options of the redis sink."""
+
+        target: Literal["string", "list", "hash"] = Field(
+            description="What rows become: a `string` each, entries of a `list`, or fields of a `hash`."
+        )
+        key_prefix: str = Field(
+            "", alias="target.key_prefix", description="How keys begin; without a key column, the key."
+        )
+        key_column: str | None = Field(
+            None, alias="target.key_column", description="The column that keys go on with."
+        )
+        ttl: int | None = Field(
+            None, ge=1, alias="target.ttl_secs", description="After so many seconds a written key expires."
+        )
+        field_column: str | None = Field(
+            None, alias="target.field_column", description="With `hash`: the column that is the field."
+        )
+        operation: Literal["append", "prepend"] = Field(
+            "append", alias="target.operation", description="With `list`: where new rows are added."
+        )
+        max_length: int | None = Field(
+            None, ge=1, alias="target.max_length", description="With `list`: how many entries are kept."
+        )
+
+        @model_validator(mode="after")
+        def _can_be_written(self) -> Self:
+            if not self.key_prefix and self.key_column is None:
+                raise ValueError("it takes `target.key_prefix`, `target.key_column`, or both")
+            if (self.target == "hash") != (self.field_column is not None):
+                raise ValueError("`target.field_column` goes with `target` = 'hash', and is needed there")
+            if self.target != "list" and not {"operation", "max_length"}.isdisjoint(self.model_fields_set):
+                raise ValueError("`target.operation` and `target.max_length` go with `target` = 'list'")
+            if self.format == "debezium_json" and (self.target != "list" or self.key_column is not None):
+                raise ValueError(
+                    "debezium_json goes with `target` = 'list' without `target.key_column`; strings and "
+                    "hashes take updating results as they are: leave out `format`"
+                )
+            for name in (self.key_column, self.field_column):
+                if name is not None and self.columns is not None:
+                    try:
+                        check_column(name, self.columns.names, what="redis sink")
+                    except ConfigurationError as error:
+                        raise ValueError(f"{error.message}; {error.hint}") from None
+            return self
+
+    options: Options
+    STAGED = "writes"
+    deliveries = (
+        Delivery(
+            "exactly once",
+            "a commit that is repeated writes the same values to the same keys",
+            when="`target` = 'string' or 'hash'",
+        ),
+        Delivery(
+            "exactly once",
+            "rows are added in transactions that also note how far the epoch has come",
+            when="`target` = 'list' and `address`",
+        ),
+        Delivery(
+            "at least once",
+            "rows of a commit that was cut short are added again",
+            when="`target` = 'list' and `cluster.addresses`",
+        ),
+    )
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.server = RedisServer(self.options)
+
+    @property
+    def accepts_updates(self) -> bool:  # type: ignore[override]
+        """Whether keys can be written again and deleted, or the format can tell what changed."""
+        return self.options.target != "list" or self._format.updating
+
+    def validate(self) -> None:
+        """Refuse to start without the client's package, or with an address that is none."""
+        self.server.check_settings()
+
+    def reach(self) -> str:
+        """The version of the server."""
+        return self.server.reach()
+
+    def display(self) -> str:
+        """What is written and where, without the password."""
+        return f"{type(self).__name__}({self.options.target} at {self.server.shown})"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise unless the format, and the columns of keys and fields, can be written."""
+        if RETRACT in schema.names and self.accepts_updates and not self._format.updating:
+            schema = schema.remove(schema.get_field_index(RETRACT))
+        super().check(schema)
+        for name in (self.options.key_column, self.options.field_column):
+            if name is not None:
+                check_column(name, schema.names, what="redis sink")
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+        """What has to be written for the rows of the epoch."""
+        writes = self._writes(without_event_time(pa.Table.from_batches(one_schema(batches))))
+        return writes.combine_chunks().to_batches() if writes.num_rows else []
+
+    def _writes(self, rows: pa.Table) -> pa.Table:
+        taken_back = None
+        if RETRACT in rows.column_names and not self._format.updating:
+            taken_back = rows.column(RETRACT).fill_null(fill_value=False)
+            rows = rows.drop_columns([RETRACT])
+        values = pa.array(self._format.messages(rows), pa.large_binary())
+        count, options = len(values), self.options
+        key = pa.scalar(options.key_prefix.encode(), pa.binary())
+        if options.key_column is None:
+            keys = pa.repeat(key, count)
+        else:
+            named = _as_bytes(rows.column(options.key_column), options.key_column)
+            keys = pc.binary_join_element_wise(key, named, pa.scalar(b"", pa.binary()))
+        if options.field_column is None:
+            fields = pa.nulls(count, pa.binary())
+        else:
+            fields = _as_bytes(rows.column(options.field_column), options.field_column)
+        table = pa.table([keys, fields, values, pa.repeat(pa.scalar(value=False), count)], schema=_WRITE)
+        if options.target == "list":
+            return table
+        return _last(table) if taken_back is None else _left(table, taken_back)
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Write what was staged, in the order of subtasks.
+
+        What one subtask deletes another may set: a row that has moved is taken back in one place only.
+        """
+        batches, attempts = staged_batches(data, self.STAGED, ctx)
+        if not batches:
+            return
+        table = pa.Table.from_batches(batches)
+        found: list[Write] = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        written = [write for write in found if not write[3]]
+        set_again = {write[:2] for write in written} if len(written) < len(found) else set()
+        writes = [write for write in found if write[3] and write[:2] not in set_again] + written
+        batch = hashlib.sha256("-".join(attempts).encode()).hexdigest()[:24]
+        mark = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
+        with contextlib.closing(self.server.patiently(self._connect)) as client:
+            if self.options.target == "list" and self.options.address:
+                while self.server.patiently(lambda: self._add(client, writes, mark, batch)):
+                    pass
+                return
+            parts = iter(writes)
+            while part := list(itertools.islice(parts, TOGETHER)):
+                self.server.patiently(functools.partial(self._write, client, part))
+
+    def _connect(self) -> Any:
+        # A transaction must not be sent again by the client: whether it was done is in the mark.
+        return self.server.connect(tries=not self.options.address)
+
+    def _write(self, client: Any, writes: Sequence[Write]) -> None:
+        """Write in any number of steps: doing it again comes to the same, but for lists."""
+        with client.pipeline(transaction=False) as pipe:
+            self._queue(pipe, writes)
+            pipe.execute()
+
+    def _add(self, client: Any, writes: Sequence[Write], mark: str, batch: str) -> bool:
+        """Add the next rows to lists in one transaction; whether there are more after them.
+
+        Done again after an error it reads the mark again, and goes on from there.
+        """
+        with client.pipeline(transaction=True) as pipe:
+            pipe.watch(mark)
+            known: list[list[Any]] = json.loads(pipe.get(mark) or b"[]")
+            done = next((count for name, count in known if name == batch), 0)
+            part = writes[done : done + TOGETHER]
+            if not part:
+                return False
+            self._check_lists(client, {key for key, *_ in part})
+            pipe.multi()
+            self._queue(pipe, part)
+            others = [one for one in known if one[0] != batch][1 - _REMEMBERED :]
+            pipe.set(mark, json.dumps([*others, [batch, done + len(part)]]), ex=_MARK_SECONDS)
+            pipe.execute()
+        return done + len(part) < len(writes)
+
+    def _check_lists(self, client: Any, keys: Iterable[bytes]) -> None:
+        """Raise if a key holds something else: a transaction would go on without it."""
+        with client.pipeline(transaction=False) as pipe:
+            listed = list(keys)
+            for key in listed:
+                pipe.type(key)
+            for key, kind in zip(listed, pipe.execute(), strict=True):
+                if kind not in {b"list", b"none", "list", "none"}:
+                    raise ExternalError(
+                        f"the key `{key.decode('utf-8', 'replace')}` in redis is no list but a {_text(kind)}",
+                        hint="delete it, or change `target.key_prefix`",
+                        where=self.server.shown,
+                    )
+
+    def _queue_strings(self, pipe: Any, writes: Sequence[Write]) -> None:
+        if self.options.address and self.options.ttl is None:  # one command, which a cluster does not take
+            deleted = [key for key, _, _, gone in writes if gone]
+            written = {key: value for key, _, value, gone in writes if not gone}
+            if deleted:
+                pipe.delete(*deleted)
+            if written:
+                pipe.mset(written)
+            return
+        for key, _, value, gone in writes:
+            pipe.delete(key) if gone else pipe.set(key, value, ex=self.options.ttl)
+
+    def _queue(self, pipe: Any, writes: Sequence[Write]) -> None:
+        """The commands for some writes."""
+        options = self.options
+        if options.target == "string":
+            self._queue_strings(pipe, writes)
+            return
+        for key, deleted, group in _by_key(writes):
+            if options.target == "hash":
+                fields = [field for _, field, _, _ in group]
+                if deleted:
+                    pipe.hdel(key, *fields)
+                    continue
+                pairs = zip(fields, (value for _, _, value, _ in group), strict=True)
+                pipe.hset(key, items=list(itertools.chain.from_iterable(pairs)))
+            else:
+                push = pipe.rpush if options.operation == "append" else pipe.lpush
+                push(key, *(value for _, _, value, _ in group))
+                if options.max_length is not None and options.operation == "append":
+                    pipe.ltrim(key, -options.max_length, -1)
+                elif options.max_length is not None:
+                    pipe.ltrim(key, 0, options.max_length - 1)
+            if options.ttl is not None:
+                pipe.expire(key, options.ttl)
+
+
+def _by_key(writes: Sequence[Write]) -> Iterator[tuple[bytes, bool, list[Write]]]:
+    """The writes of each key, in their order; deletions apart, and before the others."""
+    groups: dict[tuple[bytes, bool], list[Write]] = {}
+    for write in writes:
+        groups.setdefault((write[0], write[3]), []).append(write)
+    for (key, deleted), group in sorted(groups.items(), key=lambda one: not one[0][1]):
+        yield key, deleted, group
+
+
+def _last(table: pa.Table) -> pa.Table:
+    """The last write to each place."""
+    numbered = table.select(["key", "field"]).append_column("at", pa.array(range(table.num_rows)))
+    places = numbered.group_by(["key", "field"]).aggregate([("at", "max")]).column("at_max")
+    return table.take(places.take(pc.sort_indices(places)))
+
+
+def _left(table: pa.Table, taken_back: pa.ChunkedArray) -> pa.Table:
+    """What is left at each place when rows were added and taken back, in whatever order that is told."""
+    change = pc.if_else(taken_back, pa.scalar(-1), pa.scalar(1))
+    numbered = table.append_column("change", change).append_column("at", pa.array(range(table.num_rows)))
+    rows = numbered.group_by(["key", "field", "value"]).aggregate([("change", "sum"), ("at", "max")])
+    added = rows.filter(pc.greater(rows.column("change_sum"), 0))
+    removed = rows.filter(pc.less(rows.column("change_sum"), 0))
+    last = added.group_by(["key", "field"]).aggregate([("at_max", "max")]).column("at_max_max")
+    gone = removed.group_by(["key", "field"]).aggregate([("at_max", "max")]).column("at_max_max")
+    written = table.take(last.take(pc.sort_indices(last)))
+    deleted = table.take(gone).set_column(
+        3, _WRITE.field("deleted"), pa.repeat(pa.scalar(value=True), len(gone))
+    )
+    return pa.concat_tables([deleted, written])
+
+
+def _as_bytes(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """The bytes of binary columns, the texts of all others."""
+    if column.null_count:
+        raise ExternalError(
+            f"column `{name}` is null in a row: without it there is no key to write to",
+            hint=f"leave such rows out: WHERE {name} IS NOT NULL",
+            where="redis",
+        )
+    try:
+        return (
+            column.cast(pa.binary()) if is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise PlanError(
+            f"column `{name}` has the type {column.type} and cannot be a key",
+            hint="a key is a text, bytes, a number or a time",
+        ) from None
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,94 @@
+"""A look at a source: some of its rows, read as a task would, for `connectors test` and to find columns."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.formats.options import FormatOptions, implied_columns, infer_from
+from headrace.model.operator import Limit, Metrics, SourceContext, TaskInfo
+from headrace.storage.store import open_storage
+
+SAMPLE_ROWS = 1000
+"""How many messages are looked at to find out what columns they have."""
+SAMPLE_SECONDS = 5.0
+"""How long they are waited for."""
+QUIET_SECONDS = 0.5
+"""How long more are waited for once some have come."""
+
+
+def read_sample(
+    source: Any, rows: int, seconds: float, *, quiet: float = 0.0
+) -> tuple[list[pa.RecordBatch], list[str]]:
+    """Some rows of a source, and what was told about those that cannot be read.
+
+    It ends with `rows` rows, after `seconds`, and once rows have come and nothing more has for `quiet`.
+    """
+    sample = _Sample()
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        storage = open_storage(folder)
+        source.open(storage, job_id="look", node="look")
+        try:
+            ends = time.monotonic() + seconds
+            at = source.initial_offset(time=time.time())
+            while sample.rows < rows and time.monotonic() < ends and not source.is_finished(at):
+                reached = source.latest_offset(
+                    at, Limit(rows=rows - sample.rows, time=time.time()), parallelism=1
+                )
+                if reached == at:
+                    time.sleep(min(0.05, max(0.0, ends - time.monotonic())))
+                    continue
+                for split in source.splits(at, reached, parallelism=1):
+                    info = TaskInfo("look", "look", "look", 0, 1, (0, 2**64 - 1), 1)
+                    ctx = SourceContext(info, split, storage, Metrics(), sample.told)
+                    source.on_start(ctx)
+                    source.run(ctx, sample)
+                    source.on_close(ctx, sample)
+                at = reached
+                if sample.batches or sample.told:
+                    ends = min(ends, time.monotonic() + quiet)
+        finally:
+            source.close()
+    return sample.batches, sample.told
+
+
+def message_columns(source: Any, *, where: str) -> pa.Schema:
+    """The columns of the messages of a source that was told none: by their schema, or else by a sample."""
+    options: FormatOptions = source.options
+    found = implied_columns(options)
+    if found is not None:
+        return found
+    columns = pa.schema({"value": pa.binary()})
+    plain = {"format": "raw_bytes", "columns": columns, "framing": None, "metadata": {}, "bad_data": "fail"}
+    raw = type(source)(options.model_copy(update=plain))
+    batches, _ = read_sample(raw.for_a_look(), SAMPLE_ROWS, SAMPLE_SECONDS, quiet=QUIET_SECONDS)
+    messages: Sequence[bytes] = [
+        value for batch in batches for value in batch.column("value").to_pylist() if value is not None
+    ]
+    return infer_from(options, messages[:SAMPLE_ROWS], where=where)
+
+
+class _Sample:
+    """A collector that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.told: list[str] = []
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
+        """Keep rows, and the errors of those that cannot be read."""
+        if not output:
+            self.batches.append(batch)
+        else:
+            self.told += batch.column("error").to_pylist()
+
+    def broadcast_watermark(self, watermark: Any) -> None:
+        """Nobody waits for it."""

@@ -1,0 +1,392 @@
+"""`single_file`: the lines of one local file, as a source and as a sink."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
+from headrace.base.options import Duration
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import (
+    Connector,
+    Delivery,
+    TimeUnit,
+    check_column,
+    one_schema,
+    report_bad,
+    stage,
+    unstage,
+    wall_clock,
+    with_event_time,
+    without_event_time,
+)
+from headrace.connectors.filesystem.lines import Mark, read_blocks, scan_rows, share_rows
+from headrace.formats.base import RETRACT, Format
+from headrace.formats.options import Columns, LineFormatOptions, check_readable, infer_from
+from headrace.formats.types import format_type, parse_type
+from headrace.model.operator import (
+    DEAD_LETTER,
+    TIMESTAMP,
+    ArrowOperator,
+    CheckpointBarrier,
+    Collector,
+    Finish,
+    Limit,
+    Offset,
+    OperatorContext,
+    SourceContext,
+    SourceOperator,
+    Split,
+)
+from headrace.state.config import TableConfig, global_table_config
+
+LANE = "file"
+BATCH_ROWS = 65_536
+_WORTH_SPLITTING = 1024 * 1024
+_SAMPLE_LINES = 1000
+
+
+class SingleFileSource(Connector, SourceOperator):
+    """Reads the lines of one local file from beginning to end, each line once; then it is finished.
+
+    How much of the file there is, and the types of its columns, are decided when the pipeline starts and
+    kept in the offset with the byte and the line: a resumed pipeline goes on with the next line, every range
+    is read alike, and what is appended later is not read. The tasks of an epoch share its lines; every
+    worker must see the file under the same path. Empty lines are skipped, unless the format is a raw one; a
+    line that does not fit ends the run with its number, its content and, if known, its column, or is dropped
+    and counted in the metric `bad_rows`.
+    """
+
+    deliveries = (
+        Delivery(
+            "exactly once", "the position in the file is in the checkpoint, and any part can be read again"
+        ),
+    )
+
+    class Options(LineFormatOptions):
+        """The options of the single_file source."""
+
+        path: str = Field(min_length=1, description="The file to read.")
+        columns: Columns | None = Field(
+            None,
+            alias="schema",
+            description=(
+                "Column → type, such as int64, double, string, timestamp; other columns are ignored. "
+                "Without it, types are inferred from the first 1000 lines, texts staying texts."
+            ),
+        )
+        timestamp_column: str | None = Field(
+            None, description="The column with the event time: ISO texts, or numbers in timestamp_unit."
+        )
+        timestamp_unit: TimeUnit = Field(
+            "ns", description="The unit of event times that are numbers: s, ms, us or ns."
+        )
+        wait_for_control: bool = Field(
+            default=False, description="Accepted for compatibility; it has no effect."
+        )
+        idle_timeout: Duration | None = Field(
+            None, description="After this long without rows the file no longer holds the watermark back."
+        )
+
+    options: Options
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self.idle_timeout = self.options.idle_timeout
+        self._path = _absolute(self.options.path)
+        self._row_ends = self.options.format_for(None).row_ends
+        self._marks: dict[int, Sequence[Mark]] = {}
+        """By byte: what `latest_offset` has seen of the lines from there on, until they are split."""
+
+    def validate(self) -> None:
+        """Refuse a file that cannot be read and a timestamp column that is not in the schema."""
+        _check_readable(self._path)
+        check_readable(self.options)
+        if self.options.columns is not None and self.options.timestamp_column is not None:
+            check_column(
+                self.options.timestamp_column,
+                self.options.columns.names,
+                what="single_file, option `timestamp_column`",
+            )
+
+    def claims(self) -> Sequence[str]:
+        """The file: a sink would take its lines away while they are read."""
+        return [f"the file {self._path.resolve()}"]
+
+    def initial_offset(self, *, time: float) -> Offset:
+        """The beginning of the file; its size and its columns are fixed here."""
+        self.validate()
+        size = self._path.stat().st_size
+        columns = None
+        if self.options.columns is None:
+            columns = {field.name: format_type(field.type) for field in self._infer(size)}
+        return {LANE: {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}}
+
+    def find_columns(self) -> pa.Schema:
+        """Those of the schema that the lines have, or else of the first lines."""
+        self.validate()
+        return self._infer(self._path.stat().st_size)
+
+    def _infer(self, size: int) -> pa.Schema:
+        with self._path.open("rb") as file:
+            end = scan_rows(file, 0, size, rows=_SAMPLE_LINES, row_ends=self._row_ends).end
+            file.seek(0)
+            columns = infer_from(self.options, file.read(end), where=str(self._path))
+        column = self.options.timestamp_column
+        if column is not None and len(columns):
+            check_column(column, columns.names, what="single_file, option `timestamp_column`")
+        return columns
+
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """`limit.rows` lines further, or the end of the file."""
+        position = start[LANE]
+        if position["byte"] >= position["size"] or limit.rows <= 0:
+            return start
+        with _open(self._path, position["size"]) as file:
+            file.seek(position["byte"])
+            byte, size = position["byte"], position["size"]
+            found = scan_rows(file, byte, size, rows=limit.rows, row_ends=self._row_ends)
+        self._marks = {byte: found.marks}
+        time = max(position["time"], wall_clock(limit.time))
+        return {LANE: {**position, "byte": found.end, "line": position["line"] + found.lines, "time": time}}
+
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """Whole lines in contiguous shares; a small range is one share."""
+        first, last, line = start[LANE]["byte"], end[LANE]["byte"], start[LANE]["line"]
+        if first == last:
+            return []
+        common = {**end[LANE], "final": self.is_finished(end)}
+        shares = min(parallelism, max(1, (last - first) // _WORTH_SPLITTING))
+        targets = [first + (last - first) * index // shares for index in range(1, shares)]
+        marks = self._marks.pop(first, ())
+        with _open(self._path, last) as file:
+            cut = share_rows(
+                file, first, last, line=line, targets=targets, row_ends=self._row_ends, marks=marks
+            )
+            return [
+                Split(LANE, {**common, "byte": one.begin, "end": one.end, "line": one.line}) for one in cut
+            ]
+
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read the lines of one share."""
+        detail = ctx.split.detail
+        schema = self.options.columns
+        if schema is None:
+            schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
+        lines = self.options.format_for(schema)
+        with _open(self._path, detail["end"]) as file:
+            if detail["byte"] and lines.head_lines:
+                end = scan_rows(file, 0, None, rows=lines.head_lines, row_ends=self._row_ends).end
+                file.seek(0)
+                lines.read_head(file.read(end).rstrip(b"\r\n"), str(self._path))
+            file.seek(detail["byte"])
+            first, last, number = detail["byte"], detail["end"], detail["line"]
+            where = str(self._path)
+            blocks = read_blocks(file, first, last, line=number, where=where, row_ends=self._row_ends)
+            for line, block in blocks:
+                decoded = lines.decode(block, first_line=line, where=where)
+                report_bad(ctx, collector, decoded.bad, keep=self.options.bad_data == DEAD_LETTER)
+                if decoded.rows.num_rows:
+                    rows = self._stamp(decoded.rows, detail["time"], lines, block, line)
+                    for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
+                        collector.collect(batch)
+        return Finish.FINAL if detail["final"] else Finish.GRACEFUL
+
+    def _stamp(self, rows: pa.Table, time: int, lines: Format, block: bytes, line: int) -> pa.Table:
+        source, unit = self.options.timestamp_column, self.options.timestamp_unit
+        try:
+            return with_event_time(rows, time=time, column=source, unit=unit)
+        except HeadraceError:
+            for number, text in lines.split_rows(block, line):
+                try:
+                    found = lines.decode(text, first_line=number, where=str(self._path)).rows
+                    with_event_time(found, time=time, column=source, unit=unit)
+                except HeadraceError as error:
+                    content = text.decode("utf-8", "replace").strip()
+                    raise BadLineError(
+                        f"line {number} has no event time in column `{source or TIMESTAMP}`: {content}",
+                        line=number,
+                        content=content,
+                        column=source or TIMESTAMP,
+                        where=str(self._path),
+                        hint=error.hint,
+                    ) from None
+            raise
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether the file has been read to the end it had when the pipeline started."""
+        return bool(offset[LANE]["byte"] >= offset[LANE]["size"])
+
+
+class SingleFileSink(Connector, ArrowOperator):
+    """Writes committed rows to one local file as lines; the file holds exactly what was committed.
+
+    One subtask prepares the lines of an epoch; the driver cuts the file to its committed length and appends
+    them after the commit point, so a crash at any moment leaves nothing lost and nothing twice once the
+    pipeline has resumed. A pipeline that starts without state starts the file anew. With the format
+    `debezium_json`, the changes of one epoch to one row are written as one.
+    """
+
+    max_parallelism = 1
+
+    deliveries = (
+        Delivery(
+            "exactly once",
+            "an epoch is appended by its commit, and a repeated one cuts off what the first left",
+        ),
+    )
+
+    class Options(LineFormatOptions):
+        """The options of the single_file sink."""
+
+        path: str = Field(min_length=1, description="The file to write, on the machine of the driver.")
+        with_timestamp: bool = Field(
+            default=False, description="Whether to write the event time column `_timestamp` too."
+        )
+        wait_for_control: bool = Field(
+            default=False, description="Accepted for compatibility; it has no effect."
+        )
+
+        @model_validator(mode="after")
+        def _fits(self) -> Self:
+            if self.with_timestamp and self.columns is not None:
+                raise ValueError("name `_timestamp` among the columns instead of `with_timestamp`")
+            return self
+
+    options: Options
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._path = _absolute(self.options.path)
+        self._format = self.options.format_for(self.options.columns)
+        self._batches: list[pa.RecordBatch] = []
+
+    @property
+    def accepts_updates(self) -> bool:  # type: ignore[override]
+        """Whether the format can tell that a row takes back an earlier one."""
+        return self._format.updating
+
+    def tables(self) -> Sequence[TableConfig]:
+        """One global table: how long the file is."""
+        return [global_table_config("f", "The committed length of the file in bytes.")]
+
+    def validate(self) -> None:
+        """Refuse a path that cannot be written."""
+        _check_writable(self._path)
+
+    def claims(self) -> Sequence[str]:
+        """The file: two sinks would overwrite each other's rows."""
+        return [f"the file {Path(self.options.path).resolve()}"]
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Keep the rows until the epoch ends."""
+        self._format.check(batch.schema)
+        if self.options.columns is None and not self.options.with_timestamp:
+            batch = without_event_time(batch)
+        ctx.metrics.add("rows", batch.num_rows)
+        self._batches.append(batch)
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """Stage the lines of the epoch and remember how long the file will be."""
+        batches, self._batches = self._batches, []
+        if any(RETRACT in batch.schema.names for batch in batches):
+            # What happened to a row is told by all its changes of the epoch together.
+            batches = [pa.Table.from_batches(one_schema(batches))]
+        lines = b"".join(self._format.encode(batch) for batch in batches)
+        table = ctx.global_table("f")
+        start: int = table.get("length", 0)
+        if batches and not start:
+            lines = self._format.head(batches[0].schema) + lines
+        table.insert("length", start + len(lines))
+        ctx.insert_committing_data("f", stage(ctx, "lines.json", lines, start_length=start))
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Cut the file to where the epoch begins and append the epoch's lines, durably."""
+        for staged in data.get("f", {}).values():
+            lines, described = unstage(ctx, staged)
+            _append(self._path, described["start_length"], lines)
+
+
+def _append(path: Path, start: int, lines: bytes) -> None:
+    try:
+        new = not path.exists()
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size < start:
+                raise ConfigurationError(
+                    f"`{path}` was changed from outside: {start} bytes were committed, {size} are there",
+                    hint="put the file back, or start the pipeline anew with another state directory",
+                )
+            if size > start:
+                file.truncate(start)
+            file.seek(start)
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            directory = os.open(path.parent, os.O_RDONLY)
+            os.fsync(directory)
+            os.close(directory)
+    except OSError as error:
+        raise ExternalError(f"`{path}` cannot be written: {error.strerror}", where="single_file") from None
+
+
+def _absolute(path: str) -> Path:
+    # Workers may run in another directory than the driver.
+    return Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://"))))  # noqa: PTH100, PTH111
+
+
+def _check_readable(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"`{path}` is a directory, not a file")
+    if not path.exists():
+        raise ConfigurationError(f"there is no file `{path}`", hint=_near_files(path))
+    if not os.access(path, os.R_OK):
+        raise ConfigurationError(f"`{path}` may not be read", hint="check its permissions")
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"`{path}` is a directory, not a file")
+    if not path.parent.is_dir():
+        raise ConfigurationError(
+            f"there is no directory `{path.parent}`",
+            hint=_near_files(path.parent) or f"mkdir -p {path.parent}",
+        )
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"`{path}` is not a regular file", hint="use the `stdout` sink for pipes")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigurationError(f"`{path}` may not be written", hint="check its permissions")
+
+
+def _near_files(path: Path) -> str | None:
+    try:
+        return near(path.name, [entry.name for entry in path.parent.iterdir()])
+    except OSError:
+        return f"there is no directory `{path.parent}` either"
+
+
+def _open(path: Path, size: int) -> BinaryIO:
+    """The file, which must still have the bytes that were there when it was planned."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise ExternalError(f"`{path}` cannot be read: {error.strerror}", where="single_file") from None
+    if os.fstat(file.fileno()).st_size < size:
+        file.close()
+        raise ExternalError(
+            f"`{path}` has become shorter while it was read: {size} bytes were there",
+            hint="put the file back, or start the pipeline anew with another state directory",
+            where="single_file",
+        )
+    return file

@@ -1,0 +1,98 @@
+"""`single_file` as a lookup table: the lines of one local file, by their key."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.lookup import FormatLookup, LookupOptions, report_bad
+from headrace.connectors.filesystem.lines import read_blocks
+from headrace.model.operator import OperatorContext, key_values
+
+
+@dataclass
+class _Loaded:
+    """The rows of the file as it was when it was read, and which line has the last word on each key."""
+
+    rows: pa.Table | None = None
+    places: dict[Any, int] = field(default_factory=dict)
+    version: tuple[int, ...] = ()
+
+
+class SingleFileLookup(FormatLookup):
+    """Looks rows up in one local file, by the column that is the primary key.
+
+    Every worker reads the whole file and keeps it; it must be there under the same path. The last line of a
+    key counts. Before each batch the worker looks whether the file has another size or time, and reads it
+    again if so: to change it, put a new file in its place in one step, as `mv` does. A line that does not fit
+    ends the run, or is dropped and counted in the metric `bad_rows`.
+    """
+
+    cache_bytes = 0
+
+    class Options(LookupOptions):
+        """The options of the single_file lookup."""
+
+        path: str = Field(min_length=1, description="The file to look rows up in.")
+
+    options: Options
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        path = os.path.expanduser(self.options.path.removeprefix("file://"))  # noqa: PTH111
+        self._path = Path(os.path.abspath(path))  # noqa: PTH100 - workers may run in another directory
+        self._format = self.options.format_for(self.columns)
+
+    def validate(self) -> None:
+        """Refuse a file that cannot be read."""
+        if not self._path.is_file():
+            what = (
+                f"`{self._path}` is not a file" if self._path.exists() else f"there is no file `{self._path}`"
+            )
+            raise ConfigurationError(what)
+        if not os.access(self._path, os.R_OK):
+            raise ConfigurationError(f"`{self._path}` may not be read", hint="check its permissions")
+
+    def lookup(self, keys: pa.Array, ctx: OperatorContext) -> pa.Table:
+        """The last line of each key."""
+        loaded = ctx.resource("lookup.file", _Loaded)
+        rows = self._refresh(loaded, ctx)
+        found = [loaded.places[one] for one in key_values(keys) if one in loaded.places]
+        return rows.take(pa.array(found, pa.int64()))
+
+    def _refresh(self, loaded: _Loaded, ctx: OperatorContext) -> pa.Table:
+        """The rows of the file as it is now."""
+        try:
+            if loaded.rows is not None and _version(self._path.stat()) == loaded.version:
+                return loaded.rows
+            with self._path.open("rb") as file:
+                about = os.fstat(file.fileno())
+                blocks = read_blocks(
+                    file, 0, about.st_size, line=1, where=str(self._path), row_ends=self._format.row_ends
+                )
+                decoded = [
+                    self._format.decode(block, first_line=line, where=str(self._path))
+                    for line, block in blocks
+                ]
+        except OSError as error:
+            raise ExternalError(
+                f"`{self._path}` cannot be read: {error.strerror}", where="single_file"
+            ) from None
+        report_bad(ctx, [bad for one in decoded for bad in one.bad])
+        tables = [one.rows for one in decoded] or [self._format.decode(b"").rows]
+        loaded.rows = pa.concat_tables(tables).combine_chunks()
+        keys = key_values(loaded.rows.column(self.key).combine_chunks())
+        loaded.places = dict(zip(keys, range(len(keys)), strict=True))
+        loaded.version = _version(about)
+        return loaded.rows
+
+
+def _version(about: os.stat_result) -> tuple[int, ...]:
+    return about.st_mtime_ns, about.st_size, about.st_ino

@@ -1,0 +1,1 @@
+"""YAML text → a `Dataflow`, or every mistake with its place."""

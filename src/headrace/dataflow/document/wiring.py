@@ -1,0 +1,288 @@
+"""Where inputs come from: the text of a source → a timer, the logs, or an output of a unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from headrace.base.errors import near
+from headrace.base.spans import Span
+from headrace.dataflow.document.findings import Findings
+from headrace.dataflow.document.grammar import LOG_LEVELS, MODULE_PORTS, TIMER_UNITS
+from headrace.dataflow.document.model import Logs, Output, Timer
+from headrace.dataflow.document.modules import Node, Scope, Use, producers, shown
+from headrace.dataflow.document.shapes import Record, Value, listed
+from headrace.dataflow.document.yaml_text import Scalar
+
+_DECIMAL = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|\.[0-9]+([eE][-+]?[0-9]{1,3})?")
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An input with its source, and the options of the input and of the module ports it goes through."""
+
+    source: Timer | Output | Logs
+    span: Span
+    options: Mapping[str, Value]
+
+
+def connect(value: Value, scope: Scope, findings: Findings) -> Connection | None:
+    """What an input is connected to.
+
+    None if that cannot be found out, which is then among the findings; or if the input comes from an
+    optional input of a module that is not connected, so that there is no such input.
+    """
+    record: Record | None = value.value if isinstance(value.value, Record) else None
+    if record is not None and "source" not in record:
+        return None
+    written = value.scalar if record is None else record["source"].scalar
+    options = {} if record is None else {name: one for name, one in record.values.items() if name != "source"}
+    port = _port(written, scope, findings)
+    if port is not None:
+        outer, used = port
+        found = connect(outer, used, findings)
+        return None if found is None else Connection(found.source, written.span, {**found.options, **options})
+    if written.text.partition("/")[0] == MODULE_PORTS:
+        return None
+    source = _resolve(written, scope, findings)
+    return None if source is None else Connection(source, written.span, options)
+
+
+def _port(written: Scalar, scope: Scope, findings: Findings) -> tuple[Value, Scope] | None:
+    """What the port of a module is connected to, and where that was written."""
+    first, _, name = written.text.partition("/")
+    if first != MODULE_PORTS:
+        return None
+    if scope.use is None:
+        findings.refuse(
+            f"`{MODULE_PORTS}/…` is an input of a module, and this is none",
+            written.span,
+            "name a node and its output: `node/output`",
+        )
+        return None
+    if name not in scope.use.ports:
+        ports = scope.use.ports
+        findings.refuse(
+            f"the module has no input `{name}`",
+            written.place(len(first) + 1, len(written.text)),
+            near(name, ports) or "add it to `inputs` of `module:`",
+        )
+        return None
+    outer = scope.use.inputs.get(name)
+    return None if outer is None else (outer, scope.use.scope)
+
+
+def _resolve(written: Scalar, scope: Scope, findings: Findings) -> Timer | Output | Logs | None:
+    first, slash, rest = written.text.partition("/")
+    if first == "dora":
+        return _built_in(written, rest, scope, findings)
+    member = scope.members.get(first)
+    if member is None:
+        if scope.complete:
+            names = list(scope.members)
+            found = [name for name in names if first in shown(scope.members[name])]
+            findings.refuse(
+                f"there is no node `{first}`",
+                written.place(0, len(first)),
+                near(first, names)
+                or (f"did you mean `{found[0]}/{first}`?" if found and not slash else None)
+                or f"the nodes are {listed(names)}",
+            )
+        return None
+    if not rest:
+        outputs = shown(member)
+        findings.refuse(
+            f"`{written.text}` is a node, not an output",
+            written.span,
+            f"write {listed([f'{first}/{name}' for name in outputs], 'or')}"
+            if outputs
+            else "write `node/output`; this node has no outputs",
+        )
+        return None
+    place = written.place(len(first) + 1, len(written.text))
+    return (
+        _of_module(member, rest, place, findings)
+        if isinstance(member, Use)
+        else _of_node(member, rest, place, findings)
+    )
+
+
+def _of_node(node: Node, rest: str, place: Span, findings: Findings) -> Output | None:
+    for part in node.parts:
+        prefix = f"{part.operator}/"
+        if not part.listed and rest in part.outputs:
+            return Output(part.address, rest)
+        if (
+            part.operator is not None
+            and rest.startswith(prefix)
+            and rest.removeprefix(prefix) in part.outputs
+        ):
+            return Output(part.address, rest.removeprefix(prefix))
+    if node.is_sink:
+        findings.refuse(
+            f"node `{node.local_id}` is a sink: nothing comes out of it",
+            place,
+            "a connector with inputs is a sink; without inputs it is a source",
+        )
+    elif node.kind == "operators":
+        _refuse_listed(node, rest, place, findings)
+    elif node.parts and all(part.outputs_known for part in node.parts):
+        _refuse_output(node, rest, place, findings)
+    return None
+
+
+def _refuse_listed(node: Node, rest: str, place: Span, findings: Findings) -> None:
+    operator, slash, output = rest.partition("/")
+    part = next((part for part in node.parts if part.operator == operator), None)
+    if part is not None and slash:
+        if part.outputs_known:
+            findings.refuse(
+                f"operator `{operator}` of node `{node.local_id}` has no output `{output}`",
+                place,
+                _advice(output, list(part.outputs)),
+            )
+        return
+    if not node.parts or "operators" in node.record.broken:
+        return
+    outputs = shown(node)
+    having = [f"{node.local_id}/{name}" for name in outputs if name.endswith(f"/{rest}")]
+    own = [f"{node.local_id}/{name}" for name in outputs if part and name.startswith(f"{operator}/")]
+    if having:
+        message = f"an output of node `{node.local_id}` is named with its operator"
+    elif part is not None:
+        message = f"`{node.local_id}/{rest}` is an operator, not an output"
+    elif slash:
+        message = f"node `{node.local_id}` has no operator `{operator}`"
+    else:
+        message = f"node `{node.local_id}` has no output `{rest}`"
+    hint = f"write {listed(having or own, 'or')}" if having or own else None
+    operators = [one.operator or "" for one in node.parts]
+    findings.refuse(message, place, hint or (near(operator, operators) if slash else _advice(rest, outputs)))
+
+
+def _refuse_output(node: Node, rest: str, place: Span, findings: Findings) -> None:
+    outputs = shown(node)
+    findings.refuse(f"node `{node.local_id}` has no output `{rest}`", place, _advice(rest, outputs))
+
+
+def _advice(name: str, outputs: list[str]) -> str:
+    if not outputs:
+        return f"it has no outputs: add `outputs: [{name}]` there"
+    return near(name, outputs) or f"its outputs are {listed(outputs)}"
+
+
+def _of_module(use: Use, rest: str, place: Span, findings: Findings) -> Output | None:
+    if use.inner is None:
+        return None
+    if rest not in use.outputs:
+        inside = producers(use, rest)
+        findings.refuse(
+            f"the module `{use.local_id}` has no output `{rest}`",
+            place,
+            "it is an output inside the module: add it to `outputs` of `module:` there"
+            if inside
+            else _advice(rest, use.outputs).replace("there", "of `module:` there"),
+        )
+        return None
+    found = producers(use, rest)
+    if len(found) != 1:
+        return None
+    made = found[0]
+    return _of_module(made, rest, place, findings) if isinstance(made, Use) else Output(made.address, rest)
+
+
+# --------------------------------------------------------------------------------------- built in
+
+
+def _built_in(written: Scalar, rest: str, scope: Scope, findings: Findings) -> Timer | Logs | None:
+    name, _, more = rest.partition("/")
+    if name == "timer":
+        return _timer(written, more, findings)
+    if name == "logs":
+        return _logs(written, more, scope, findings)
+    findings.refuse(
+        f"there is no source `{written.text}`",
+        written.span,
+        near(name, ("timer", "logs")) or "`dora/timer/…` and `dora/logs` are there",
+    )
+    return None
+
+
+def _timer(written: Scalar, rest: str, findings: Findings) -> Timer | None:
+    unit, _, amount = rest.partition("/")
+    at = len(written.text) - len(rest)
+    if unit != "hz" and unit not in TIMER_UNITS:
+        units = [*TIMER_UNITS, "hz"]
+        findings.refuse(
+            f"`{unit}` is not a unit of timers" if unit else "the timer has no unit",
+            written.place(at, at + len(unit)) if unit else written.span,
+            near(unit, units) or f"write `dora/timer/millis/100`; the units are {listed(units)}",
+        )
+        return None
+    place = written.place(at + len(unit) + 1, len(written.text)) if amount else written.span
+    if not _DECIMAL.fullmatch(amount):
+        findings.refuse(
+            f"`{amount}` cannot be the number of a timer" if amount else "the timer has no number",
+            place,
+            f"write `dora/timer/{unit}/10`, for example",
+        )
+        return None
+    number = Fraction(amount)
+    if number == 0:
+        findings.refuse(
+            "a timer cannot tick every 0 " + unit if unit != "hz" else "a timer cannot tick 0 times a second",
+            place,
+            "write a number above 0",
+        )
+        return None
+    period = _SECOND / number if unit == "hz" else number * TIMER_UNITS[unit]
+    if unit != "hz" and not amount.isdigit():
+        findings.refuse(
+            f"`{amount}` is not a whole number",
+            place,
+            f"write `{_timer_text(period, '')}`" if period.denominator == 1 else "write a smaller unit",
+        )
+        return None
+    if period < 1:
+        findings.refuse("a timer cannot tick more than once a nanosecond", place)
+        return None
+    hertz = number.numerator if number.denominator == 1 else amount
+    return Timer(period, _timer_text(period, f"dora/timer/hz/{hertz}"))
+
+
+def _timer_text(period: Fraction, otherwise: str) -> str:
+    """The name of a timer in its coarsest exact unit.
+
+    >>> _timer_text(Fraction(2_000_000_000), "")
+    'dora/timer/secs/2'
+    """
+    for unit, nanoseconds in TIMER_UNITS.items():
+        if period % nanoseconds == 0:
+            return f"dora/timer/{unit}/{period // nanoseconds}"
+    return otherwise
+
+
+def _logs(written: Scalar, rest: str, scope: Scope, findings: Findings) -> Logs | None:
+    level, _, node = rest.partition("/")
+    at = len(written.text) - len(rest)
+    if level and level not in LOG_LEVELS:
+        findings.refuse(
+            f"`{level}` is not a level of logs",
+            written.place(at, at + len(level)),
+            near(level, LOG_LEVELS) or f"the levels are {listed(LOG_LEVELS)}",
+        )
+        return None
+    member = scope.members.get(node)
+    if node and not isinstance(member, Node):
+        if scope.complete:
+            names = [name for name, one in scope.members.items() if isinstance(one, Node)]
+            findings.refuse(
+                f"there is no node `{node}`",
+                written.place(len(written.text) - len(node), len(written.text)),
+                near(node, names) or f"the nodes are {listed(names)}",
+            )
+        return None
+    return Logs(level or None, member.id if isinstance(member, Node) else None)

@@ -1,0 +1,1 @@
+"""What a dora node or operator imports."""

@@ -1,0 +1,376 @@
+"""`Node`: how the process of a `path:` node takes part in a dataflow, with the methods that dora's has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import os
+import select
+import socket
+import stat
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NoReturn, Self
+
+import pyarrow as pa
+
+from headrace.base.errors import near
+from headrace.dataflow.runtime.link import (
+    LINK,
+    Decoder,
+    Encoder,
+    Frame,
+    Kind,
+    Link,
+    ask_frame,
+    hello_frame,
+    log_frame,
+)
+from headrace.dataflow.runtime.messages import check_metadata, to_array, to_datetime
+
+_LEVELS = {
+    "error": "error",
+    "critical": "error",
+    "warn": "warning",
+    "warning": "warning",
+    "debug": "debug",
+    "trace": "trace",
+}
+"""What a node or `logging` calls a level, and what it is here; all else is `info`."""
+
+
+class Node:
+    """The node that this process is: its events, and the way to send.
+
+    Any thread may send. Asking for the next event says that all earlier ones have been handled.
+    """
+
+    _there: str | None = None
+    """The id of the node, once this process has made it."""
+
+    def __init__(self, node_id: str | None = None, daemon_port: int | None = None) -> None:
+        self._link = Link(_connect(Node._there))
+        self._encoder, self._decoder = Encoder(), Decoder()
+        self._reading, self._writing = threading.RLock(), threading.Lock()
+        self._events: deque[dict[str, Any]] = deque()
+        self._handled = self._asked = 0
+        self._ending = False
+        self._setup: dict[str, Any] = {}
+        self._write(hello_frame())
+        while not self._setup:
+            self._arrived(None)
+        self._id: str = self._setup["id"]
+        self._outputs = frozenset(self._setup["config"]["outputs"])
+        Node._there = self._id
+        if node_id not in {None, self._id}:
+            raise ValueError(f"Node({node_id!r}): this process is the node `{self._id}`; leave the id out")
+        _bridge_logging(self)
+
+    def __repr__(self) -> str:
+        return f"<dora.Node {self._id}>"
+
+    # Events
+
+    @property
+    def _over(self) -> bool:
+        return self._ending and not self._events
+
+    def __iter__(self) -> Node:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        event = self.next()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def next(self, timeout: float | None = None) -> dict[str, Any] | None:
+        """The next event; None when no more will come, an ERROR event after `timeout` seconds without one."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._reading:
+            while True:
+                event = self._take()
+                if event is not None or self._over:
+                    return event
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not self._arrived(left):
+                    return _timed_out(timeout)
+
+    def try_recv(self) -> dict[str, Any] | None:
+        """The next event if there is one already."""
+        with self._reading:
+            event = self._take()
+            while event is None and not self._over and self._arrived(0):
+                event = self._take()
+            return event
+
+    def drain(self) -> list[dict[str, Any]]:
+        """All events that are there already."""
+        return list(iter(self.try_recv, None))
+
+    def is_empty(self) -> bool:
+        """Whether no event is there yet."""
+        with self._reading:
+            while not self._events and not self._ending and self._arrived(0):
+                pass
+            return not self._events
+
+    async def recv_async(self, timeout: float | None = None) -> dict[str, Any] | None:  # noqa: ASYNC109 - dora has it
+        """What `next` gives, without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            event = self.try_recv()
+            if event is not None or self._over:
+                return event
+            arrived = asyncio.Event()
+            loop.add_reader(self._link.fileno(), arrived.set)
+            try:
+                await asyncio.wait_for(arrived.wait(), None if deadline is None else deadline - loop.time())
+            except TimeoutError:
+                return _timed_out(timeout)
+            finally:
+                loop.remove_reader(self._link.fileno())
+
+    # Outputs
+
+    def send_output(self, output_id: str, data: Any, metadata: dict[str, Any] | None = None) -> None:
+        """Send an array to all that read this output; waits while too much of it is unread.
+
+        A `timestamp` in the metadata is the message's time; without one it is now.
+        """
+        if output_id not in self._outputs:
+            raise ValueError(self._no_output(output_id))
+        array = to_array(data)
+        checked, moment = check_metadata(metadata, self.log_warn) if metadata is not None else (None, None)
+        with self._writing:
+            self._write(
+                self._encoder.message(
+                    output_id,
+                    array,
+                    time=time.time_ns() if moment is None else moment,
+                    timed=moment is not None,
+                    metadata=checked,
+                )
+            )
+
+    def send_output_raw(
+        self, output_id: str, data_length: int, metadata: dict[str, Any] | None = None
+    ) -> Sample:
+        """Memory to be filled and then sent as bytes: by its `send`, or at the end of `with`."""
+        return Sample(self, output_id, data_length, metadata)
+
+    def send_service_request(self, output_id: str, data: Any, metadata: dict[str, Any] | None = None) -> str:
+        """Send with a new `request_id` in the metadata, and return it."""
+        request = str(uuid.uuid4())
+        self.send_output(output_id, data, {**(metadata or {}), "request_id": request})
+        return request
+
+    def send_service_response(self, output_id: str, data: Any, metadata: dict[str, Any]) -> None:
+        """Send the answer to a request, whose metadata has the `request_id`."""
+        if "request_id" not in metadata:
+            self.log_warn(f"a response on `{output_id}` has no `request_id`: nobody can match it")
+        self.send_output(output_id, data, metadata)
+
+    # What the node is
+
+    def node_config(self) -> dict[str, Any]:
+        """The node's `inputs` and `outputs`."""
+        config: dict[str, Any] = self._setup["config"]
+        return config
+
+    def dataflow_descriptor(self) -> dict[str, Any]:
+        """The whole document, as plain values."""
+        descriptor: dict[str, Any] = self._setup["descriptor"]
+        return descriptor
+
+    def dataflow_id(self) -> str:
+        return str(self._setup["dataflow"])
+
+    def is_restart(self) -> bool:
+        """Whether the node ran before in this dataflow and has been started again."""
+        return self.restart_count() > 0
+
+    def restart_count(self) -> int:
+        return int(self._setup["restarts"])
+
+    def timestamp(self) -> dt.datetime:
+        """Now, as the `timestamp` of a message."""
+        return to_datetime(time.time_ns())
+
+    # Logs
+
+    def log(
+        self, level: str, message: str, target: str | None = None, fields: Mapping[str, str] | None = None
+    ) -> None:
+        """Show a line with its level: error, warn, info, debug or trace; any other is info."""
+        named = f"{target}: {message}" if target else message
+        line = " ".join([named, *(f"{key}={value}" for key, value in (fields or {}).items())])
+        with self._writing:
+            self._write(log_frame(_LEVELS.get(level.lower(), "info"), line))
+
+    def log_error(self, message: str) -> None:
+        self.log("error", message)
+
+    def log_warn(self, message: str) -> None:
+        self.log("warn", message)
+
+    def log_info(self, message: str) -> None:
+        self.log("info", message)
+
+    def log_debug(self, message: str) -> None:
+        self.log("debug", message)
+
+    def log_trace(self, message: str) -> None:
+        self.log("trace", message)
+
+    # What there is not
+
+    def merge_external_events(self, subscription: Any) -> NoReturn:
+        raise NotImplementedError(
+            "Headrace has no ROS 2: read its topics in a node of their own and send them on"
+        )
+
+    def _no_extensions(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError("nodes share no memory in Headrace: send arrays with send_output")
+
+    extension_store = extension_load = extension_drop = drain_dropped_extension_keys = _no_extensions
+    register_tensor_pool = write_tensor_pool = read_tensor_pool = free_tensor_pool = _no_extensions
+
+    # The link
+
+    def _take(self) -> dict[str, Any] | None:
+        """The next event of those that have been read."""
+        if self._events:
+            self._handled += 1
+            return self._events.popleft()
+        if self._asked < self._handled and not self._ending:
+            self._asked = self._handled
+            with self._writing:
+                self._write(ask_frame(self._asked))
+        return None
+
+    def _arrived(self, timeout: float | None) -> bool:
+        """Read what has arrived, waiting up to `timeout` seconds for it."""
+        poll = select.poll()
+        poll.register(self._link, select.POLLIN)
+        if not poll.poll(None if timeout is None else timeout * 1000):
+            return False
+        if not self._link.read():
+            _die()
+        while self._link.frames:
+            frame = self._decoder.decode(self._link.frames.popleft())
+            if frame is not None:
+                self._accept(frame)
+        return True
+
+    def _accept(self, frame: Frame) -> None:
+        if frame.kind is Kind.MESSAGE:
+            metadata = {"timestamp": to_datetime(frame.time), **(frame.metadata or {})}
+            self._events.append(
+                {
+                    "type": "INPUT",
+                    "id": frame.name,
+                    "kind": "dora",
+                    "value": frame.value,
+                    "metadata": metadata,
+                }
+            )
+        elif frame.kind is Kind.EVENT:
+            self._events.append({**frame.value, "kind": "dora"})
+        elif frame.kind is Kind.END:
+            self._ending = True
+        elif frame.kind is Kind.SETUP:
+            self._setup = frame.value
+
+    def _write(self, pieces: list[Any]) -> None:
+        if not self._link.write(pieces):
+            _die()
+
+    def _no_output(self, name: str) -> str:
+        declared = ", ".join(f"`{one}`" for one in self._setup["config"]["outputs"]) or "none"
+        hint = near(str(name), self._outputs) or "name it under `outputs:` of the node"
+        return f"node `{self._id}` has no output `{name}`; declared: {declared}; {hint}"
+
+
+class Sample(bytearray):
+    """Memory for one message, which is sent as bytes."""
+
+    def __init__(self, node: Node, output_id: str, size: int, metadata: dict[str, Any] | None) -> None:
+        super().__init__(size)
+        self._node, self._output, self._metadata = node, output_id, metadata
+
+    def as_memoryview(self) -> memoryview:
+        return memoryview(self)
+
+    def send(self) -> None:
+        array = pa.Array.from_buffers(pa.uint8(), len(self), [None, pa.py_buffer(self)])
+        self._node.send_output(self._output, array, self._metadata)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.send()
+
+
+class _LogBridge(logging.Handler):
+    """Gives what `logging` gets to the dataflow."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._node = node
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._node.log(record.levelname, self.format(record), None if record.name == "root" else record.name)
+
+
+def _bridge_logging(node: Node) -> None:
+    """`logging.info` and the like are shown with their levels, unless the script has set up its own."""
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(_LogBridge(node))
+        if root.level == logging.WARNING:
+            root.setLevel(logging.INFO)
+
+
+def _timed_out(timeout: float | None) -> dict[str, Any]:
+    return {"type": "ERROR", "kind": "dora", "error": f"Timeout: no event within {timeout} s"}
+
+
+def _connect(there: str | None) -> socket.socket:
+    if there is not None:
+        raise RuntimeError(f"this process has its Node already, `{there}`: make it once and share it")
+    descriptor = os.environ.pop(LINK, None)
+    if descriptor is None:
+        raise RuntimeError(
+            "Node() works in a running dataflow only: give this script as `path:` of a node in a YAML file "
+            "and start it with `headrace run FILE.yml`"
+        )
+    number = int(descriptor)
+    try:
+        reachable = stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        reachable = False
+    if not reachable:
+        raise RuntimeError(
+            "Node() cannot reach its dataflow: the program that started this process closed file descriptor "
+            f"{number}. Let the node's `path:` start it without one in between, or let that one `exec` it"
+        )
+    os.set_inheritable(number, False)
+    return socket.socket(fileno=number)
+
+
+def _die() -> NoReturn:
+    """The dataflow is gone, without a goodbye: nobody would ever end this process."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(1)

@@ -1,0 +1,1 @@
+"""A `Dataflow` → operators of a plan, and its diagram."""

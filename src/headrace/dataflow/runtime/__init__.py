@@ -1,0 +1,1 @@
+"""What runs the units of a dataflow: the scheduler, hosts and processes."""

@@ -1,0 +1,355 @@
+"""Keeps a unit in a process of its own, from epoch to epoch, whichever worker the next epoch runs in.
+
+A shared library or a user's process cannot move between Spark's Python workers, and a crash of it must not be
+the end of one. So it lives in a keeper: a process that listens on a Unix socket, that any worker of the same
+executor finds, and that ends with the executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time as clock
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import ExternalError, HeadraceError
+from headrace.dataflow.document.model import Unit
+from headrace.dataflow.runtime.hosts import Event, Host, Log, Send
+
+_START_SECONDS = 60.0
+_LOOK = 0.5
+"""How often a keeper looks whether its executor is still there."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a keeper has to run, and for whom."""
+
+    unit: Unit
+    directory: Path
+    python: str
+    descriptor: Mapping[str, Any]
+    job_id: str
+    owner: int
+    """The process that it must not outlive."""
+
+    @property
+    def address(self) -> Path:
+        """Its socket: the same for every worker of one executor."""
+        name = hashlib.sha256(f"{self.job_id}\0{self.unit.address}\0{self.owner}".encode()).hexdigest()[:24]
+        folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise ExternalError(
+                f"{folder} can be written by others: what listens there cannot be trusted",
+                hint="remove it, or set TMPDIR to a directory of your own",
+            )
+        return folder / f"{name}.sock"
+
+
+def owner_of_workers() -> int:
+    """The process whose end is the end of the executor: the parent of Spark's workers, else this one."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    return os.getppid() if getattr(spec, "name", "") == "pyspark.daemon" else os.getpid()
+
+
+class KeptHost(Host):
+    """The worker's end: a unit that lives in a keeper."""
+
+    at_once = 256
+
+    def __init__(self, kept: Kept, *, log: Log) -> None:
+        self._kept = kept
+        self._log = log
+        self._link: Connection | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.epoch = 0
+        """The epoch that is at work; the keeper remembers the last one that it has finished."""
+
+    def start(self, state: bytes | None) -> None:
+        """Find the keeper, or start one; the unit goes on if it has finished the epoch before this one."""
+        if self._link is None:
+            self._link = self._connect()
+        self._ask("start", self.epoch, state)
+
+    def _connect(self) -> Connection:
+        with contextlib.suppress(OSError):
+            return _dial(self._kept.address)
+        with contextlib.suppress(FileNotFoundError):
+            self._kept.address.unlink()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.dataflow.runtime.keeper"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+                pipe.write(pickle.dumps(self._kept))
+        deadline = clock.monotonic() + _START_SECONDS
+        while clock.monotonic() < deadline and self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                return _dial(self._kept.address)
+            clock.sleep(0.02)
+        raise ExternalError(f"the process that keeps `{self._kept.unit.address}` did not start")
+
+    def handle(self, events: Sequence[Event], send: Send) -> int:
+        """Give the events to the unit; what it sends comes back with the answer."""
+        return int(self._ask("handle", list(events), send=send))
+
+    def finish(self, send: Send) -> None:
+        """Let the unit end."""
+        if self._link is not None:
+            self._ask("finish", send=send)
+
+    def _pass_on(self, outputs: Sequence[tuple[str, Any, Any]], send: Send) -> None:
+        refused: Exception | None = None
+        for output, data, metadata in outputs:
+            try:
+                send(output, data, metadata)
+            except ValueError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    def snapshot(self) -> bytes | None:
+        """What the unit remembers; the keeper now knows that it has finished this epoch."""
+        answer: bytes | None = self._ask("snapshot", self.epoch)
+        return answer
+
+    def restart(self) -> None:
+        """Begin anew, in a new keeper if the unit took its own with it."""
+        if self._link is None:
+            self.start(None)
+        else:
+            self._ask("restart")
+
+    def close(self) -> None:
+        """End the keeper."""
+        if self._link is not None:
+            with contextlib.suppress(Exception):
+                self._ask("close")
+        self._hang_up()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LOOK * 10)
+            self._process = None
+
+    def _hang_up(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _ask(self, what: str, *arguments: Any, send: Send | None = None) -> Any:
+        """What the keeper answers; what the unit has sent is passed on first, even if it failed then."""
+        if self._link is None:
+            raise ExternalError(f"`{self._kept.unit.address}` has no process")
+        try:
+            self._link.send((what, *arguments))
+            lines, sent, failure, answer = self._link.recv()
+        except (EOFError, OSError) as error:
+            self._hang_up()
+            raise RuntimeError(f"`{self._kept.unit.address}` {self._how_it_ended()}") from error
+        for stream, text in lines:
+            self._log(stream, text)
+        if send is not None:
+            self._pass_on(sent, send)
+        if failure is not None:
+            raise failure
+        return answer
+
+    def _how_it_ended(self) -> str:
+        code = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(5)
+        if code is not None and code < 0:
+            return f"crashed: its process was ended by {signal.Signals(-code).name}"
+        return "crashed: its process has ended" + ("" if code is None else f" with exit code {code}")
+
+
+def _dial(address: Path) -> Connection:
+    dialled = socket.socket(socket.AF_UNIX)
+    try:
+        dialled.connect(str(address))
+    except OSError:
+        dialled.close()
+        raise
+    return Connection(dialled.detach())
+
+
+# ------------------------------------------------------------------------------------------ the keeper's end
+
+
+class _Keeper:
+    """Serves one worker after the other."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+        self._lines: list[tuple[str, str]] = []
+        self._sent: list[tuple[str, Any, Mapping[str, Any] | None]] = []
+        self._host = _make_host(kept, lambda stream, text: self._lines.append((stream, text)))
+        self._finished: int | None = None
+        """The last epoch that the unit has finished; None while it has not started."""
+        self.over = False
+
+    def serve(self, link: Connection) -> None:
+        while not self.over:
+            what, *arguments = link.recv()
+            failure: BaseException | None = None
+            answer: Any = None
+            try:
+                answer = getattr(self, f"_on_{what}")(*arguments)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again by the worker
+                failure = _portable(error)
+            lines, self._lines = self._lines, []
+            sent, self._sent = self._sent, []
+            link.send((lines, sent, failure, answer))
+
+    def _on_start(self, epoch: int, state: bytes | None) -> None:
+        if self._finished is not None and self._finished == epoch - 1:
+            return
+        if self._finished is not None:
+            self._lines.append(("warning", "an epoch is tried again: the unit begins anew"))
+            self._host.close()
+        elif state is None and epoch > 1:
+            self._lines.append(("warning", "what it had in memory cannot be saved: it begins anew"))
+        self._host.start(state)
+        self._finished = epoch - 1
+
+    def _on_handle(self, events: list[Event]) -> int:
+        try:
+            return self._host.handle(events, self._keep)
+        finally:
+            _flush_printed()
+
+    def _on_finish(self) -> None:
+        self._host.finish(self._keep)
+
+    def _keep(self, output: str, data: Any, metadata: Mapping[str, Any] | None = None) -> None:
+        self._sent.append((output, data, metadata))
+
+    def _on_snapshot(self, epoch: int) -> bytes | None:
+        self._finished = epoch
+        return self._host.snapshot()
+
+    def _on_restart(self) -> None:
+        self._host.restart()
+
+    def _on_close(self) -> None:
+        self.over = True
+        self._host.close()
+        _flush_printed()
+
+
+def _make_host(kept: Kept, log: Log) -> Host:
+    if kept.unit.kind == "native":
+        from headrace.dataflow.runtime.native import NativeOperator
+
+        if kept.unit.file is None:
+            raise TypeError("a native unit without a library")
+        return NativeOperator(kept.unit.file, address=kept.unit.address, log=log)
+    from headrace.dataflow.runtime.process import ProcessNode
+
+    return ProcessNode(
+        kept.unit, directory=kept.directory, python=kept.python, descriptor=kept.descriptor, log=log
+    )
+
+
+def _portable(error: BaseException) -> BaseException:
+    """An error that the worker can unpickle: one of ours, or its text."""
+    if isinstance(error, HeadraceError):
+        return error
+    text = str(error) or type(error).__name__
+    told = (
+        text if isinstance(error, RuntimeError) else "".join(traceback.format_exception_only(error)).strip()
+    )
+    return RuntimeError(told)
+
+
+_PRINTED = threading.Event()
+_MARK = b"\0headrace\0\n"
+
+
+def _flush_printed() -> None:
+    """Wait until what the library has printed has been read."""
+    ctypes.CDLL(None).fflush(None)
+    _PRINTED.clear()
+    os.write(1, _MARK)
+    _PRINTED.wait(5)
+
+
+def _read_printed(log: Log) -> None:
+    """Turn what this process prints, from Python or from C, into lines of the unit."""
+    read, write = os.pipe()
+    os.dup2(write, 1)
+    os.dup2(write, 2)
+    os.close(write)
+
+    def follow() -> None:
+        with os.fdopen(read, "rb") as pipe:
+            for line in pipe:
+                before, mark, _ = line.partition(_MARK.rstrip(b"\n"))
+                if before.rstrip(b"\n") or not mark:
+                    log("stdout", before.decode(errors="replace").rstrip("\n"))
+                if mark:
+                    _PRINTED.set()
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def main() -> None:
+    """Run a keeper until its executor ends or it is told to."""
+    kept: Kept = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from the worker that started us
+    address = kept.address
+    listener = socket.socket(socket.AF_UNIX)
+    staged = address.with_suffix(f".{os.getpid()}")
+    listener.bind(str(staged))
+    listener.listen()
+    os.chdir(kept.directory)
+    os.environ.update(kept.unit.env)
+    keeper = _Keeper(kept)
+    _read_printed(lambda stream, text: keeper._lines.append((stream, text)))  # noqa: SLF001 - its own process
+    threading.Thread(target=_end_with, args=(kept.owner,), daemon=True).start()
+    staged.rename(address)  # whoever finds it can connect
+    try:
+        while not keeper.over:
+            ready, _, _ = select.select([listener], [], [], _LOOK)
+            if ready:
+                with contextlib.suppress(EOFError, OSError):
+                    keeper.serve(Connection(listener.accept()[0].detach()))
+    finally:
+        address.unlink(missing_ok=True)
+
+
+def _end_with(owner: int) -> None:
+    """End this process when its owner has ended, whatever it is doing."""
+    while True:
+        try:
+            os.kill(owner, 0)
+        except ProcessLookupError:
+            os._exit(0)
+        clock.sleep(_LOOK)
+
+
+if __name__ == "__main__":
+    main()

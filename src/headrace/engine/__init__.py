@@ -1,0 +1,1 @@
+"""Chains, stages, envelopes, tasks and the driver's half of an epoch: no Spark."""

@@ -1,0 +1,460 @@
+"""The driver's half of an epoch: what tasks are told, what their reports become, and the commit.
+
+One life of a job: `open` finds the last checkpoint and finishes its commit if that was cut short; then,
+per epoch, `begin` makes the context that tasks run with, `seal` turns their reports into the next checkpoint
+and `commit` makes the sinks' output visible. Any step may be the last before a crash: all can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import time as clock
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from headrace.base.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    IncompatibleStateError,
+    InternalError,
+    OutputClosedError,
+    StateInUseError,
+)
+from headrace.base.watermarks import END_OF_TIME, Watermark
+from headrace.engine.chain import NoTables, load_operator, staging_path, wrap_failure
+from headrace.engine.compatibility import check_compatible
+from headrace.engine.context import EpochContext, JobContext
+from headrace.engine.envelope import Envelope
+from headrace.engine.offsets import quiet_task
+from headrace.engine.reports import EpochReport, TaskReports
+from headrace.engine.stages import StagePlan, cut_stages
+from headrace.engine.task import SplitTask
+from headrace.model.operator import OperatorContext, TaskInfo
+from headrace.model.plan import Plan
+from headrace.state.backend import ParquetBackend
+from headrace.state.metadata import (
+    CheckpointMetadata,
+    OperatorCheckpointMetadata,
+    StateFile,
+    SubtaskCheckpointMetadata,
+)
+from headrace.storage.store import Storage
+
+IDENTITY = "pipeline.json"
+
+Step = Callable[[str, int], None]
+"""Called as (step, epoch) when the driver has come past a step of an epoch; tests crash here."""
+
+
+class EpochDriver:
+    """Owns the checkpoint of one job and moves it from epoch to epoch."""
+
+    def __init__(
+        self,
+        stages: StagePlan,
+        storage: Storage,
+        *,
+        keep_checkpoints: int = 10,
+        compact_after: int = 8,
+        now: Callable[[], float] = clock.time,
+        step: Step | None = None,
+    ) -> None:
+        self.stages = stages
+        self.storage = storage
+        self.backend = ParquetBackend(storage)
+        self._keep = keep_checkpoints
+        self._compact_after = compact_after
+        self._now = now
+        self._step = step or (lambda _name, _epoch: None)
+        self.sources = {node.id: load_operator(node) for node in stages.sources}
+        self._operators = {
+            node.id: load_operator(node) for node in stages.plan.nodes if node.role != "source"
+        }
+        self._run_id = uuid.uuid4().hex
+        self.job: JobContext | None = None
+        self.checkpoint: CheckpointMetadata | None = None
+        self._restored: dict[str, OperatorCheckpointMetadata] = {}
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch that is past its commit point; 0 before the first."""
+        return 0 if self.checkpoint is None else self.checkpoint.epoch
+
+    @property
+    def finished(self) -> bool:
+        """Whether every source of the plan has been read to its end."""
+        return (
+            self.checkpoint is not None
+            and self.checkpoint.finished
+            and {node.id for node in self.stages.sources} <= set(self.checkpoint.offsets["sources"])
+        )
+
+    def open(self, *, from_epoch: int | None = None, allow_drop: bool = False) -> None:
+        """Take up the job where its state directory says it is."""
+        self.storage.check_writable()
+        job_id, started = self._identify()
+        self.job = JobContext(
+            job_id=job_id,
+            state_url=self.storage.url,
+            started=started,
+            compact_after=self._compact_after,
+        )
+        latest = self.backend.latest_epoch()
+        if from_epoch is not None and from_epoch not in self.backend.epochs():
+            known = ", ".join(map(str, self.backend.epochs())) or "none"
+            raise ConfigurationError(
+                f"there is no checkpoint of epoch {from_epoch} in {self.storage.url}",
+                hint=f"the checkpoints there are: {known}",
+            )
+        epoch = from_epoch if from_epoch is not None else latest
+        if epoch is None:
+            return
+        try:
+            checkpoint = self.backend.load_checkpoint_metadata(job_id, epoch)
+            self.backend.prepare_checkpoint_load(checkpoint)
+            restored = {
+                name: self._load_operator(job_id, name, at) for name, at in checkpoint.operators.items()
+            }
+        except CorruptStateError as error:
+            raise self.offer_last_good(error, epoch) from error
+        committed = self.backend.is_committed(checkpoint)
+        pending = [] if committed else [n for n, m in restored.items() if _commit_data(m, epoch)]
+        check_compatible(self.stages.plan, checkpoint, restored, pending=pending, allow_drop=allow_drop)
+        if from_epoch is not None and latest is not None and latest > from_epoch:
+            self.backend.discard_after(from_epoch)
+        self.checkpoint = checkpoint
+        self._restored = {n: m for n, m in restored.items() if n in self.stages.plan.by_id}
+        if from_epoch is not None or not committed:
+            self._commit(epoch)
+
+    def _load_operator(self, job_id: str, name: str, epoch: int) -> OperatorCheckpointMetadata:
+        metadata = self.backend.load_operator_metadata(job_id, name, epoch)
+        if metadata is None:
+            raise CorruptStateError(
+                f"the metadata of operator `{name}` at epoch {epoch} is missing in {self.storage.url}"
+            )
+        return metadata
+
+    def _identify(self) -> tuple[str, float]:
+        name = self.stages.plan.name
+        identity = {
+            "pipeline": name,
+            "job_id": f"{name}-{uuid.uuid4().hex[:8]}",
+            "created": self._now(),
+            "format": 1,
+        }
+        if self.storage.create(IDENTITY, json.dumps(identity, indent=2).encode()):
+            return str(identity["job_id"]), float(str(identity["created"]))
+        try:
+            found = json.loads(self.storage.read(IDENTITY))
+            owner, job_id, created = found["pipeline"], found["job_id"], found["created"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptStateError(
+                f"{IDENTITY} in {self.storage.url} cannot be read: {error}",
+                hint="it names the pipeline this state belongs to; restore it or use a new directory",
+            ) from error
+        if owner != name:
+            raise IncompatibleStateError(
+                f"the state in {self.storage.url} belongs to the pipeline `{owner}`, not to `{name}`",
+                hint="use another state directory, or rename the pipeline if it is the same one",
+            )
+        return job_id, float(created)
+
+    def offer_last_good(self, error: CorruptStateError, epoch: int) -> CorruptStateError:
+        """The same error, with the last checkpoint before `epoch` that is whole."""
+        good = self.backend.last_good_epoch(before=epoch)
+        hint = (
+            f"the last good checkpoint is epoch {good}: resume from it with --from-epoch {good} "
+            f"(from_epoch={good})"
+            if good is not None
+            else "no earlier checkpoint is whole: restore the directory from a copy or start anew in another"
+        )
+        return CorruptStateError(error.message, hint=hint, where=error.where)
+
+    def replace_operators(self, plan: Plan) -> None:
+        """Go on with a plan of the same shape whose operators have changed, from the next epoch on."""
+        stages = cut_stages(plan, parallelism=self.stages.parallelism)
+        if [(node.id, node.tables) for node in plan.nodes] != [
+            (node.id, node.tables) for node in self.stages.plan.nodes
+        ] or plan.edges != self.stages.plan.edges:
+            raise InternalError("a plan of another shape cannot take over while it runs")
+        self.stages = stages
+        self._operators = {node.id: load_operator(node) for node in plan.nodes if node.role != "source"}
+
+    def begin(self, *, stopping: Literal["pause", "end"] | None = None) -> EpochContext:
+        """What the tasks of the next epoch are told; `stopping` says why it is the last of this run."""
+        if self.job is None:
+            raise InternalError("the driver was not opened")
+        before = self.checkpoint
+        epoch = self.epoch + 1
+        marks = {} if before is None else self._marks(before)
+        self._step("begin", epoch)
+        return EpochContext(
+            job=self.job,
+            epoch=epoch,
+            min_epoch=epoch if before is None else before.min_epoch,
+            # A clock that was set back must not repeat ticks.
+            time=self._now() if before is None else max(self._now(), before.start_time),
+            previous_time=None if before is None else before.start_time,
+            restored=self._restored,
+            lanes={
+                node.id: _watermarks(marks.get(f"lanes/{node.id}", {})) for node in self.stages.plan.nodes
+            },
+            outputs={
+                node_id: outputs
+                for chain in self.stages.chains
+                if chain.stage > 0
+                for node_id in chain.nodes
+                if (outputs := _outputs(marks.get(f"outputs/{node_id}", {}), chain.parallelism))
+            },
+            inputs={
+                name.removeprefix("inputs/"): int(values["merged"])
+                for name, values in marks.items()
+                if name.startswith("inputs/")
+            },
+            ended=self._ended(),
+            stopping=stopping,
+        )
+
+    def _ended(self) -> frozenset[str]:
+        ended = [] if self.checkpoint is None else self.checkpoint.offsets["ended"]
+        return frozenset(ended) & {node.id for node in self.stages.sources}
+
+    def _marks(self, before: CheckpointMetadata) -> Mapping[str, Mapping[str, int | str]]:
+        """Where event time stood; what has ended goes on where a new source leads to it."""
+        reached = {node.id for node in self.stages.sources} - set(before.offsets["sources"])
+        for node in self.stages.plan.nodes:
+            if any(edge.source in reached for edge in self.stages.plan.inputs(node.id)):
+                reached.add(node.id)
+        return {
+            name: values
+            for name, values in before.watermarks.items()
+            if name.partition("/")[2] not in reached or END_OF_TIME.to_json() not in values.values()
+        }
+
+    def begin_last(self, *, ending: bool) -> tuple[EpochContext, SplitTask] | None:
+        """A last epoch that reads nothing, with its only task, for operators that want to know of a stop.
+
+        None if there is nothing to be told, or nobody to tell. `ending` says that an operator asked.
+        """
+        before = self.checkpoint
+        if before is None or before.finished or not any(node.stops for node in self.stages.plan.nodes):
+            return None
+        context = self.begin(stopping="end" if ending else "pause")
+        return context, quiet_task(before.offsets, epoch=context.epoch, time=context.time)
+
+    def seal(self, context: EpochContext, control: Iterable[Envelope]) -> EpochReport:
+        """Turn the reports of an epoch's tasks into its checkpoint: the commit point of the epoch."""
+        try:
+            reports = TaskReports.read(self.stages, control)
+        except CorruptStateError as error:
+            raise self.offer_last_good(error, self.epoch) from error
+        epoch = context.epoch
+        self._step("tasks_done", epoch)
+        if reports.offsets["epoch"] != epoch:
+            raise InternalError(f"the sources read for epoch {reports.offsets['epoch']}, this is {epoch}")
+        if reports.immediate:
+            return self._report(context, reports, written=0)
+        ended = reports.ended(self._ended())
+        try:
+            restored, written = self._write_operators(context, reports.subtasks())
+        except StateInUseError:
+            if self._adopt(context):
+                return self._report(context, reports, written=0)
+            raise
+        self._step("operators_written", epoch)
+        checkpoint = CheckpointMetadata(
+            job_id=context.job.job_id,
+            pipeline=self.stages.plan.name,
+            epoch=epoch,
+            min_epoch=max(1, epoch - self._keep + 1),
+            parallelism=self.stages.parallelism,
+            start_time=context.time,
+            finish_time=self._now(),
+            offsets={**reports.offsets, "ended": sorted(ended)},
+            operators={name: metadata.epoch for name, metadata in restored.items()},
+            watermarks=reports.watermarks(context),
+            finished=ended >= {node.id for node in self.stages.sources} or reports.over,
+            needs_commit=any(_commit_data(metadata, epoch) for metadata in restored.values()),
+            rows_in=reports.rows_in,
+            rows_out=reports.rows_out,
+            operator_names={node.id: node.operator for node in self.stages.plan.nodes},
+            run_id=self._run_id,
+        )
+        try:
+            self.backend.write_checkpoint_metadata(checkpoint)
+        except StateInUseError:
+            if self._adopt(context):
+                return self._report(context, reports, written=written)
+            raise
+        # Only now: until the commit point an epoch that fails is tried again from the one before.
+        self.checkpoint, self._restored = checkpoint, restored
+        self._step("metadata_written", epoch)
+        return self._report(context, reports, written=written)
+
+    def _adopt(self, context: EpochContext) -> bool:
+        """Take over this epoch's checkpoint if this run wrote it and only never heard that it did."""
+        checkpoint = self.backend.load_checkpoint_metadata(context.job.job_id, context.epoch)
+        if checkpoint.run_id != self._run_id:
+            return False
+        self._restored = {
+            name: self._load_operator(context.job.job_id, name, at)
+            for name, at in checkpoint.operators.items()
+        }
+        self.checkpoint = checkpoint
+        return True
+
+    def _write_operators(
+        self,
+        context: EpochContext,
+        subtasks: Mapping[str, list[SubtaskCheckpointMetadata]],
+    ) -> tuple[dict[str, OperatorCheckpointMetadata], int]:
+        operators: dict[str, OperatorCheckpointMetadata] = {}
+        written = 0
+        for name, parts in subtasks.items():
+            node = self.stages.plan.by_id[name]
+            committing = any(part.commit_data for part in parts)
+            if not node.tables and not committing:
+                continue
+            written += sum(part.bytes_written for part in parts)
+            before = self._restored.get(name)
+            if before is not None and not committing and _same_files(before.subtasks, parts):
+                operators[name] = before
+                continue
+            metadata = OperatorCheckpointMetadata(
+                job_id=context.job.job_id,
+                operator_id=name,
+                operator_name=node.operator,
+                fingerprint=self.stages.plan.fingerprint(name),
+                epoch=context.epoch,
+                parallelism=len(parts),
+                table_configs={table.name: table for table in node.tables},
+                subtasks=tuple(parts),
+                routing=self.stages.plan.routing(name),
+            )
+            self.backend.write_operator_checkpoint_metadata(metadata)
+            operators[name] = metadata
+        return operators, written
+
+    def commit(self) -> None:
+        """Phase two: let every sink make its part of the sealed epoch visible. May be repeated."""
+        self._commit(self.epoch)
+        self._tell_sources()
+        self._step("committed", self.epoch)
+        self.backend.cleanup(self._keep, self.epoch)
+
+    def _tell_sources(self) -> None:
+        offsets = {} if self.checkpoint is None else self.checkpoint.offsets["sources"]
+        for name, source in self.sources.items():
+            try:
+                source.committed(offsets[name])
+            except Exception as error:
+                raise wrap_failure(error, name, 0, self.epoch) from error
+
+    def _commit(self, epoch: int) -> None:
+        closed: OutputClosedError | None = None
+        for name, operator in self._operators.items():
+            data = _commit_data(self._restored.get(name), epoch)
+            if not data:
+                continue
+            try:
+                operator.handle_commit(epoch, data, self._commit_context(name, epoch))
+            except OutputClosedError as error:
+                closed = error  # the other sinks get their rows before the run ends
+            except Exception as error:
+                failure = wrap_failure(error, name, 0, epoch)
+                failure.where = f"operator {name}, commit of epoch {epoch} on the driver"
+                failure.hint = failure.hint or "the epoch is saved: the next run commits it first"
+                raise failure from error
+            self._step(f"sink_committed:{name}", epoch)
+        if self.checkpoint is not None and self.checkpoint.needs_commit:
+            self.backend.mark_committed(epoch)
+        if closed is not None:
+            raise closed
+
+    def _commit_context(self, name: str, epoch: int) -> OperatorContext:
+        if self.job is None:
+            raise InternalError("the driver was not opened")
+        return OperatorContext(
+            task_info=TaskInfo(
+                job_id=self.job.job_id,
+                operator_id=name,
+                operator_name=self.stages.plan.by_id[name].operator,
+                subtask=0,
+                parallelism=1,
+                key_range=(0, 2**64 - 1),
+                epoch=epoch,
+            ),
+            tables=NoTables(name),
+            time=self._now(),
+            staging=staging_path(epoch, name, 0, "commit"),
+            storage=self.storage,
+        )
+
+    def live_files(self) -> list[StateFile]:
+        """The files of the state, each once, whatever number of subtasks share it."""
+        files = [file for metadata in self._restored.values() for file in metadata.files()]
+        return list({file.file: file for file in files}.values())
+
+    def _report(self, context: EpochContext, reports: TaskReports, *, written: int) -> EpochReport:
+        files = self.live_files()
+        marks = {} if self.checkpoint is None else self.checkpoint.watermarks
+        times = [
+            int(value)
+            for name, values in marks.items()
+            if name.startswith(("inputs/", "lanes/"))
+            for value in values.values()
+            if value != "idle"
+        ]
+        return EpochReport(
+            epoch=context.epoch,
+            rows_in=reports.rows_in,
+            rows_out=reports.rows_out,
+            watermark=min(times, default=None),
+            state_bytes=sum(file.bytes for file in files),
+            state_rows=sum(file.rows for file in files),
+            bytes_written=written,
+            seconds=self._now() - context.time,
+            finished=self.checkpoint is not None and self.checkpoint.finished and not reports.immediate,
+            immediate=reports.immediate,
+            stop_requested=reports.stop_requested,
+            metrics=reports.metrics(),
+            errors=reports.errors(),
+        )
+
+
+def _commit_data(metadata: OperatorCheckpointMetadata | None, epoch: int) -> dict[str, dict[int, bytes]]:
+    """What an operator has prepared in an epoch: table → subtask → data."""
+    data: dict[str, dict[int, bytes]] = defaultdict(dict)
+    if metadata is not None and metadata.epoch == epoch:
+        for part in metadata.subtasks:
+            for table, payload in part.commit_data.items():
+                data[table][part.subtask] = payload
+    return data
+
+
+def _watermarks(values: Mapping[str, int | str]) -> dict[str, Watermark]:
+    return {lane: Watermark.from_json(value) for lane, value in values.items()}
+
+
+def _outputs(values: Mapping[str, int | str], parallelism: int) -> dict[int, Watermark]:
+    """Where each subtask's output stood; after a rescale every new subtask starts at the minimum."""
+    marks = {int(s): Watermark.from_json(value) for s, value in values.items() if s != "parallelism"}
+    if values.get("parallelism") == parallelism:
+        return marks
+    times = [mark.time for mark in marks.values() if mark.time is not None]
+    return {-1: Watermark(min(times))} if times and len(marks) == values.get("parallelism") else {}
+
+
+def _same_files(
+    before: Iterable[SubtaskCheckpointMetadata], after: Iterable[SubtaskCheckpointMetadata]
+) -> bool:
+    def files(parts: Iterable[SubtaskCheckpointMetadata]) -> list[dict[str, Any]]:
+        return [
+            {name: part.tables[name] for name in sorted(part.tables) if part.tables[name]} for part in parts
+        ]
+
+    old, new = list(before), list(after)
+    return not any(part.commit_data for part in old) and files(old) == files(new)

@@ -1,0 +1,321 @@
+"""The two kinds of task: reading one split of a source, and one subtask of a later stage.
+
+Both are functions to envelopes. They never raise for what a user's operator did: a failure travels to
+the driver as an error envelope, and every stage that meets one stops working for this epoch.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.base.errors import HeadraceError, InternalError, PlanError
+from headrace.base.watermarks import END_OF_TIME, IDLE, Watermark, advance, before_end, merge
+from headrace.engine.chain import ChainRun, load_operator, wrap_failure
+from headrace.engine.context import EpochContext, JobContext
+from headrace.engine.envelope import (
+    Envelope,
+    EnvelopeWriter,
+    Kind,
+    unseal,
+)
+from headrace.engine.stages import Chain, StagePlan
+from headrace.model.operator import TIMESTAMP, Finish, SourceContext, Split
+from headrace.storage.store import open_storage
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """One task of stage 0: a split of a source, or (split None) only the signals of the epoch.
+
+    The first task of an epoch carries `signals`: the offsets, the lanes of every source, which of them
+    are idle and which sources have ended.
+    """
+
+    index: int
+    epoch: int
+    time: float
+    source: str | None
+    split: Split | None
+    signals: Mapping[str, Any] | None
+
+
+class _SourceCollector:
+    """Where a source puts its rows: straight into the operators chained behind it."""
+
+    def __init__(self, run: ChainRun, source: str) -> None:
+        self.rows = 0
+        self.output: Watermark | None = None
+        self._run = run
+        self._source = source
+        self._crossings = run.stages.crossings_from(source)
+        self._next = [
+            (edge.output, edge.target, edge.input, run.stages.plan.input_count(edge.target))
+            for edge in run.stages.plan.outputs(source)
+            if edge.target in run.members
+        ]
+
+    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
+        _check_timed(batch, self._source)
+        if batch.num_rows == 0:
+            return
+        if not output:
+            self.rows += batch.num_rows
+        for crossing in self._crossings:
+            if crossing.edge.output == output:
+                self._run.writer.send(crossing, batch)
+        for wanted, target, index, total in self._next:
+            if wanted == output:
+                self._run.process(target, index, total, batch)
+
+    def broadcast_watermark(self, watermark: Watermark) -> None:
+        self.output = advance(self.output, before_end(watermark))
+
+
+def _check_timed(batch: pa.RecordBatch, source: str) -> None:
+    if not isinstance(batch, pa.RecordBatch):
+        raise TypeError(f"collect() takes a pyarrow.RecordBatch, got {type(batch).__name__}")
+    index = batch.schema.get_field_index(TIMESTAMP)
+    if index < 0 or batch.schema.field(index).type != pa.timestamp("ns"):
+        found = "none" if index < 0 else str(batch.schema.field(index).type)
+        raise PlanError(
+            f"every batch of source `{source}` needs a column `{TIMESTAMP}`, timestamp[ns]; it has {found}",
+            hint="set it to the event time of each row, in UTC, with pa.timestamp('ns')",
+        )
+
+
+def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[Envelope]:
+    """Read one split through the operators chained behind its source."""
+    writer = EnvelopeWriter(task.index)
+    try:
+        report: dict[str, Any] = {"split": task.index, "signals": task.signals}
+        if task.split is not None and task.source is not None:
+            report |= _read_split(stages, job, task, writer)
+            yield from writer.drain()
+        if task.signals is not None:
+            for crossing in stages.crossings:
+                if crossing.edge.source in stages.stage0:
+                    writer.signal(crossing, Kind.SOURCE_SIGNAL, {"signals": _lanes(task.signals)})
+        writer.control(Kind.MANIFEST, report)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver decides what a failure means
+        writer = failed(error, task.index, task.source or "source", task.epoch, stages.width_after(0))
+    yield from writer.drain(everything=True)
+
+
+def _lanes(signals: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: signals[name] for name in ("lanes", "idle", "ended")}
+
+
+def _read_split(
+    stages: StagePlan, job: JobContext, task: SplitTask, writer: EnvelopeWriter
+) -> dict[str, Any]:
+    source_id, split = task.source, task.split
+    if source_id is None or split is None:
+        raise InternalError("a split without a source")
+    chain = next(chain for chain in stages.at(0) if chain.nodes[0] == source_id)
+    run = ChainRun(
+        stages,
+        chain,
+        subtask=task.index,
+        job=job,
+        epoch=task.epoch,
+        time=task.time,
+        writer=writer,
+        source=source_id,
+    )
+    run.start()
+    node = stages.plan.by_id[source_id]
+    source = load_operator(node)
+    ctx = SourceContext(
+        task_info=run.task_info(node, chain.parallelism), split=split, storage=open_storage(job.state_url)
+    )
+    collector = _SourceCollector(run, source_id)
+    run.call(source_id, source.on_start, ctx)
+    finish = run.call(source_id, source.run, ctx, collector)
+    run.call(source_id, source.on_close, ctx, collector)
+    run.flush_source()
+    outputs = run.settle_source_watermarks(source_id, collector.output)
+    lane = f"{source_id}/{split.lane}"
+    for node_id, output in outputs.items():
+        for crossing in stages.crossings_from(node_id):
+            writer.signal(
+                crossing,
+                Kind.SOURCE_SIGNAL,
+                {
+                    "lane": lane,
+                    "watermark": None if output is None else output.to_json(),
+                    "final": finish is Finish.FINAL,
+                },
+            )
+    return {
+        "source": source_id,
+        "lane": lane,
+        "rows": collector.rows,
+        "finish": (finish or Finish.GRACEFUL).value,
+        "watermarks": {n: o.to_json() for n, o in outputs.items() if o is not None},
+        "nodes": run.source_reports(),
+        "metrics": ctx.metrics.values,
+        "errors": ctx.errors[:20],
+    }
+
+
+def run_stage(
+    stages: StagePlan,
+    stage: int,
+    partition: int,
+    context: EpochContext,
+    envelopes: Iterable[Envelope],
+) -> Iterator[Envelope]:
+    """Run one partition of a stage: its subtask of every chain there; pass on what is for later."""
+    mine: list[Envelope] = []
+    failed_before = False
+    here = {crossing.index for crossing in stages.crossings if crossing.stage <= stage}
+    for envelope in envelopes:
+        failed_before = failed_before or envelope.kind is Kind.ERROR
+        if envelope.edge in here:
+            mine.append(envelope)
+        else:
+            yield envelope
+    if failed_before or not mine:
+        # Without even a signal this is no epoch: there was nothing to read.
+        return
+    writer = EnvelopeWriter(partition)
+    mine.sort(key=lambda envelope: envelope.order)
+    operator_id = "stage"
+    try:
+        for chain in stages.at(stage):
+            if partition < chain.parallelism:
+                operator_id = chain.nodes[0]
+                yield from _run_chain(
+                    stages, chain, context, subtask=partition, envelopes=mine, writer=writer
+                )
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver decides what a failure means
+        writer = failed(error, partition, operator_id, context.epoch, stages.width_after(stage))
+    yield from writer.drain(everything=True)
+
+
+def _run_chain(
+    stages: StagePlan,
+    chain: Chain,
+    context: EpochContext,
+    *,
+    subtask: int,
+    envelopes: list[Envelope],
+    writer: EnvelopeWriter,
+) -> Iterator[Envelope]:
+    run = ChainRun(
+        stages,
+        chain,
+        subtask=subtask,
+        job=context.job,
+        epoch=context.epoch,
+        time=context.time,
+        writer=writer,
+        context=context,
+    )
+    inbound = {c.index: c for c in stages.crossings if c.chain == chain.index}
+    signals: dict[int, list[Envelope]] = {index: [] for index in inbound}
+    run.start()
+    for envelope in envelopes:
+        crossing = inbound.get(envelope.edge)
+        if crossing is None:
+            continue
+        if envelope.kind is not Kind.DATA:
+            signals[envelope.edge].append(envelope)
+            continue
+        total = stages.plan.input_count(crossing.edge.target)
+        for batch in unseal(envelope.payload):
+            run.process(crossing.edge.target, crossing.edge.input, total, batch)
+        yield from writer.drain()
+    received = {
+        index: _merge_signals(stages, context, inbound[index].edge.source, signals[index])
+        for index in inbound
+    }
+    reports = run.finish(received)
+    writer.control(Kind.MANIFEST, {"chain": chain.index, "subtask": subtask, "nodes": reports})
+
+
+def _merge_signals(
+    stages: StagePlan, context: EpochContext, origin: str, signals: list[Envelope]
+) -> Watermark | None:
+    if origin in stages.stage0:
+        return merge_lanes(
+            context.lanes.get(origin, {}),
+            [signal.message() for signal in signals],
+            sources=stages.origins(origin),
+            ended=context.ended,
+        )
+    return merge(
+        None if message is None else Watermark.from_json(message)
+        for message in (signal.message() for signal in signals)
+    )
+
+
+def merge_lanes(
+    before: Mapping[str, Watermark],
+    messages: Iterable[Mapping[str, Any]],
+    *,
+    sources: frozenset[str],
+    ended: frozenset[str] = frozenset(),
+) -> Watermark | None:
+    """The watermark behind stage 0: the minimum over the lanes of the sources that come through.
+
+    A lane stands where its last rows left it, in this epoch or an earlier one; idle lanes are ignored
+    and lanes of ended sources are past every row. `ended` are the sources that ended in earlier epochs.
+    """
+    lanes: dict[str, Watermark | None] = {}
+    idle: set[str] = set()
+    over = set(ended & sources)
+    finals: dict[str, bool] = {}
+    moved: dict[str, Watermark | None] = {}
+    for message in messages:
+        if "signals" in message:
+            for source, names in message["signals"]["lanes"].items():
+                if source in sources:
+                    lanes |= {f"{source}/{name}": None for name in names}
+            for source, names in message["signals"]["idle"].items():
+                idle |= {f"{source}/{name}" for name in names}
+            over |= set(message["signals"]["ended"]) & sources
+        else:
+            lane = message["lane"]
+            source = lane.partition("/")[0]
+            finals[source] = finals.get(source, True) and message["final"]
+            if message["watermark"] is not None:
+                moved[lane] = advance(moved.get(lane), Watermark.from_json(message["watermark"]))
+    over |= {source for source, final in finals.items() if final}
+    for lane in lanes:
+        if lane.partition("/")[0] in over:
+            lanes[lane] = END_OF_TIME
+        elif lane in idle and lane not in moved:
+            lanes[lane] = IDLE
+        else:
+            lanes[lane] = advance(before.get(lane), moved.get(lane))
+    if not lanes:
+        return END_OF_TIME if sources <= over else None
+    return merge(lanes.values())
+
+
+def failed(error: BaseException, sender: int, operator_id: str, epoch: int, width: int) -> EnvelopeWriter:
+    """The whole output of a task that failed: the error, for the driver and every later task."""
+    writer = EnvelopeWriter(sender)
+    failure = wrap_failure(error, operator_id, sender, epoch)
+    message = {"error": base64.b64encode(pickle.dumps(failure)).decode(), "text": str(failure)}
+    for to in range(width):
+        writer.control(Kind.ERROR, message, to=to)
+    return writer
+
+
+def failure_of(message: Mapping[str, Any]) -> HeadraceError:
+    """The error that a task sent."""
+    try:
+        error = pickle.loads(base64.b64decode(message["error"]))  # noqa: S301 - from our own task
+    except Exception:  # noqa: BLE001 - an error class of the user's that the driver does not have
+        return InternalError(message["text"])
+    if isinstance(error, HeadraceError):
+        return error
+    return InternalError(message["text"])

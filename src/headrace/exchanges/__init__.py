@@ -1,0 +1,1 @@
+"""How the envelopes of an epoch travel between tasks; pyspark lives here."""

@@ -1,0 +1,1 @@
+"""The exchange on Spark: sessions, shipped code, workers."""

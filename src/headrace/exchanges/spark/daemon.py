@@ -1,0 +1,48 @@
+"""The process that Spark's Python workers are forks of, with the modules in it that tasks need.
+
+`spark.python.daemon.module` names it. PySpark's own daemon loads nothing, so that each worker loads
+everything: seconds of work before the first row.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+
+_INSTALLED = Path("python", "lib", "pyspark.zip")
+
+
+def _use_installed_modules() -> None:
+    """Import PySpark from where it is installed, if that is the one of this Spark.
+
+    Spark puts a zip file with the same modules first, of which nothing can be kept compiled.
+    """
+    for name in list(sys.path):
+        path = Path(name)
+        home = path.parents[2] if len(path.parents) > 2 else path
+        if home / _INSTALLED == path and (home / "__init__.py").exists() and str(home.parent) in sys.path:
+            sys.path.remove(name)
+
+
+def _load() -> None:
+    """Import what tasks need: its only threads are those of libraries that start them again in a fork."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet
+    import pyspark.worker  # noqa: F401
+
+    pa.array([None])  # looks for pandas
+    # NumPy's own generator of random numbers is there now: each worker needs another seed.
+    os.register_at_fork(after_in_child=np.random.seed)
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    _use_installed_modules()
+    from pyspark.daemon import manager
+
+    _load()
+    manager()

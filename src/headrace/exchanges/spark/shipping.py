@@ -1,0 +1,127 @@
+"""Ships the code that workers need and may not have: the user's modules, and Headrace itself."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import io
+import os
+import pickle
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cloudpickle.cloudpickle import subimport
+
+from headrace.base.errors import ConfigurationError
+from headrace.model.plan import Plan
+
+
+def ship_code(context: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
+    """Give the workers every module that the plan's operators come from, and `py_files`.
+
+    The modules of a script are the ones loaded from the directories that its operators' modules lie in.
+    Installed packages are not shipped: the workers' own Python has to have them.
+    """
+    shipped: list[str] = []
+    for name in py_files:
+        if not Path(name).exists():
+            raise ConfigurationError(f"--py-files: there is no file {name}")
+        shipped.append(str(Path(name).resolve()))
+    files = dict(_user_files(plan))
+    if not context.master.startswith("local"):
+        files |= dict(_package_files(Path(__file__).parents[2], "headrace"))
+    if files:
+        shipped.append(_archive(files))
+    for path in shipped:
+        context.addPyFile(path)
+
+
+def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
+    needed = {"__main__"}.union(*(_modules_of(node.payload) for node in plan.nodes))
+    roots = {
+        root
+        for name in needed
+        if (module := sys.modules.get(name)) is not None
+        if (root := _root_of(module)) is not None
+    }
+    for module in list(sys.modules.values()) if roots else ():
+        root = _root_of(module)
+        if root is not None and root in roots and module.__name__ != "__main__":
+            file = Path(str(module.__file__)).resolve()
+            if file.name == "__init__.py":
+                yield from _package_files(file.parent, str(file.parent.relative_to(root)))
+            else:
+                yield str(file.relative_to(root)), file
+
+
+def _modules_of(payload: bytes) -> set[str]:
+    """The modules that a pickled operator refers to: its class's, its functions', its attributes'."""
+    modules: set[str] = set()
+
+    def imported(name: str) -> ModuleType:
+        modules.add(name)
+        module: ModuleType = subimport(name)
+        return module
+
+    class Finder(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            found = super().find_class(module, name)
+            modules.add(module)
+            # A function that is pickled by value names the modules that its file has imported.
+            return imported if found is subimport else found
+
+    Finder(io.BytesIO(payload)).load()
+    return modules
+
+
+@functools.cache
+def _installed() -> frozenset[Path]:
+    """Where installed packages and Python's own modules are."""
+    return frozenset(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib"))
+
+
+def _root_of(module: ModuleType) -> Path | None:
+    """The directory on the import path that a user's module was loaded from."""
+    name = getattr(module, "__file__", None)
+    if not isinstance(name, str) or not name.endswith(".py"):
+        return None
+    file = Path(name).resolve()
+    if module.__name__ == "headrace" or module.__name__.startswith("headrace."):
+        return None
+    if any(file.is_relative_to(place) for place in _installed()) or "site-packages" in file.parts:
+        return None
+    depth = 0 if module.__name__ == "__main__" else module.__name__.count(".")
+    root = file.parent.parent if file.name == "__init__.py" else file.parent
+    for _ in range(depth):
+        root = root.parent
+    return root
+
+
+def _package_files(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    for file in sorted(directory.rglob("*.py")):
+        yield str(Path(prefix) / file.relative_to(directory)), file
+
+
+def _archive(files: dict[str, Path]) -> str:
+    """A zip of the files, named by its content so that a changed module is a new file to Spark."""
+    digest = hashlib.sha256()
+    contents = {name: file.read_bytes() for name, file in sorted(files.items())}
+    for name, content in contents.items():
+        digest.update(name.encode() + b"\0" + content)
+    path = Path(tempfile.gettempdir()) / f"headrace-code-{os.getpid()}-{digest.hexdigest()[:12]}.zip"
+    if not path.exists():
+        atexit.register(path.unlink, missing_ok=True)
+        with zipfile.ZipFile(path, "w") as archive:
+            # Without an entry of its own a directory is no namespace package to Python.
+            for folder in sorted({f"{p}/" for name in contents for p in Path(name).parents if p.name}):
+                archive.writestr(folder, b"")
+            for name, content in contents.items():
+                archive.writestr(name, content)
+    return str(path)

@@ -1,0 +1,1 @@
+"""Avro: messages, object container files and schemas."""

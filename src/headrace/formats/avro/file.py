@@ -1,0 +1,174 @@
+"""Avro object container files: a header with the schema, and blocks of records."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from headrace.formats._shared.wire import content, read_varint, zigzag
+from headrace.formats.avro.records import read_bytes, read_long
+from headrace.formats.avro.schema import Node, to_json
+from headrace.formats.base import LineError
+
+MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_BLOCK_ROWS = 10_000
+_LARGEST_BLOCK = 1 << 30
+
+AvroCompression = Literal["uncompressed", "deflate", "snappy", "zstd"]
+CODECS: dict[str, AvroCompression] = {
+    "null": "uncompressed",
+    "deflate": "deflate",
+    "snappy": "snappy",
+    "zstandard": "zstd",
+}
+_NAMES = {compression: codec for codec, compression in CODECS.items()}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says about itself."""
+
+    schema: str
+    codec: str
+    sync: bytes
+    end: int
+    """Where the first block begins."""
+
+
+class Block(NamedTuple):
+    """Where the records of a block are, and how many they are."""
+
+    rows: int
+    begin: int
+    end: int
+
+
+def read_header(data: bytes) -> Header:
+    """The header of a file; raises a LineError if it has none."""
+    if not data.startswith(MAGIC):
+        raise LineError(
+            "it is not an Avro file",
+            hint="without a header: set `avro.raw_datums`, or `avro.confluent_schema_registry`",
+        )
+    at, metadata = len(MAGIC), {}
+    while True:
+        count, at = read_long(data, at)
+        if count < 0:
+            count = -count
+            _, at = read_long(data, at)
+        if not count:
+            break
+        for _ in range(count):
+            key, at = read_bytes(data, at)
+            metadata[key], at = read_bytes(data, at)
+    if b"avro.schema" not in metadata or at + _SYNC_BYTES > len(data):
+        raise LineError("the header of the Avro file is not complete")
+    codec = metadata.get(b"avro.codec", b"null").decode("utf-8", "replace")
+    if codec not in CODECS:
+        raise LineError(f"the Avro file is compressed with {codec}", hint=f"known are {', '.join(CODECS)}")
+    schema = metadata[b"avro.schema"].decode("utf-8", "replace")
+    return Header(schema, codec, data[at : at + _SYNC_BYTES], at + _SYNC_BYTES)
+
+
+def read_all_blocks(files: Iterable[bytes]) -> Iterator[Iterator[tuple[bytes, str]]]:
+    """Of each file the blocks, each as Avro writes an array of its records, with the schema of the records.
+
+    They raise a LineError where a file is not what it should be.
+    """
+    beginning, known = b"", None
+    for data in files:
+        if known is not None and data.startswith(beginning):
+            # Small files are mostly alike, but for the mark between their blocks.
+            sync = data[known.end - _SYNC_BYTES : known.end]
+            yield _blocks(replace(known, sync=sync), data)
+            continue
+        try:
+            known = read_header(data)
+        except LineError as error:
+            known = None
+            yield _raise(error)
+            continue
+        beginning = data[: known.end - _SYNC_BYTES]
+        yield _blocks(known, data)
+
+
+def _raise(error: LineError) -> Iterator[tuple[bytes, str]]:
+    raise error
+    yield
+
+
+def _blocks(header: Header, data: bytes) -> Iterator[tuple[bytes, str]]:
+    for block in find_blocks(header, data):
+        records = _decompress(data[block.begin : block.end], header.codec)
+        yield zigzag(block.rows) + records + b"\0" if block.rows else b"\0", header.schema
+
+
+def find_blocks(header: Header, data: bytes) -> Iterator[Block]:
+    """The blocks of a file; raises a LineError where one is cut off or not ended as it should be."""
+    at = header.end
+    while at < len(data):
+        rows, at = read_long(data, at)
+        size, begin = read_long(data, at)
+        at = begin + size
+        if rows < 0 or size < 0 or data[at : at + _SYNC_BYTES] != header.sync:
+            raise LineError("a block of the Avro file is cut off")
+        yield Block(rows, begin, at)
+        at += _SYNC_BYTES
+
+
+def _decompress(data: bytes, codec: str) -> bytes:
+    try:
+        if codec == "deflate":
+            return zlib.decompress(data, wbits=-15)
+        if codec == "snappy":
+            # The four bytes at the end are a checksum, and the length is at the beginning.
+            size = min(read_varint(data)[0], _LARGEST_BLOCK)
+            return bytes(pa.decompress(data[:-4], size, codec="snappy", asbytes=True))
+        if codec == "zstandard":
+            with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+                return bytes(stream.read())
+    except (zlib.error, OSError, ValueError) as error:
+        raise LineError(f"a block of the Avro file cannot be decompressed: {error}") from None
+    return data
+
+
+def _compress(data: memoryview, compression: AvroCompression) -> bytes | memoryview:
+    if compression == "deflate":
+        deflate = zlib.compressobj(wbits=-15)
+        return deflate.compress(data) + deflate.flush()
+    if compression == "snappy":
+        return bytes(pa.compress(data, codec="snappy", asbytes=True)) + zlib.crc32(data).to_bytes(4, "big")
+    if compression == "zstd":
+        return bytes(pa.compress(data, codec="zstd", asbytes=True))
+    return data
+
+
+def write_header(node: Node, compression: AvroCompression = "uncompressed") -> tuple[bytes, bytes]:
+    """What a file begins with, and the mark at the end of each of its blocks."""
+    sync = secrets.token_bytes(_SYNC_BYTES)
+    return file_header(json.dumps(to_json(node)).encode(), sync, _NAMES[compression]), sync
+
+
+def file_header(schema: bytes, sync: bytes, codec: str = "null") -> bytes:
+    """A header with this schema."""
+    metadata = {b"avro.schema": schema, b"avro.codec": codec.encode()}
+    entries = [zigzag(len(text)) + text for entry in metadata.items() for text in entry]
+    return MAGIC + zigzag(len(metadata)) + b"".join(entries) + b"\0" + sync
+
+
+def write_file(node: Node, records: pa.Array, compression: AvroCompression) -> bytes:
+    """Records as a whole file."""
+    header, sync = write_header(node, compression)
+    parts: list[bytes | memoryview] = [header]
+    for begin in range(0, len(records), _BLOCK_ROWS):
+        piece = records.slice(begin, _BLOCK_ROWS)
+        data = _compress(content(piece), compression)
+        parts += [zigzag(len(piece)), zigzag(len(data)), data, sync]
+    return b"".join(parts)

@@ -1,0 +1,307 @@
+"""Avro: messages that are records of a schema, and files of such records."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from headrace.base.errors import ConfigurationError
+from headrace.base.options import Options
+from headrace.formats._shared.records import ReadRecords, read_groups
+from headrace.formats._shared.wire import BYTES, join, with_lengths, zigzag
+from headrace.formats.avro.file import (
+    AvroCompression,
+    read_all_blocks,
+    read_header,
+    write_file,
+    write_header,
+)
+from headrace.formats.avro.read import Reader, as_record, block_reader, record_reader
+from headrace.formats.avro.schema import Node, arrow_schema, parse_schema, schema_of, to_json
+from headrace.formats.avro.write import check_writable, encode_records
+from headrace.formats.base import Decoded, Format, LineError, Rows, bad_file, plain_field, plain_name
+from headrace.formats.json.write import PLAIN, encode_objects, encode_values
+from headrace.formats.raw import COLUMN, check_value_column
+from headrace.formats.registry.client import NO_HEADER, SchemaRegistry, header, split_headers
+from headrace.formats.registry.files import SchemaText
+
+Layout = Literal["raw", "registry", "file"]
+
+
+class AvroOptions(Options):
+    """How Avro is read and written."""
+
+    avro_confluent_schema_registry: bool = Field(
+        default=False,
+        alias="avro.confluent_schema_registry",
+        description="Whether each message names the schema it was written with, in a schema registry.",
+    )
+    avro_raw_datums: bool = Field(
+        default=False,
+        alias="avro.raw_datums",
+        description=(
+            "Whether each message is a record alone; without it, and without a registry, each is an Avro "
+            "file, with its schema."
+        ),
+    )
+    avro_schema: SchemaText | None = Field(
+        None,
+        alias="avro.schema",
+        description=(
+            "The schema of records that come without one, and of those that are written, as JSON or as the "
+            "path of a file with it; by default it follows from the columns."
+        ),
+    )
+    avro_into_unstructured_json: bool = Field(
+        default=False,
+        alias="avro.into_unstructured_json",
+        description="Whether each record is read as JSON, into the column `value`, whatever its schema.",
+    )
+
+
+class AvroFileOptions(Options):
+    """How files of Avro are written."""
+
+    avro_compression: AvroCompression = Field(
+        "uncompressed", alias="avro.compression", description="How Avro files are compressed."
+    )
+
+
+class AvroFormat(Format):
+    """Records of a schema: alone, behind the number of their schema in a registry, or in files."""
+
+    def __init__(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        layout: Layout = "file",
+        node: Node | None = None,
+        registry: SchemaRegistry | None = None,
+        unstructured: bool = False,
+        compression: AvroCompression = "uncompressed",
+        drop_bad: bool = False,
+    ) -> None:
+        super().__init__(schema)
+        self._layout, self._node, self._registry = layout, node, registry
+        self._unstructured, self._compression, self._drop_bad = unstructured, compression, drop_bad
+        if schema is None:
+            return
+        if unstructured:
+            check_value_column(schema, pa.string(), what="`avro.into_unstructured_json`")
+
+    # ------------------------------------------------------------------------------------------- reading
+
+    @functools.cached_property
+    def _reader(self) -> dict[object, Reader]:
+        """Readers for the schemas that have been met."""
+        return {}
+
+    def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "Avro") -> Decoded:
+        """The rows of messages, or of a whole file."""
+        if isinstance(data, bytes):
+            if self._layout == "raw":
+                self._reader_of(self._own(), "own")  # refuses columns that do not fit the schema
+            return self._decode_file(data, where)
+        found = self._read(data)
+        return found.decoded(data, first_line=first_line, where=where, drop_bad=self._drop_bad)
+
+    def _decode_file(self, data: bytes, where: str) -> Decoded:
+        """The rows of a whole file; of one that is cut off those before that."""
+        found = self._read_files([data] if data else [], whole=False)
+        place = f"after {found.rows.num_rows} records" if found.rows.num_rows else "the whole file"
+        bad = [
+            bad_file(error.reason, where=where, column=error.column, hint=error.hint, position=place)
+            for error in found.bad.values()
+        ]
+        if bad and not self._drop_bad:
+            raise bad[0]
+        return Decoded(found.rows, bad)
+
+    def _read(self, messages: Sequence[bytes]) -> ReadRecords:
+        if self._layout == "file":
+            return self._read_files(messages, whole=True)
+        records = pa.array(messages, BYTES)
+        if self._layout == "raw":
+            return self._reader_of(self._own(), "own")(records)
+        numbers, records = split_headers(records)
+        return read_groups(records, numbers, self._read_registered, empty=self._empty())
+
+    def _own(self) -> Node:
+        assert self.schema is not None, "reading needs a schema"
+        return self._node or schema_of(list(self.schema))
+
+    def _empty(self) -> pa.Table:
+        return pa.schema([plain_field(one) for one in self.schema or ()]).empty_table()
+
+    def _read_registered(self, number: int, records: pa.Array) -> ReadRecords:
+        if number < 0:
+            raise NO_HEADER
+        assert self._registry is not None
+        if number not in self._reader:
+            schema = self._registry.schema(number)
+            if schema.kind != "AVRO":
+                raise LineError(f"its schema {number} is not one of Avro, but of {schema.kind}")
+            try:
+                node = parse_schema(schema.text, list(schema.references.values()))
+                return self._reader_of(node, number)(records)
+            except ConfigurationError as error:
+                raise LineError(f"schema {number}: {error.message}", hint=error.hint) from None
+        return self._reader[number](records)
+
+    def _reader_of(self, node: Node, key: object, *, blocks: bool = False) -> Reader:
+        if key not in self._reader:
+            make = block_reader if blocks else record_reader
+            if self._unstructured:
+                given = arrow_schema(as_record(node))
+                read = _as_json(make(node, given), whole=node.kind == "record")
+            else:
+                read = self._renamed(make(node, self._wanted(node)))
+            self._reader[key] = read
+        return self._reader[key]
+
+    def _wanted(self, node: Node) -> pa.Schema:
+        """The columns under the names that they have in a schema."""
+        assert self.schema is not None, "reading needs a schema"
+        return pa.schema([one.with_name(_member_name(one.name, node)) for one in self.schema])
+
+    def _renamed(self, read: Reader) -> Reader:
+        assert self.schema is not None
+        names = self.schema.names
+
+        def renamed(records: pa.Array) -> ReadRecords:
+            found = read(records)
+            return replace(found, rows=found.rows.rename_columns(names))
+
+        return renamed
+
+    def _read_files(self, files: Sequence[bytes], *, whole: bool) -> ReadRecords:
+        """The rows of files, each a message; `whole`: of one that is cut off, none."""
+        arrays, owners, kinds = [], [], []
+        schemas: dict[str, int] = {}
+        bad: dict[int, LineError] = {}
+        for place, blocks in enumerate(read_all_blocks(files)):
+            mine: list[tuple[bytes, str]] = []
+            try:
+                mine += blocks  # what comes before an error stays
+            except LineError as error:
+                bad[place] = error
+                mine = [] if whole else mine
+            for array, schema in mine:
+                arrays.append(array)
+                owners.append(place)
+                kinds.append(schemas.setdefault(schema, len(schemas)))
+        names = list(schemas)
+        found = read_groups(
+            pa.array(arrays, BYTES),
+            np.array(kinds, np.int64),
+            lambda kind, records: self._read_blocks(names[kind], records),
+            empty=self._empty(),
+        )
+        for block, problem in found.bad.items():
+            bad.setdefault(owners[block], problem)
+        counts = np.bincount(owners, found.counts_of(len(arrays)), len(files)).astype(np.int64)
+        return ReadRecords(found.rows, bad, counts)
+
+    def _read_blocks(self, schema: str, records: pa.Array) -> ReadRecords:
+        try:
+            return self._reader_of(parse_schema(schema), ("file", schema), blocks=True)(records)
+        except ConfigurationError as error:
+            raise LineError(error.message, hint=error.hint) from None
+
+    # ------------------------------------------------------------------------------------------- writing
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise unless rows of this schema can be written."""
+        super().check(schema)
+        if self._unstructured:
+            raise ConfigurationError("`avro.into_unstructured_json` is for reading: leave it out of a sink")
+
+    def _records(self, rows: Rows) -> tuple[Node, pa.Array]:
+        fields, batch = self.columns(rows)
+        node = self._node or schema_of(fields)
+        table = pa.Table.from_batches([batch])
+        table = table.rename_columns([_member_name(name, node) for name in table.schema.names])
+        check_writable(node, table.schema)
+        return node, encode_records(node, table)
+
+    def encode(self, rows: Rows) -> bytes:
+        """The rows as a file."""
+        return write_file(*self._records(rows), self._compression)
+
+    def messages(self, rows: Rows) -> list[bytes]:
+        """The rows as messages."""
+        node, records = self._records(rows)
+        if self._layout == "registry":
+            assert self._registry is not None
+            records = join(header(self._registry.register("AVRO", json.dumps(to_json(node)))), records)
+        elif self._layout == "file":
+            head, sync = write_header(node)
+            records = join(head + zigzag(1), with_lengths(records, signed=True), sync)
+        made: list[bytes] = records.to_pylist()
+        return made
+
+
+def _member_name(column: str, node: Node) -> str:
+    return column if any(name == column for name, _ in node.fields) else plain_name(column)
+
+
+def _as_json(read: Reader, *, whole: bool) -> Reader:
+    """Reads each record as the text of a JSON value: an object, or the value that a record wraps."""
+
+    def read_json(records: pa.Array) -> ReadRecords:
+        found = read(records)
+        rows = found.rows.combine_chunks()
+        columns = [column.combine_chunks() for column in rows.columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        if whole:
+            texts = encode_objects(list(rows.schema), batch)
+        else:
+            texts = encode_values(batch.column(0), rows.schema.field(0), PLAIN)
+        return replace(found, rows=pa.table({COLUMN: texts.cast(pa.string())}))
+
+    return read_json
+
+
+def avro_format(options: Any, schema: pa.Schema | None) -> Format:
+    """The format that the options of a table ask for; they are FormatOptions."""
+    registry = options.registry() if options.avro_confluent_schema_registry else None
+    layout: Layout = "raw" if options.avro_raw_datums else "file"
+    return AvroFormat(
+        schema,
+        layout=layout if registry is None else "registry",
+        node=None if options.avro_schema is None else parse_schema(options.avro_schema),
+        registry=registry,
+        unstructured=options.avro_into_unstructured_json,
+        compression=getattr(options, "avro_compression", "uncompressed"),
+        drop_bad=options.bad_data != "fail",
+    )
+
+
+def implied_columns(options: AvroOptions, registry: SchemaRegistry | None) -> pa.Schema | None:
+    """The columns of the schema that is given or registered; None if files have to tell."""
+    if options.avro_schema is not None:
+        return arrow_schema(as_record(parse_schema(options.avro_schema)))
+    if options.avro_confluent_schema_registry and registry is not None:
+        schema = registry.wanted("AVRO")
+        return arrow_schema(as_record(parse_schema(schema.text, list(schema.references.values()))))
+    if options.avro_raw_datums:
+        raise ConfigurationError(
+            "records of Avro without a schema do not tell their columns",
+            hint="declare them with the option `schema`, or give their schema with `avro.schema`",
+        )
+    return None
+
+
+def infer_columns(data: bytes, *, where: str) -> pa.Schema:
+    """The columns of a file, from the schema at its beginning."""
+    try:
+        return arrow_schema(as_record(parse_schema(read_header(data).schema)))
+    except LineError as error:
+        raise ConfigurationError(error.reason, where=where, hint=error.hint) from None

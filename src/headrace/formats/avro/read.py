@@ -1,0 +1,247 @@
+"""Avro records to columns, many at once, by DataFusion's reader of Avro files.
+
+The messages are put into one file, each followed by a mark with its number: where a mark is not found, the
+message before it was not what its schema says. Such messages are then found, and explained, one by one.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.formats._shared.records import ReadRecords, shape_records
+from headrace.formats._shared.shapes import check_shape, shape_rows
+from headrace.formats._shared.wire import content, join, sized, zigzag
+from headrace.formats.avro.file import file_header
+from headrace.formats.avro.records import read_record_of
+from headrace.formats.avro.schema import Node, arrow_schema, to_json
+from headrace.formats.avro.unions import with_branches
+from headrace.formats.base import LineError
+
+_MARK = "headrace_mark"
+_MARK_BYTES = 8
+_MANY = 1 << 62
+_PIECE = 128
+
+
+class _RefusedError(Exception):
+    """Some of the messages cannot be read."""
+
+
+class AvroReader:
+    """Reads messages of one schema, each one record, into the columns of `wanted`.
+
+    Raises a ConfigurationError if the schema does not fit the columns.
+    """
+
+    def __init__(self, node: Node, wanted: pa.Schema) -> None:
+        node = with_branches(as_record(node), wanted)
+        self._node, self._wanted = node, wanted
+        given = arrow_schema(node)
+        check_shape(given, wanted)
+        # The last column is there for its length, if no other is.
+        kept = [one for one in given if one.name in wanted.names]
+        self._given = pa.schema([*kept, pa.field("", pa.null())])
+        self._fast = not any(part.kind == "ref" for part in _parts(node))
+        self._slow = pa.schema([one for one in kept if _by_record(dict(node.fields)[one.name])])
+        self._decimals = any(part.logical == "decimal" for part in _parts(node))
+        self._read_one = read_record_of(node)
+
+    def read(self, messages: pa.Array) -> ReadRecords:
+        """The rows of the messages, an array of bytes, in their order."""
+        bad: dict[int, LineError] = {}
+        tables = list(self._read(messages, 0, bad)) or [self._given.empty_table()]
+        return shape_records(pa.concat_tables(tables), bad, self._wanted, messages=len(messages))
+
+    def _read(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> Iterator[pa.Table]:
+        """The columns of the messages that can be read; the others, numbered from `first` on, go to `bad`."""
+        if not len(messages):
+            return
+        if self._fast:
+            try:
+                yield self._together(messages)
+            except _RefusedError:
+                pass
+            else:
+                return
+            if len(messages) > _PIECE:
+                half = len(messages) // 2
+                yield from self._read(messages[:half], first, bad)
+                yield from self._read(messages[half:], first + half, bad)
+                return
+        yield self._one_by_one(messages, first, bad)
+
+    def _together(self, messages: pa.Array) -> pa.Table:
+        names = [name for name in self._given.names[:-1] if name not in self._slow.names]
+        table = _read_marked(self._marked, messages, names)
+        table = table.append_column("", pa.nulls(len(messages)))
+        if len(self._slow):
+            try:
+                values = [self._read_one(message) for message in messages.to_pylist()]
+                slow = _columns(values, self._slow)
+            except ValueError:
+                raise _RefusedError from None
+            for name in slow.schema.names:
+                table = table.append_column(name, slow.column(name))
+        columns = [table.column(one.name) for one in self._given]
+        kinds = [one.type for one in self._given]
+        made = [one if one.type == kind else one.cast(kind) for one, kind in zip(columns, kinds, strict=True)]
+        whole = pa.table(made, schema=self._given)
+        if self._decimals:
+            try:
+                whole.validate(full=True)  # numbers with more digits than the schema says pass the reader
+            except pa.ArrowInvalid:
+                raise _RefusedError from None
+        return whole
+
+    @functools.cached_property
+    def _marked(self) -> bytes:
+        """The schema of a message and the mark after it."""
+        mark = (_MARK, Node("fixed", "headrace.Mark", size=_MARK_BYTES))
+        return json.dumps(to_json(_plain(replace(self._node, fields=[*self._node.fields, mark])))).encode()
+
+    def _one_by_one(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> pa.Table:
+        values: dict[int, Any] = {}
+        for place, message in enumerate(messages.to_pylist(), first):
+            try:
+                values[place] = self._read_one(message)
+            except LineError as error:
+                bad[place] = error
+        try:
+            return _columns(list(values.values()), self._given)
+        except ValueError:
+            tables = [self._given.empty_table()]
+        for place, value in values.items():
+            try:
+                tables.append(_columns([value], self._given))
+            except ValueError as error:
+                bad[place] = LineError(str(error))
+        return pa.concat_tables(tables)
+
+
+def as_record(node: Node) -> Node:
+    """A record with the one member `value`, whose bytes are the same; a record is one already."""
+    return node if node.kind == "record" else Node("record", "Value", fields=[("value", node)])
+
+
+Reader: TypeAlias = Callable[[pa.Array], ReadRecords]
+"""Makes rows of some records, or of some arrays of records."""
+
+
+def record_reader(node: Node, wanted: pa.Schema) -> Reader:
+    """What reads records of a schema into the columns of `wanted`."""
+    return AvroReader(node, wanted).read
+
+
+def block_reader(node: Node, wanted: pa.Schema) -> Reader:
+    """What reads arrays of records of a schema into the columns of `wanted`."""
+    node = with_branches(as_record(node), wanted)
+    given = arrow_schema(node)
+    check_shape(given, wanted)
+    kept = pa.schema([one for one in given if one.name in wanted.names] or list(given)[:1])
+    block = Node("record", "Block", fields=[("rows", Node("array", item=node))])
+    reader = AvroReader(block, pa.schema([pa.field("rows", pa.list_(pa.struct(list(kept))))]))
+
+    def read(blocks: pa.Array) -> ReadRecords:
+        found = reader.read(blocks)
+        lists = found.rows.column("rows").combine_chunks()
+        counts = found.counts_of(len(blocks))
+        counts[counts == 1] = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+        shaped = shape_rows(pa.table(lists.flatten().flatten(), schema=kept), wanted)
+        owners, bad = np.repeat(np.arange(len(blocks)), counts), dict(found.bad)
+        for row, error in shaped.bad.items():
+            counts[owners[row]] -= 1
+            bad.setdefault(int(owners[row]), error)
+        return ReadRecords(shaped.rows, bad, counts)
+
+    return read
+
+
+def _columns(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    columns = [pa.array([value.get(one.name) for value in values], one.type) for one in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _plain(node: Node) -> Node:
+    """The type without the meaning of a UUID, which stays the text that it is."""
+    return replace(
+        node,
+        logical="" if node.logical == "uuid" else node.logical,
+        fields=[(name, _plain(member)) for name, member in node.fields],
+        item=None if node.item is None else _plain(node.item),
+    )
+
+
+def _parts(node: Node) -> Iterator[Node]:
+    yield node
+    for _, member in node.fields:
+        yield from _parts(member)
+    if node.item is not None:
+        yield from _parts(node.item)
+
+
+def _by_record(node: Node) -> bool:
+    """Whether a value of the type has to be read record by record."""
+    return any(
+        (part.kind == "union" and part.optional is None)
+        or (part.kind == "fixed" and part.logical == "uuid")
+        # Any number of items without content would fit into a message.
+        or (part.kind == "array" and part.item is not None and _is_empty(part.item))
+        for part in _parts(node)
+    )
+
+
+def _is_empty(node: Node) -> bool:
+    if node.kind == "record":
+        return all(_is_empty(member) for _, member in node.fields)
+    return node.kind == "null" or (node.kind == "fixed" and node.size == 0)
+
+
+def _read_marked(schema: bytes, messages: pa.Array, columns: Sequence[str]) -> pa.Table:
+    """Some columns of messages that are all as the schema says; else a _RefusedError."""
+    from datafusion import SessionConfig, SessionContext, col
+
+    count = len(messages)
+    first = int.from_bytes(secrets.token_bytes(_MARK_BYTES - 1), "little")
+    marks = np.arange(first, first + count, dtype="<i8")
+    block = content(join(messages, sized(marks, _MARK_BYTES)))
+    sync = secrets.token_bytes(16)
+    # More records are announced than there are: the reader does not come back from a block that has bytes
+    # left after its last record. It gives the first batch before it finds out.
+    parts = (file_header(schema, sync), zigzag(_MANY), zigzag(len(block)), block, sync)
+    config = SessionConfig().with_target_partitions(1).with_batch_size(count)
+    with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory(len(block))) as file:
+        file.writelines(parts)
+        file.flush()
+        try:
+            frame = SessionContext(config).read_avro(file.name)
+            frame = frame.select(*(col(f'"{name}"') for name in (*columns, _MARK)))
+            batch = next(frame.execute_stream()).to_pyarrow()
+        except Exception as error:  # the reader has no error of its own
+            raise _RefusedError from error
+    found = batch.column(_MARK)
+    numbers = np.frombuffer(found.buffers()[1], "<i8")[found.offset :][: len(found)]
+    if not np.array_equal(numbers, marks):
+        raise _RefusedError
+    return pa.Table.from_batches([batch])
+
+
+def _memory(size: int) -> str | None:
+    """A folder in memory with room for so many bytes, if there is one."""
+    folder = "/dev/shm"  # noqa: S108 - files there are made for their owner alone
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return None
+    roomy = space.f_bavail * space.f_frsize > 4 * size
+    return folder if roomy and os.access(folder, os.W_OK) else None

@@ -1,0 +1,79 @@
+"""Unions of Avro as structs: where a table declares one, it has a member for each type of the union."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from headrace.base.errors import ConfigurationError
+from headrace.formats.avro.schema import BRANCHES, Node
+from headrace.formats.base import Path, is_json, is_list, plain_name
+
+
+def with_branches(node: Node, wanted: pa.Schema) -> Node:
+    """The type of a record, in which unions that are declared as structs have the names of their members."""
+    return _record(node, list(wanted), ())
+
+
+def _record(node: Node, wanted: Sequence[pa.Field], path: Path) -> Node:
+    fields = {one.name: one for one in wanted}
+    members = [
+        (name, _fit(member, fields[name], (*path, name)) if name in fields else member)
+        for name, member in node.fields
+    ]
+    return replace(node, fields=members)
+
+
+def _fit(node: Node, wanted: pa.Field, path: Path) -> Node:
+    if is_json(wanted):
+        return node
+    if node.optional is not None:
+        members = [
+            (name, branch if branch.kind == "null" else _fit(branch, wanted, path))
+            for name, branch in node.fields
+        ]
+        return replace(node, fields=members)
+    if node.kind == "record" and pa.types.is_struct(wanted.type):
+        return _record(node, list(wanted.type), path)
+    if node.kind == "union" and pa.types.is_struct(wanted.type):
+        return _union(node, list(wanted.type), path)
+    if node.kind == "array" and is_list(wanted.type):
+        assert node.item is not None
+        return replace(node, item=_fit(node.item, wanted.type.value_field, path))
+    if node.kind == "map":
+        assert node.item is not None
+        item = None
+        if pa.types.is_map(wanted.type):
+            item = wanted.type.item_field
+        elif is_list(wanted.type) and pa.types.is_struct(wanted.type.value_type):
+            entry = wanted.type.value_type
+            item = entry.field("value") if entry.get_field_index("value") >= 0 else None
+        return node if item is None else replace(node, item=_fit(node.item, item, path))
+    return node
+
+
+def _union(node: Node, wanted: Sequence[pa.Field], path: Path) -> Node:
+    fields = {one.name: one for one in wanted}
+    members = []
+    for own, branch in node.fields:
+        name = next((one for one in _names(own, branch) if one in fields), None)
+        fitted = branch if name is None else _fit(branch, fields[name], (*path, name))
+        members.append((own if name is None else name, fitted))
+    if not any(name in fields for name, _ in members):
+        raise ConfigurationError(
+            f"column `{'.'.join(path)}` is a union in the schema of the messages, and none of its types is a "
+            "member of the declared struct",
+            hint="its members are called after the types: "
+            + ", ".join(name for name, branch in node.fields if branch.kind != "null"),
+        )
+    return replace(node, fields=members, logical=BRANCHES)
+
+
+def _names(name: str, branch: Node) -> list[str]:
+    """What the member of a branch may be called: its type as it is, without its namespace, in lower case."""
+    names = [name, name.rpartition(".")[2], plain_name(name)]
+    if branch.logical and branch.logical != BRANCHES and not branch.name:
+        names.append(plain_name(branch.logical))
+    return [*names, *(one.lower() for one in names)]

@@ -1,0 +1,99 @@
+"""The texts of CSV as values of the columns that a table declares."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.formats._shared.shapes import shape_rows
+from headrace.formats.base import LineError, is_binary, is_json, is_list, is_text, plain_field
+from headrace.formats.intervals import parse_interval
+from headrace.formats.json.read import JsonReader
+
+
+def is_parsed(kind: pa.DataType) -> bool:
+    """Whether Arrow's parser of CSV reads the type."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal128(kind)
+        or pa.types.is_time(kind)
+        or kind in {pa.float32(), pa.float64(), pa.date32()}
+        or (pa.types.is_timestamp(kind) and kind.tz is None)
+    )
+
+
+def read_values(texts: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int, LineError]]:
+    """The texts in the types of the columns, and why some rows cannot be, by their place."""
+    bad: dict[int, LineError] = {}
+    for field in schema:
+        known = texts.schema.field(field.name).type if field.name in texts.schema.names else field.type
+        if known == field.type or is_json(field) or is_text(field.type):
+            continue
+        column = pc.utf8_trim_whitespace(texts.column(field.name))
+        if pa.types.is_struct(field.type) or is_list(field.type):
+            column = _read_json(column.to_pylist(), field, bad)
+        elif (read := next((read for test, read in _BY_VALUE if test(field.type)), None)) is not None:
+            column = _each(column.to_pylist(), field, read, bad)
+        place = texts.schema.get_field_index(field.name)
+        texts = texts.set_column(place, pa.field(field.name, column.type), column)
+    left = np.arange(texts.num_rows)
+    if bad:
+        left = np.delete(left, list(bad))
+        texts = texts.take(pa.array(left))
+    shaped = shape_rows(texts, schema)
+    return shaped.rows, bad | {int(left[place]): error for place, error in shaped.bad.items()}
+
+
+def _read_json(texts: Sequence[str | None], field: pa.Field, bad: dict[int, LineError]) -> pa.Array:
+    """Lists and structs, which are written as JSON."""
+    name = json.dumps(field.name).encode()
+    objects: dict[int, bytes] = {}
+    for place, text in enumerate(texts):
+        if text is None:
+            continue
+        try:
+            json.loads(text)  # else `1, "x": 2` would become two members
+        except (ValueError, RecursionError) as error:
+            bad[place] = LineError(f"it is not JSON: {error}", path=(field.name,))
+        else:
+            objects[place] = b"{%b:%b}" % (name, text.encode())
+    places = list(objects)
+    rows, wrong = JsonReader(pa.schema([field])).read(list(objects.values()))
+    bad |= {places[number]: error for number, error in wrong.items()}
+    where = dict(zip((place for place in places if place not in bad), range(len(places)), strict=False))
+    column = rows.column(0).combine_chunks()
+    return column.take(pa.array([where.get(place) for place in range(len(texts))], pa.int64()))
+
+
+def _each(
+    texts: Sequence[str | None], field: pa.Field, read: Callable[[str], Any], bad: dict[int, LineError]
+) -> pa.Array:
+    values: list[Any] = []
+    for place, text in enumerate(texts):
+        try:
+            values.append(None if text is None else read(text))
+        except ValueError as error:
+            values.append(None)
+            bad[place] = LineError(str(error), path=(field.name,))
+    return pa.array(values, plain_field(field).type)
+
+
+def _read_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise ValueError(f"`{text}` is not base64") from None
+
+
+_BY_VALUE: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] = (
+    (is_binary, _read_base64),
+    (pa.types.is_interval, parse_interval),
+)

@@ -1,0 +1,1 @@
+"""JSON lines and messages, Debezium's among them."""

@@ -1,0 +1,413 @@
+"""JSON objects to rows of declared types, exactly: no value goes through a float that is not one.
+
+Lines that are alike are read by their shape (`json_shapes`), others are parsed by Arrow into the types that
+its parser knows; both are converted by column from there. Lines that Arrow refuses are looked at one by one:
+what is only written differently, such as a number in quotes, is rewritten and read; what is left is bad.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from headrace.base.errors import ConfigurationError
+from headrace.formats.base import (
+    Decoded,
+    LineError,
+    Path,
+    is_binary,
+    is_json,
+    is_list,
+    plain_field,
+    split_lines,
+)
+from headrace.formats.intervals import parse_interval
+from headrace.formats.json.rewrite import JsonRewriter, decode_base64, decode_decimal
+from headrace.formats.json.shapes import Shapes
+
+ROW = {b"headrace.row": b"true"}
+"""The metadata of struct fields that hold a row of the table: what one of them is like, the others are."""
+
+_PIECE = 256
+_SNIFFED = 16
+
+
+class JsonReader:
+    """Reads JSON objects whose members are the fields of `schema`.
+
+    Members that are not in the schema are ignored, missing ones are null, and a null where the field is not
+    nullable makes the line bad. Every field comes out nullable and without metadata. `finish` makes the
+    rows of the parsed objects; it may refuse them with a LineError.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        decimal_bytes: bool = False,
+        drop_bad: bool = False,
+        finish: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> None:
+        self._fields = list(schema)
+        self._decimal_bytes = decimal_bytes
+        self._drop_bad = drop_bad
+        self._finish = finish
+        self._shapes: dict[frozenset[Path], Shapes] = {}
+        self._plain = pa.schema([plain_field(field) for field in self._fields])
+        wire = self._wired(frozenset()).schema
+        self._ambiguous = frozenset(path for field in self._fields for path in self._ambiguities(field, ()))
+        self._decimals = frozenset(path for path, kind in self._leaves() if pa.types.is_decimal(kind))
+        self._has_json = any(_contains_json(field) for field in self._fields)
+        self.empty = self._done(wire.empty_table())
+
+    @functools.cached_property
+    def _rewriter(self) -> JsonRewriter:
+        return JsonRewriter(self._fields, decimal_bytes=self._decimal_bytes)
+
+    def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str) -> Decoded:
+        """The rows of all lines that are not empty; bad lines raise a BadLineError, or are dropped."""
+        if not isinstance(data, bytes):
+            joined = b"\n".join(data)
+            if joined.count(b"\n") >= len(data):
+                # White space between the tokens is all that a newline inside a JSON value can be.
+                joined = b"\n".join(message.replace(b"\n", b" ") for message in data)
+            data = joined
+        if not data or data.isspace():
+            return Decoded(self.empty)
+        rows, bad = [], []
+        for piece in self._pieces(data, first_line):
+            if isinstance(piece, pa.Table):
+                rows.append(piece)
+                continue
+            for number, line, outcome in self._one_by_one(piece):
+                if isinstance(outcome, LineError):
+                    error = outcome.at(number, line, where)
+                    if not self._drop_bad:
+                        raise error
+                    bad.append(error)
+                else:
+                    rows.append(outcome)
+        return Decoded(pa.concat_tables(rows) if rows else self.empty, bad)
+
+    def read(self, objects: Sequence[bytes]) -> tuple[pa.Table, dict[int, LineError]]:
+        """The rows of objects without newlines, and why some cannot be read, by their place."""
+        rows, bad = [self.empty], {}
+        for piece in self._pieces(b"\n".join(objects), 0) if objects else ():
+            if isinstance(piece, pa.Table):
+                rows.append(piece)
+                continue
+            for number, _, outcome in self._one_by_one(piece):
+                if isinstance(outcome, LineError):
+                    bad[number] = outcome
+                else:
+                    rows.append(outcome)
+        return pa.concat_tables(rows), bad
+
+    def _pieces(self, data: bytes, first_line: int) -> Iterator[pa.Table | list[tuple[int, bytes]]]:
+        """The rows of pieces that can be read as they are, the lines of those that cannot."""
+        if not self._has_json:
+            try:
+                yield self._read(data)
+            except ValueError:
+                pass
+            else:
+                return
+        lines = [(number, line) for number, line in split_lines(data, first_line) if line.strip()]
+        for begin in range(0, len(lines), _PIECE):
+            piece = lines[begin : begin + _PIECE]
+            try:
+                if self._has_json:
+                    yield self._read_normal([self._rewriter.normal(line) for _, line in piece])
+                else:
+                    yield self._read(b"\n".join(line for _, line in piece), len(piece))
+            except ValueError:
+                yield piece
+
+    def _one_by_one(
+        self, lines: Iterable[tuple[int, bytes]]
+    ) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
+        good: list[tuple[int, bytes, bytes]] = []
+        for number, line in lines:
+            try:
+                good.append((number, line, self._rewriter.normal(line)))
+            except LineError as error:
+                yield from self._normals(good)
+                good = []
+                yield number, line, error
+        yield from self._normals(good)
+
+    def _normals(
+        self, good: Sequence[tuple[int, bytes, bytes]]
+    ) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
+        """Rewritten lines together, and each on its own if that fails."""
+        if not good:
+            return
+        try:
+            yield *good[0][:2], self._read_normal([normal for _, _, normal in good])
+        except ValueError:
+            for number, line, normal in good:
+                try:
+                    yield number, line, self._read_normal([normal])
+                except LineError as error:
+                    yield number, line, error
+                except ValueError as error:
+                    yield number, line, self._blame(normal, error)
+
+    def _blame(self, normal: bytes, error: ValueError) -> LineError:
+        """The error with the column that causes it."""
+        for field in self._fields:
+            try:
+                table = _parse(normal, pa.schema([self._wire(field, (), self._decimals)]))
+                self._convert(table.column(0), field, (field.name,))
+            except ValueError as cause:
+                return LineError(_tidy(cause), path=(field.name,))
+        return LineError(_tidy(error))
+
+    # ------------------------------------------------------------------------------- Arrow's parser
+
+    def _read(self, data: bytes, rows: int | None = None) -> pa.Table:
+        """All lines at once; `rows` are how many are not blank, if that is known."""
+        if not data.isascii():
+            data.decode()  # Arrow does not look whether texts are UTF-8
+        numbers = self._sniff(data) if self._ambiguous else frozenset()
+        shapes = self._wired(numbers)
+        schema = shapes.schema
+        table = shapes.read(data, parse=lambda lines: _parse_rows(b"\n".join(lines), schema, len(lines)))
+        if table is not None:
+            return self._done(table)
+        return self._done(_parse_rows(data, schema, _count_lines(data) if rows is None else rows))
+
+    def _read_normal(self, lines: Sequence[bytes]) -> pa.Table:
+        schema = self._wired(self._decimals).schema
+        return self._done(_parse(b"\n".join(lines), schema))
+
+    def _done(self, wire: pa.Table) -> pa.Table:
+        table = pa.table(
+            [
+                self._convert(column, field, (field.name,))
+                for column, field in zip(wire.columns, self._fields, strict=True)
+            ],
+            schema=self._plain,
+        )
+        if not self._fields:
+            table = wire
+        return table if self._finish is None else self._finish(table)
+
+    def _sniff(self, data: bytes) -> frozenset[Path]:
+        """Which of the columns that may be numbers or texts are numbers, as the first lines have it."""
+        known: dict[Path, bool] = {}
+        for line in islice((line for line in io.BytesIO(data) if line.strip()), _SNIFFED):
+            message = json.loads(line)
+            if not isinstance(message, dict):
+                raise LineError("it is not a JSON object")
+            for field in self._fields:
+                self._look(message.get(field.name), field, (), known)
+            if len(known) == len(self._ambiguous):
+                break
+        return frozenset(path for path, number in known.items() if number)
+
+    def _look(self, value: Any, field: pa.Field, path: Path, known: dict[Path, bool]) -> None:
+        path = _step(path, field)
+        if isinstance(value, dict) and pa.types.is_struct(field.type):
+            for child in field.type:
+                self._look(value.get(child.name), child, path, known)
+        elif isinstance(value, list) and is_list(field.type):
+            for item in value[:1]:
+                self._look(item, field.type.value_field, path, known)
+        elif path in self._ambiguous and value is not None:
+            known.setdefault(path, not isinstance(value, str))
+
+    def _wired(self, numbers: frozenset[Path]) -> Shapes:
+        """The columns as Arrow's parser reads them, and the shapes of lines that have them."""
+        if numbers not in self._shapes:
+            fields = [self._wire(field, (), numbers) for field in self._fields]
+            self._shapes[numbers] = Shapes(pa.schema(fields))
+        return self._shapes[numbers]
+
+    def _wire(self, field: pa.Field, path: Path, numbers: frozenset[Path]) -> pa.Field:
+        """The field as Arrow's parser reads it."""
+        path, kind = _step(path, field), field.type
+        if is_json(field):
+            kind = pa.string()
+        elif pa.types.is_struct(kind):
+            kind = pa.struct([self._wire(child, path, numbers) for child in kind])
+        elif is_list(kind):
+            kind = pa.list_(self._wire(kind.value_field, path, numbers))
+        elif path in numbers:
+            kind = pa.int64() if pa.types.is_timestamp(kind) else kind
+        elif self._is_text(kind):
+            kind = pa.string()
+        elif pa.types.is_duration(kind):
+            kind = pa.int64()
+        elif pa.types.is_float16(kind):
+            kind = pa.float32()
+        elif not _is_parsed(kind):
+            raise ConfigurationError(
+                f"column `{'.'.join(path)}` of type {kind} cannot be read from JSON",
+                hint="declare it as TEXT or JSON",
+            )
+        return pa.field(field.name, kind)
+
+    def _is_text(self, kind: pa.DataType) -> bool:
+        return bool(
+            is_binary(kind)
+            or pa.types.is_interval(kind)
+            or pa.types.is_date(kind)
+            or pa.types.is_time(kind)
+            or kind in (pa.large_string(), pa.string_view())
+            or (self._decimal_bytes and pa.types.is_decimal(kind))
+        )
+
+    def _ambiguities(self, field: pa.Field, path: Path) -> Iterator[Path]:
+        for leaf, kind in _walk(field, path):
+            clock = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind)
+            if clock or (self._decimal_bytes and pa.types.is_decimal(kind)):
+                yield leaf
+
+    def _leaves(self) -> Iterator[tuple[Path, pa.DataType]]:
+        for field in self._fields:
+            yield from _walk(field, ())
+
+    # --------------------------------------------------------------------- from there to the types asked for
+
+    def _convert(self, column: Any, field: pa.Field, path: Path) -> pa.Array:
+        array = column
+        if isinstance(column, pa.ChunkedArray):  # which copies even a single one to combine it
+            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        if array.null_count and not field.nullable:
+            raise LineError("the value is missing, and the column is NOT NULL", path=path)
+        kind = field.type
+        if is_json(field):
+            return array.cast(pa.string())
+        if pa.types.is_struct(kind):
+            return self._convert_struct(array, field, path)
+        if is_list(kind):
+            item = kind.value_field
+            values = self._convert(array.values, item, path)
+            made = pa.ListArray.from_arrays(
+                array.offsets, values, type=pa.list_(plain_field(item)), mask=array.is_null()
+            )
+            return made.cast(plain_field(field).type)
+        if array.type == kind:
+            if pa.types.is_decimal(kind):
+                array.validate(full=True)  # the parser lets numbers pass that have too many digits
+            return array
+        return self._convert_leaf(array, kind)
+
+    def _convert_struct(self, array: pa.Array, field: pa.Field, path: Path) -> pa.Array:
+        valid = array.is_valid() if array.null_count else None
+        children = []
+        for index, child in enumerate(field.type):
+            values, below = array.field(index), (*path, child.name)
+            if valid is not None and not child.nullable:
+                # Below a null struct nothing is missing: only rows that have one are looked at.
+                self._convert(values.filter(valid), child, below)
+            children.append(
+                self._convert(values, child if valid is None else child.with_nullable(True), below)
+            )
+        fields = [plain_field(child) for child in field.type]
+        if not fields:
+            return array
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+
+    def _convert_leaf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
+        if pa.types.is_time(kind):
+            instants = pc.binary_join_element_wise("1970-01-01T", array, "").cast(pa.timestamp("ns"))
+            nanoseconds = instants.cast(pa.int64()).cast(pa.time64("ns"))
+            return nanoseconds.cast(kind, safe=False)
+        if pa.types.is_date64(kind):
+            return array.cast(pa.date32()).cast(kind)
+        if is_binary(kind):
+            return pa.array([decode_base64(text) for text in array.to_pylist()], kind)
+        if pa.types.is_interval(kind):
+            texts = array.to_pylist()
+            return pa.array([None if text is None else parse_interval(text) for text in texts], kind)
+        if pa.types.is_decimal(kind):
+            return pa.array([decode_decimal(text, kind) for text in array.to_pylist()], kind)
+        return array.cast(kind)
+
+
+def _count_lines(data: bytes) -> int:
+    """How many lines are not blank."""
+    buffer = np.frombuffer(data, np.uint8)
+    begins = np.append(0, np.flatnonzero(buffer == ord("\n")) + 1)
+    if begins[-1] == len(data):
+        begins = begins[:-1]
+    blank = 0
+    for begin in begins[buffer[begins] <= ord(" ")].tolist():  # one that begins with white space may be blank
+        end = data.find(b"\n", begin)
+        blank += not data[begin : end if end >= 0 else None].strip()
+    return len(begins) - blank
+
+
+def _step(path: Path, field: pa.Field) -> Path:
+    if field.metadata and b"headrace.row" in field.metadata:
+        return ()
+    return (*path, field.name)
+
+
+def _walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
+    path = _step(path, field)
+    if is_json(field):
+        return
+    if pa.types.is_struct(field.type):
+        for child in field.type:
+            yield from _walk(child, path)
+    elif is_list(field.type):
+        yield from _walk(field.type.value_field, path)
+    else:
+        yield path, field.type
+
+
+def _contains_json(field: pa.Field) -> bool:
+    if is_json(field):
+        return True
+    if pa.types.is_struct(field.type):
+        return any(_contains_json(child) for child in field.type)
+    return is_list(field.type) and _contains_json(field.type.value_field)
+
+
+def _parse(data: bytes, schema: pa.Schema) -> pa.Table:
+    if len(schema) == 0:
+        schema = pa.schema([pa.field("", pa.null())])  # without a schema Arrow infers one
+        return _parse(data, schema).select([])
+    return pa.json.read_json(
+        io.BytesIO(data),
+        read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1024)),
+        parse_options=pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _parse_rows(data: bytes, schema: pa.Schema, rows: int) -> pa.Table:
+    table = _parse(data, schema)
+    if table.num_rows != rows:
+        raise LineError("there is more than one value in the line")
+    return table
+
+
+def _is_parsed(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def _tidy(error: Exception) -> str:
+    if isinstance(error, LineError):
+        return error.reason
+    return re.sub(r"\s*in row \d+$", "", re.sub(r"^JSON parse error: ", "", str(error)))

@@ -1,0 +1,332 @@
+"""Messages of Protobuf to columns, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.formats._shared.wire import Bytes, Numbers, Places, gather, offsets_of, parts_of, unzigzags
+from headrace.formats.base import LineError
+from headrace.formats.protobuf.schema import KINDS, TIMES, WRAPPERS, ProtoField, ProtoMessage, arrow_field
+from headrace.formats.protobuf.wire import (
+    BYTES,
+    FIXED32,
+    FIXED64,
+    GROUP,
+    PADDING,
+    VARINT,
+    Found,
+    Level,
+    read_varints,
+    walk,
+)
+
+_LAST_SECOND = 2**63 // 10**9 - 1
+_WIRE = {
+    "double": FIXED64,
+    "fixed64": FIXED64,
+    "sfixed64": FIXED64,
+    "float": FIXED32,
+    "fixed32": FIXED32,
+    "sfixed32": FIXED32,
+    "string": BYTES,
+    "bytes": BYTES,
+    "message": BYTES,
+    "map": BYTES,
+    "group": GROUP,
+}
+_VIEWS = {
+    "double": "<f8",
+    "fixed64": "<u8",
+    "sfixed64": "<i8",
+    "float": "<f4",
+    "fixed32": "<u4",
+    "sfixed32": "<i4",
+}
+
+
+def read_messages(
+    messages: pa.Array,
+    message: ProtoMessage,
+    wanted: Sequence[str],
+    as_json: Callable[[str, bytes], str],
+) -> tuple[pa.Table, dict[int, LineError]]:
+    """Some fields of all messages that can be read, and why the others cannot, by their place."""
+    data, offsets = parts_of(messages)
+    buffer = np.append(data, np.zeros(PADDING, np.uint8))
+    bad: dict[int, LineError] = {}
+    level = Level(buffer, offsets[:-1], offsets[1:], np.arange(len(messages)), bad, as_json)
+    fields = [one for one in message.fields if one.name in wanted]
+    walk(level, {one.number for one in message.fields if one.oneof or one in fields})
+    columns = _columns(level, fields, message)
+    schema = pa.schema([*(arrow_field(one) for one in fields), pa.field("", pa.null())])
+    table = pa.table([*columns, pa.nulls(len(messages))], schema=schema)
+    if bad:
+        table = table.take(pa.array(np.delete(np.arange(len(messages)), list(bad))))
+    return table, bad
+
+
+# ------------------------------------------------------------------------------------------------- columns
+
+
+def _columns(level: Level, fields: Sequence[ProtoField], message: ProtoMessage) -> list[pa.Array]:
+    last = _last_of_oneofs(level, message)
+    return [_column(level, one, last.get(one.number)) for one in fields]
+
+
+def _last_of_oneofs(level: Level, message: ProtoMessage) -> dict[int, NDArray[np.bool_]]:
+    """Of fields of which a message has one: where it is this one, if several are there somewhere."""
+    groups: dict[str, list[ProtoField]] = {}
+    for one in message.fields:
+        if one.oneof and one.number in level.found:
+            groups.setdefault(one.oneof, []).append(one)
+    chosen: dict[int, NDArray[np.bool_]] = {}
+    for group in groups.values():
+        steps = np.full((len(group), level.count), -1)
+        for place, one in enumerate(group):
+            for found in _values(level, one):
+                np.maximum.at(steps[place], found.rows, found.steps)
+        if ((steps >= 0).sum(axis=0) > 1).any():
+            latest = steps.max(axis=0)
+            chosen |= {one.number: steps[place] == latest for place, one in enumerate(group)}
+    return chosen
+
+
+def _values(level: Level, one: ProtoField) -> list[Found]:
+    """The values of a field that are written as its type wants it; others are not known to it."""
+    wire = _WIRE.get(one.kind, VARINT)
+    return [found for found in level.found.get(one.number, ()) if found.wire == wire]
+
+
+def _known(one: ProtoField, found: Found) -> Found:
+    """The values without numbers that an enum does not know."""
+    if not one.closed or not len(found.rows):
+        return found
+    numbers = found.values.astype(np.uint32).view(np.int32)
+    return _picked(found, np.isin(numbers, list(one.values)))
+
+
+def _column(level: Level, one: ProtoField, chosen: NDArray[np.bool_] | None) -> pa.Array:
+    if one.repeated:
+        return _repeated(level, one)
+    found = _known(one, _joined(_values(level, one)))
+    if chosen is not None:
+        found = _picked(found, chosen[found.rows])
+    if one.message is not None:
+        return _inside(level, one, found)
+    values = _scalars(level, one, found)
+    order = np.full(level.count, -1)
+    order[found.rows] = np.arange(len(found.rows))  # the last value of a message counts
+    return _placed(values, order, one.default)
+
+
+def _placed(values: pa.Array, order: Places, default: Any) -> pa.Array:
+    """The values in an order, with the default where there is none."""
+    missing = order < 0
+    if not missing.any():
+        same = len(order) == len(values) and bool((order == np.arange(len(order))).all())
+        return values if same else values.take(pa.array(order))
+    if default is None:
+        return values.take(pa.array(order, mask=missing))
+    order[missing] = len(values)
+    return pa.concat_arrays([values, pa.array([default], values.type)]).take(pa.array(order))
+
+
+def _joined(found: Sequence[Found]) -> Found:
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        none = np.zeros(0, np.int64)
+        return Found(VARINT, none, none, none, none)
+    parts = [[getattr(one, name) for one in found] for name in ("rows", "values", "lengths", "steps")]
+    return Found(found[0].wire, *(np.concatenate(part) for part in parts))
+
+
+def _picked(found: Found, places: Any) -> Found:
+    return Found(
+        found.wire, found.rows[places], found.values[places], found.lengths[places], found.steps[places]
+    )
+
+
+def _in_order(found: Found) -> Found:
+    """The values by message, those of one in their order."""
+    if len(found.rows) < 2 or bool((np.diff(found.rows) >= 0).all()):
+        return found
+    return _picked(found, np.lexsort((found.steps, found.rows)))
+
+
+def _scalars(level: Level, one: ProtoField, found: Found) -> pa.Array:
+    """The values of a field that is no message, one behind the other."""
+    if one.kind in ("string", "bytes"):
+        return _texts(level, one, found)
+    if one.kind in _VIEWS:
+        return pa.array(_fixed(level.buffer, found.values, one.kind))
+    return _from_varints(one, found.values.astype(np.uint64, copy=False))
+
+
+def _fixed(buffer: Bytes, places: Places, kind: str) -> NDArray[Any]:
+    size = 8 if kind in ("double", "fixed64", "sfixed64") else 4
+    windows = np.lib.stride_tricks.sliding_window_view(buffer, size)
+    inside = np.minimum(places, len(windows) - 1)
+    return np.ascontiguousarray(windows[inside]).view(_VIEWS[kind]).reshape(-1)
+
+
+def _from_varints(one: ProtoField, numbers: Numbers) -> pa.Array:
+    kind = KINDS[one.kind]
+    if one.kind == "bool":
+        return pa.array(numbers != 0)
+    if one.kind == "enum":
+        known, codes = np.unique(numbers.astype(np.uint32).view(np.int32), return_inverse=True)
+        names = pa.array([one.values.get(number, str(number)) for number in known.tolist()], kind)
+        return names.take(pa.array(codes)) if len(names) else names
+    if one.kind in ("sint32", "sint64"):
+        if one.kind == "sint32":
+            numbers = numbers & np.uint64(0xFFFF_FFFF)
+        return pa.array(unzigzags(numbers).astype(kind.to_pandas_dtype()))
+    # Numbers of 32 bits may be written with 64, of which the lower half counts.
+    return pa.array(numbers.view(np.int64).astype(kind.to_pandas_dtype()))
+
+
+def _texts(level: Level, one: ProtoField, found: Found) -> pa.Array:
+    data, offsets = gather(level.buffer, *_inside_buffer(level, found))
+    values = pa.Array.from_buffers(
+        pa.large_binary(), len(found.rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    if one.kind == "bytes":
+        return values.cast(pa.binary())
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        wrong = [place for place, value in enumerate(values.to_pylist()) if not _is_utf8(value)]
+        level.blame(found.rows[wrong], f"field `{one.name}` is not UTF-8")
+        lengths = found.lengths.copy()
+        lengths[wrong] = 0
+        return _texts(level, one, Found(found.wire, found.rows, found.values, lengths, found.steps))
+
+
+def _inside_buffer(level: Level, found: Found) -> tuple[Places, Places]:
+    """Where values begin and how long they are; of bad messages they may reach beyond all of them."""
+    starts = np.minimum(found.values, len(level.buffer))
+    return starts, np.minimum(found.lengths, len(level.buffer) - starts)
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _repeated(level: Level, one: ProtoField) -> pa.Array:
+    parts = _values(level, one)
+    if one.kind not in _WIRE or one.kind in _VIEWS:
+        packed = [found for found in level.found.get(one.number, ()) if found.wire == BYTES]
+        parts += [_unpacked(level, one, found) for found in packed]
+    found = _in_order(_known(one, _joined(parts)))
+    values = _scalars(level, one, found) if one.message is None else _messages(level, one, found)
+    rows = found.rows
+    if one.kind == "map":
+        kept = _last_of_keys(rows, values.field(0))
+        rows, values = rows[kept], values.take(pa.array(kept))
+    offsets = pa.array(offsets_of(np.bincount(rows, minlength=level.count)).astype(np.int32))
+    if one.kind == "map":
+        return pa.MapArray.from_arrays(offsets, *values.flatten())
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+def _last_of_keys(rows: Places, keys: pa.Array) -> Places:
+    """The places of entries of maps without those that come again with the same key."""
+    codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    entries = rows * (int(codes.max(initial=0)) + 1) + codes
+    _, last = np.unique(entries[::-1], return_index=True)
+    return np.sort(len(entries) - 1 - last)
+
+
+def _unpacked(level: Level, one: ProtoField, found: Found) -> Found:
+    """The values of a field that were written together, one by one."""
+    starts, lengths = _inside_buffer(level, found)
+    values: Any
+    if one.kind in _VIEWS:
+        size = np.dtype(_VIEWS[one.kind]).itemsize
+        counts, cut = lengths // size, lengths % size > 0
+        firsts = np.repeat(starts, counts)
+        values = firsts + size * (np.arange(len(firsts)) - np.repeat(offsets_of(counts)[:-1], counts))
+    else:
+        data, offsets = gather(level.buffer, starts, lengths)
+        # A number ends with a byte that says so, and begins behind the one before, or with the field.
+        ends = np.flatnonzero(data < 0x80)
+        owner = np.searchsorted(offsets[1:], ends, side="right")
+        counts = np.bincount(owner, minlength=len(lengths))
+        begins = np.maximum(np.append(0, ends + 1)[:-1], offsets[owner])
+        cut = (lengths > 0) & (np.append(data, 0)[offsets[1:] - 1] >= 0x80)
+        part = replace(level, buffer=np.append(data, np.zeros(PADDING, np.uint8)))
+        values, _ = read_varints(part, begins, found.rows[owner])
+    if cut.any():
+        level.blame(found.rows[cut], f"field `{one.name}` ends too early")
+    rows, steps = np.repeat(found.rows, counts), np.repeat(found.steps, counts)
+    return Found(_WIRE.get(one.kind, VARINT), rows, values, np.zeros(len(rows), np.int64), steps)
+
+
+# ------------------------------------------------------------------------------------- messages in messages
+
+
+def _inside(level: Level, one: ProtoField, found: Found) -> pa.Array:
+    """The values of a field that is a message, null where there is none."""
+    if np.bincount(found.rows, minlength=1).max() > 1:
+        # Messages that come several times are parts of one, which their bytes in a row are, too.
+        found = _in_order(found)
+        data, offsets = gather(level.buffer, *_inside_buffer(level, found))
+        rows, firsts = np.unique(found.rows, return_index=True)
+        starts = offsets[firsts]
+        lengths = np.append(starts[1:], len(data)) - starts
+        level = replace(level, buffer=np.append(data, np.zeros(PADDING, np.uint8)))
+        found = Found(found.wire, rows, starts, lengths, rows)
+    order = np.full(level.count, -1)
+    order[found.rows] = np.arange(len(found.rows))
+    return _placed(_messages(level, one, found), order, None)
+
+
+def _messages(level: Level, one: ProtoField, found: Found) -> pa.Array:
+    """Messages that are values of a field, one behind the other."""
+    message = one.message
+    assert message is not None
+    starts, lengths = _inside_buffer(level, found)
+    if message.free:
+        return _free(level, message, found, gather(level.buffer, starts, lengths))
+    inner = Level(level.buffer, starts, starts + lengths, level.owners[found.rows], level.bad, level.as_json)
+    walk(inner, {member.number for member in message.fields})
+    columns = _columns(inner, message.fields, message)
+    if message.name in TIMES:
+        return _times(inner, message, columns)
+    if message.name in WRAPPERS:
+        return columns[0]
+    if not columns:
+        return pa.array([{}] * inner.count, pa.struct([]))
+    return pa.StructArray.from_arrays(columns, fields=[arrow_field(member) for member in message.fields])
+
+
+def _times(level: Level, message: ProtoMessage, columns: Sequence[pa.Array]) -> pa.Array:
+    seconds, nanoseconds = (column.to_numpy(zero_copy_only=False).astype(np.int64) for column in columns)
+    far = np.abs(seconds) > _LAST_SECOND
+    if far.any():
+        level.blame(np.flatnonzero(far), "a time is too far from 1970 to be told in nanoseconds")
+        seconds = np.where(far, 0, seconds)
+    return pa.array(seconds * 10**9 + nanoseconds).view(TIMES[message.name])
+
+
+def _free(level: Level, message: ProtoMessage, found: Found, slices: tuple[Bytes, Places]) -> pa.Array:
+    data, offsets = slices[0].tobytes(), slices[1].tolist()
+    texts: list[str | None] = []
+    for row, begin, end in zip(found.rows.tolist(), offsets, offsets[1:], strict=False):
+        try:
+            texts.append(level.as_json(message.name, data[begin:end]))
+        except ValueError as error:
+            texts.append(None)
+            level.blame(np.array([row]), f"a message `{message.name}` cannot be read: {error}")
+    return pa.array(texts, pa.string())

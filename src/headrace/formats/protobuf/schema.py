@@ -1,0 +1,329 @@
+"""Messages of Protobuf: from descriptors, made for columns, and what they are in Arrow."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.base.errors import ConfigurationError, near
+from headrace.formats.base import JSON_COLUMN
+from headrace.formats.protobuf.text import descriptors, load_protobuf, parse_proto
+
+_WELL_KNOWN = ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+TIMES = {"google.protobuf.Timestamp": pa.timestamp("ns"), "google.protobuf.Duration": pa.duration("ns")}
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+_ANY_SHAPE = {f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue")}
+WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
+}
+KINDS: Mapping[str, pa.DataType] = {
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "int64": pa.int64(),
+    "uint64": pa.uint64(),
+    "int32": pa.int32(),
+    "fixed64": pa.uint64(),
+    "fixed32": pa.uint32(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "uint32": pa.uint32(),
+    "enum": pa.string(),
+    "sfixed32": pa.int32(),
+    "sfixed64": pa.int64(),
+    "sint32": pa.int32(),
+    "sint64": pa.int64(),
+}
+
+
+@dataclass(frozen=True)
+class ProtoField:
+    """A field of a message. `kind` is a type of Protobuf, or `message`, `map` or `group`."""
+
+    number: int
+    name: str
+    kind: str
+    repeated: bool = False
+    packed: bool = False
+    presence: bool = False
+    """Whether a message tells if the field was set; else one that was not has its default."""
+    default: Any = None
+    values: Mapping[int, str] = field(default_factory=dict)
+    """The names of the numbers of an enum."""
+    closed: bool = False
+    """Whether other numbers of an enum count as not there."""
+    message: ProtoMessage | None = None
+    oneof: str = ""
+    """The group of fields of which a message has one."""
+
+
+@dataclass(frozen=True)
+class ProtoMessage:
+    """A type of messages. One that is inside itself, or of any shape, has no fields and is JSON in Arrow."""
+
+    name: str
+    fields: Sequence[ProtoField] = ()
+    free: bool = False
+
+
+class Descriptors:
+    """What some `.proto` files define: a compiled set of them, as bytes. It pickles."""
+
+    def __init__(self, files: bytes) -> None:
+        self._files = files
+
+    @property
+    def content(self) -> bytes:
+        """The compiled set."""
+        return self._files
+
+    def __getstate__(self) -> dict[str, bytes]:
+        return {"_files": self._files}
+
+    @functools.cached_property
+    def _set(self) -> list[Any]:
+        try:
+            files = list(descriptors().FileDescriptorSet.FromString(self._files).file)
+        except load_protobuf("message").DecodeError as error:
+            raise _unusable(error) from None
+        if not files:
+            raise _unusable("it is empty")
+        return files
+
+    @functools.cached_property
+    def _pool(self) -> Any:
+        pool = load_protobuf("descriptor_pool").DescriptorPool()
+        waiting = {one.name: one for one in self._set}
+        try:
+            for one in self._set:
+                _add(pool, one, waiting)
+        except TypeError as error:
+            raise _unusable(error) from None
+        return pool
+
+    @functools.cached_property
+    def _own(self) -> list[Any]:
+        """The files, those that others import first."""
+        return [self._pool.FindFileByName(one.name) for one in self._set]
+
+    def message(self, name: str | None) -> ProtoMessage:
+        """A message by its full name, or its own if that is plain; without a name, the only one."""
+        return message_of(self.descriptor(name))
+
+    def descriptor(self, name: str | None) -> Any:
+        """The descriptor of a message in the words of the library."""
+        known = {one.full_name: one for file in self._own for one in file.message_types_by_name.values()}
+        if name is None:
+            last = list(self._own[-1].message_types_by_name.values())
+            if len(last) != 1:
+                raise ConfigurationError(
+                    f"there are {len(last)} messages: {', '.join(one.full_name for one in last)}",
+                    hint="name one with `protobuf.message_name`",
+                )
+            return last[0]
+        for full in (name, *(f"{file.package}.{name}" for file in self._own)):
+            try:
+                return self._pool.FindMessageTypeByName(full)
+            except KeyError:
+                continue
+        own = [full for full in known if not full.startswith("google.protobuf.")]
+        raise ConfigurationError(
+            f"there is no message `{name}`", hint=near(name, own) or f"there are {', '.join(own)}"
+        )
+
+    def as_json(self, name: str, data: bytes) -> str:
+        """A message as the text of a JSON value; a ValueError if it is not one."""
+        made = load_protobuf("message_factory").GetMessageClass(self._pool.FindMessageTypeByName(name))
+        json = load_protobuf("json_format")
+        try:
+            text: str = json.MessageToJson(
+                made.FromString(data),
+                preserving_proto_field_name=True,
+                indent=None,
+                descriptor_pool=self._pool,
+            )
+        except (load_protobuf("message").DecodeError, json.Error, TypeError) as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    def at(self, path: Sequence[int]) -> Any:
+        """The descriptor of a message by its place: among those of the file, then inside it, and so on."""
+        inside, found = list(self._own[-1].message_types_by_name.values()), None
+        for index in path:
+            if not 0 <= index < len(inside):
+                raise ConfigurationError(f"the schema has no message at {list(path)}")
+            found = inside[index]
+            inside = _inside(found)
+        return found
+
+
+def _inside(descriptor: Any) -> list[Any]:
+    """The messages that are defined inside one; the entries of maps are not written there."""
+    return [one for one in descriptor.nested_types if not one.GetOptions().map_entry]
+
+
+def place_of(descriptor: Any) -> list[int]:
+    """The place of a message in its file, as `Descriptors.at` takes it."""
+    path: list[int] = []
+    while descriptor is not None:
+        outer = descriptor.containing_type
+        inside = _inside(outer) if outer else list(descriptor.file.message_types_by_name.values())
+        path.insert(0, [one.full_name for one in inside].index(descriptor.full_name))
+        descriptor = outer
+    return path
+
+
+def _unusable(reason: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"the descriptor of Protobuf cannot be used: {reason}",
+        hint="make it with `protoc --include_imports --descriptor_set_out=FILE`",
+    )
+
+
+def _add(pool: Any, file: Any, waiting: dict[str, Any]) -> None:
+    """Add a file to a pool after those that it imports."""
+    if waiting.pop(file.name, None) is None:
+        return
+    for name in file.dependency:
+        if name in waiting:
+            _add(pool, waiting[name], waiting)
+    pool.AddSerializedFile(file.SerializeToString())
+
+
+def compile_files(text: str, name: str, imports: Mapping[str, str] | Path) -> Descriptors:
+    """A `.proto` file with those that it imports: texts by their names, or files of a folder."""
+    made: dict[str, Any] = {}
+    _compile(text, name, imports, made)
+    files = descriptors().FileDescriptorSet(file=list(made.values()))
+    return Descriptors(files.SerializeToString())
+
+
+def _compile(text: str, name: str, imports: Mapping[str, str] | Path, made: dict[str, Any]) -> None:
+    file = _parse(text, name)
+    for wanted in file.dependency:
+        if wanted in made:
+            continue
+        known = wanted.removeprefix("google/protobuf/").removesuffix(".proto")
+        if wanted.startswith("google/protobuf/") and known in _WELL_KNOWN:
+            proto = load_protobuf(f"{known}_pb2").DESCRIPTOR
+            for one in (*proto.dependencies, proto):
+                made[one.name] = descriptors().FileDescriptorProto.FromString(one.serialized_pb)
+        else:
+            _compile(_import(wanted, name, imports), wanted, imports, made)
+    made[name] = file
+
+
+def _parse(text: str, name: str) -> Any:
+    """A file from its text, or from its descriptor in base64, as some keep it in a schema registry."""
+    if _BASE64.fullmatch(text) is None:
+        return parse_proto(text, name)
+    try:
+        file = descriptors().FileDescriptorProto.FromString(base64.b64decode(text))
+    except (ValueError, load_protobuf("message").DecodeError):
+        raise ConfigurationError(f"{name} is neither a `.proto` file nor its descriptor") from None
+    file.name = name
+    return file
+
+
+def _import(wanted: str, name: str, imports: Mapping[str, str] | Path) -> str:
+    if isinstance(imports, Path):
+        if (imports / wanted).is_file():
+            return (imports / wanted).read_text(encoding="utf-8")
+    elif wanted in imports:
+        return imports[wanted]
+    raise ConfigurationError(
+        f"{name} imports `{wanted}`, which is not there",
+        hint="put it beside the file, or compile both with protoc and use `protobuf.descriptor`",
+    )
+
+
+def message_of(descriptor: Any) -> ProtoMessage:
+    """The message that a descriptor of the library describes."""
+    return _message(descriptor, nested=False)
+
+
+def _message(descriptor: Any, *, nested: bool = True) -> ProtoMessage:
+    name = descriptor.full_name
+    if name in _ANY_SHAPE or (nested and name in _below(descriptor, {})):
+        return ProtoMessage(name, free=True)
+    return ProtoMessage(name, [_field(one) for one in descriptor.fields])
+
+
+def _below(descriptor: Any, seen: dict[str, Any]) -> dict[str, Any]:
+    """The messages that are inside one, at any depth; it is one of them if it is inside itself."""
+    for one in descriptor.fields:
+        inside = one.message_type
+        if inside is not None and inside.full_name not in seen:
+            seen[inside.full_name] = inside
+            _below(inside, seen)
+    return seen
+
+
+def _field(given: Any) -> ProtoField:
+    kinds = descriptors().FieldDescriptorProto
+    kind = kinds.Type.Name(given.type).removeprefix("TYPE_").lower()
+    nested = given.message_type
+    message = None if nested is None else _message(nested)
+    values: dict[int, str] = {}
+    default = None if kind in {"message", "group"} or given.is_repeated else given.default_value
+    if given.enum_type is not None:
+        for one in given.enum_type.values:
+            values.setdefault(one.number, one.name)
+    presence = given.has_presence
+    if kind == "enum" and default is not None:
+        default = values.get(default, str(default))
+    if presence and not given.has_default_value:
+        default = None
+    is_map = nested is not None and nested.GetOptions().map_entry
+    oneof = given.containing_oneof
+    return ProtoField(
+        number=given.number,
+        name=given.name,
+        kind="map" if is_map else kind,
+        repeated=given.is_repeated,
+        packed=given.is_packed,
+        presence=presence,
+        default=default,
+        values=values,
+        closed=given.enum_type is not None and given.enum_type.is_closed,
+        message=message,
+        oneof="" if oneof is None or len(oneof.fields) == 1 else oneof.name,
+    )
+
+
+def arrow_field(one: ProtoField) -> pa.Field:
+    """The field that holds the values of a field; what Arrow has no type for is JSON."""
+    if one.kind == "map":
+        assert one.message is not None
+        key, value = (arrow_field(member) for member in one.message.fields)
+        return pa.field(one.name, pa.map_(key.type, value))
+    item = _single(one)
+    if one.repeated:
+        return pa.field(one.name, pa.list_(item.with_name("item")))
+    return item
+
+
+def _single(one: ProtoField) -> pa.Field:
+    message = one.message
+    if message is None:
+        return pa.field(one.name, KINDS[one.kind])
+    if message.free:
+        return pa.field(one.name, pa.string(), metadata=JSON_COLUMN)
+    if message.name in TIMES:
+        return pa.field(one.name, TIMES[message.name])
+    if message.name in WRAPPERS:
+        return pa.field(one.name, KINDS[message.fields[0].kind])
+    return pa.field(one.name, pa.struct([arrow_field(member) for member in message.fields]))
+
+
+def arrow_schema(message: ProtoMessage) -> pa.Schema:
+    """The columns of messages of a type."""
+    return pa.schema([arrow_field(one) for one in message.fields])

@@ -1,0 +1,209 @@
+"""The fields of messages of Protobuf: which a message has, and where their values are, for many at once.
+
+All messages are walked through together: a step reads the next field of each. Since messages of one type
+mostly have the same fields in the same order, a step is mostly about one field. Few messages that are left
+over, such as long ones, are walked through one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.formats._shared.wire import Bytes, Numbers, Places, read_varint
+from headrace.formats.base import LineError
+
+VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
+"""How values are written."""
+
+PADDING = 16
+"""So many bytes stand behind the last message, so that reading need not look whether it is over."""
+
+_FEW = 8
+_LONGEST_VARINT = 10
+_SMALL = 4096
+_LAST_FIELD = 2**29 - 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """Values of one field: of which message each is, and its number, or where its bytes are."""
+
+    wire: int
+    rows: Places
+    values: Any
+    """The numbers of varints, or the places of other values."""
+    lengths: Places
+    steps: Places
+    """The order in which the values of a message come."""
+
+
+@dataclass
+class Level:
+    """Messages of one type in a buffer: all that were given, or those inside a field of them."""
+
+    buffer: Bytes
+    starts: Places
+    ends: Places
+    owners: Places
+    """Of which of the messages that were given each is a part."""
+    bad: dict[int, LineError]
+    as_json: Callable[[str, bytes], str]
+    """Makes the text of a JSON value of a message that has no type in Arrow."""
+    found: dict[int, list[Found]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    def blame(self, rows: Places, reason: str) -> None:
+        """Call the messages that these are a part of bad."""
+        for owner in np.unique(self.owners[rows]).tolist():
+            self.bad.setdefault(owner, LineError(reason))
+
+
+def walk(level: Level, wanted: set[int]) -> None:
+    """Find the values of the wanted fields of all messages of a level."""
+    rows = np.arange(level.count)
+    at, step = level.starts.copy(), 0
+    ends = level.ends
+    left = at < ends
+    if not left.all():
+        rows, at, ends = rows[left], at[left], ends[left]
+    while len(rows) > _FEW:
+        before = at
+        tags, at = read_varints(level, at, rows)
+        at, odd = _step(level, rows, tags, at, wanted, step)
+        over = at > ends
+        if over.any():
+            level.blame(rows[over], "the message ends too early")
+        for row, place in zip(rows[odd].tolist(), before[odd].tolist(), strict=True):
+            _walk_one(level, row, place, wanted, step)
+        step += 1
+        left = (at < ends) & ~odd
+        if not left.all():
+            rows, at, ends = rows[left], at[left], ends[left]
+    for row, place in zip(rows.tolist(), at.tolist(), strict=True):
+        _walk_one(level, row, place, wanted, step)
+
+
+def _step(
+    level: Level, rows: Places, tags: Numbers, at: Places, wanted: set[int], step: int
+) -> tuple[Places, NDArray[np.bool_]]:
+    """Read the value of one field of each message: where the next one is, and which messages are odd.
+
+    Those with groups are, which are older than the idea to tell the length of a message first.
+    """
+    odd = np.zeros(len(rows), bool)
+    kinds = _distinct(tags)
+    for tag in map(int, kinds):
+        picked: Any = slice(None) if len(kinds) == 1 else np.flatnonzero(tags == tag)
+        number, wire = tag >> 3, tag & 7
+        places = at[picked]
+        values: Any = places
+        if wire == VARINT:
+            values, after = read_varints(level, places, rows[picked])
+            lengths = places
+        elif wire in (FIXED64, FIXED32):
+            lengths, after = places, places + (8 if wire == FIXED64 else 4)
+        elif wire == BYTES:
+            sizes, values = read_varints(level, places, rows[picked])
+            lengths = np.minimum(sizes, np.uint64(len(level.buffer))).astype(np.int64)
+            after = values + lengths
+        else:
+            odd[picked] = True
+            continue
+        if not 0 < number <= _LAST_FIELD:
+            level.blame(rows[picked], f"a field has the number {number}")
+        if number in wanted:
+            mine = rows[picked]
+            steps = np.full(len(mine), step)
+            level.found.setdefault(number, []).append(Found(wire, mine, values, lengths, steps))
+        if len(kinds) == 1:
+            return after, odd  # what was found may be a view of the places: they stay as they are
+        at[picked] = after
+    return at, odd
+
+
+def _distinct(tags: Numbers) -> list[int]:
+    if (tags == tags[0]).all():
+        return [int(tags[0])]
+    few = tags.max() < _SMALL
+    return list(np.flatnonzero(np.bincount(tags.astype(np.int64))) if few else np.unique(tags))
+
+
+def read_varints(level: Level, at: Places, rows: Places) -> tuple[Numbers, Places]:
+    """The numbers at some places, and the places after them."""
+    buffer = level.buffer
+    first = buffer.take(at, mode="clip")
+    numbers = (first & 0x7F).astype(np.uint64)
+    after = at + 1
+    more = np.flatnonzero(first & 0x80)
+    shift = 7
+    while len(more):
+        if shift == 7 * _LONGEST_VARINT:
+            level.blame(rows[more], "a number has more than 64 bits")
+            break
+        places = after[more]
+        byte = buffer.take(places, mode="clip")
+        numbers[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        after[more] = places + 1
+        more = more[byte >= 0x80]
+        shift += 7
+    return numbers, after
+
+
+def _walk_one(level: Level, row: int, at: int, wanted: set[int], step: int) -> None:
+    """Find the values of the wanted fields of one message, from a place on."""
+    data, end = level.buffer.data, int(level.ends[row])
+    found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    try:
+        while at < end:
+            number, wire, value, length, at = _read_field(data, at, end)
+            if wire == END_GROUP:
+                raise LineError("a group is ended that was not begun")  # noqa: TRY301 - one handler for all
+            if number in wanted:
+                found.setdefault((number, wire), []).append((value, length, step))
+            step += 1
+    except LineError as error:
+        level.blame(np.array([row]), error.reason)
+    for (number, wire), values in found.items():
+        numbers = np.array([value for value, _, _ in values], np.uint64 if wire == VARINT else np.int64)
+        lengths, steps = (np.array([one[place] for one in values], np.int64) for place in (1, 2))
+        rows = np.full(len(values), row)
+        level.found.setdefault(number, []).append(Found(wire, rows, numbers, lengths, steps))
+
+
+def _read_field(data: Any, at: int, end: int) -> tuple[int, int, int, int, int]:
+    """A field at a place: its number, how it is written, its value or place, its length, and what is next."""
+    tag, at = read_varint(data, at)
+    number, wire = tag >> 3, tag & 7
+    value, length = at, 0
+    if wire == VARINT:
+        value, at = read_varint(data, at)
+    elif wire in (FIXED64, FIXED32):
+        at += 8 if wire == FIXED64 else 4
+    elif wire == BYTES:
+        length, value = read_varint(data, at)
+        at = value + length
+    elif wire == GROUP:
+        inside, before, last = -1, at, 0
+        while inside != END_GROUP:
+            before = at
+            if at >= end:
+                raise LineError("a group is not ended")
+            last, inside, _, _, at = _read_field(data, at, end)
+        length = before - value
+        if last != number:
+            raise LineError("a group is not ended")
+    elif wire != END_GROUP:
+        raise LineError(f"a field is written in a way that is not known, {wire}")
+    if not 0 < number <= _LAST_FIELD:
+        raise LineError(f"a field has the number {number}")
+    if at > end:
+        raise LineError("the message ends too early")
+    return number, wire, value, length, at

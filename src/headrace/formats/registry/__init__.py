@@ -1,0 +1,1 @@
+"""Schema registries and files of schemas."""

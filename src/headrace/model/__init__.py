@@ -1,0 +1,1 @@
+"""What a pipeline is made of: operators, the plan of nodes and edges, the registry of names."""

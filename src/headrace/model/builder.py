@@ -1,0 +1,191 @@
+"""Composes a plan node by node: operators given as objects or by name, edges between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+
+from headrace.base.errors import PlanError
+from headrace.base.secrets import Secrets
+from headrace.model.operator import ArrowOperator, SourceOperator
+from headrace.model.plan import Edge, EdgeKind, Node, Plan, Role
+from headrace.model.registry import registry
+from headrace.state.config import TableConfig
+
+
+@dataclass(frozen=True)
+class Port:
+    """Where rows come from, and how they reach the next operator."""
+
+    node: str
+    kind: EdgeKind = "forward"
+    keys: tuple[str, ...] = ()
+    output: str = ""
+    """Which of the operator's outputs; the one without a name unless told."""
+
+
+class PlanBuilder:
+    """What every front door composes a plan with."""
+
+    def __init__(self, name: str, *, secrets: Secrets | None = None) -> None:
+        if not name or any(c in name for c in "/\\ \t\n"):
+            raise PlanError(f"`{name}` cannot name a pipeline", hint="use letters, digits, `-`, `_` and `.`")
+        self.name = name
+        self._hide = (secrets or Secrets()).hide
+        self._nodes: list[Node] = []
+        self._edges: list[Edge] = []
+        self._claims: dict[str, Node] = {}
+
+    def add(
+        self,
+        role: Role,
+        what: str | ArrowOperator | SourceOperator,
+        inputs: Sequence[Sequence[Port]],
+        *,
+        id: str | None = None,  # noqa: A002 - the word the whole product uses
+        options: Mapping[str, Any] | None = None,
+        max_parallelism: int | None = None,
+        details: Mapping[str, str] | None = None,
+    ) -> Port:
+        """Add an operator, given as an object or by its registered name, behind its inputs.
+
+        Each input is the ports whose rows it gets; several are a union. `max_parallelism` is for one that
+        stands behind an operator with few subtasks, to be in its chain. `details` are shown with the plan.
+        """
+        operator, kind = _build(role, what, options or {})
+        node = _node(role, operator, kind, self._new_id(kind, id))
+        node = replace(node, max_parallelism=max_parallelism or node.max_parallelism)
+        config = (*node.config, *(details or {}).items())
+        shown = tuple((key, self._hide(text)) for key, text in config)
+        node = replace(node, display=self._hide(node.display), config=shown)
+        self._claim(node, operator.claims())
+        self._nodes.append(node)
+        for index, ports in enumerate(inputs):
+            for port in ports:
+                self._edges.append(
+                    Edge(
+                        source=port.node,
+                        target=node.id,
+                        kind=port.kind,
+                        keys=port.keys,
+                        input=index,
+                        index=len(self._edges),
+                        output=port.output,
+                    )
+                )
+        return Port(node.id)
+
+    def _claim(self, node: Node, claims: Sequence[str]) -> None:
+        """Refuse two sinks that write the same thing, and a sink that writes what is read."""
+        for claim in claims:
+            other = self._claims.get(claim)
+            if other is None or (other.role == node.role == "source"):
+                self._claims[claim] = node
+            elif "source" in (other.role, node.role):
+                raise PlanError(
+                    f"`{other.id}` and `{node.id}` read and write {claim}",
+                    hint="write to another file: rows would be lost while they are read",
+                )
+            else:
+                raise PlanError(
+                    f"`{other.id}` and `{node.id}` both write {claim}",
+                    hint="give each sink its own, or bring the rows together with `union` before one sink",
+                )
+
+    def _new_id(self, kind: str, wanted: str | None) -> str:
+        taken = {node.id for node in self._nodes}
+        if wanted is not None:
+            if not wanted or any(not (c.isalnum() or c in "_-.") for c in wanted):
+                raise PlanError(f"`{wanted}` cannot be an id", hint="use letters, digits, `-`, `_` and `.`")
+            if wanted in taken:
+                raise PlanError(f"there is already an operator with the id `{wanted}`")
+            return wanted
+        base = "".join(c if c.isalnum() or c in "_-" else "_" for c in kind) or "operator"
+        number = 1
+        while f"{base}_{number}" in taken:
+            number += 1
+        return f"{base}_{number}"
+
+    def plan(self) -> Plan:
+        """Everything added so far as data; raises a PlanError for one that cannot run."""
+        return Plan(name=self.name, nodes=tuple(self._nodes), edges=tuple(self._edges))
+
+
+def _build(
+    role: Role, what: str | ArrowOperator | SourceOperator, options: Mapping[str, Any]
+) -> tuple[ArrowOperator | SourceOperator, str]:
+    if isinstance(what, str):
+        return registry.build(role, what, options), what
+    expected = SourceOperator if role == "source" else ArrowOperator
+    if isinstance(what, type):
+        raise PlanError(
+            f"`{what.__name__}` is a class; an object is needed", hint=f"write `{what.__name__}(...)`"
+        )
+    if not isinstance(what, expected):
+        raise PlanError(f"a {role} must be a name or a {expected.__name__}, got {type(what).__name__}")
+    if options:
+        raise PlanError(
+            f"options {', '.join(options)} were given with an object",
+            hint="options go with a name; give an object its options when you make it",
+        )
+    return what, what.name
+
+
+def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_id: str) -> Node:
+    tick = None
+    if isinstance(operator, ArrowOperator) and operator.tick_interval is not None:
+        tick = operator.tick_interval.total_seconds()
+        if tick <= 0:
+            raise PlanError(f"the tick_interval of `{node_id}` must be longer than nothing")
+    arrow = operator if isinstance(operator, ArrowOperator) else None
+    tables = () if arrow is None else _tables(arrow, node_id)
+    if arrow is not None and (meaning := arrow.meaning()):
+        tables = tuple(replace(table, meaning=meaning) for table in tables)
+    names = [table.name for table in tables]
+    if len(set(names)) != len(names):
+        raise PlanError(f"operator `{node_id}` declares two tables of the same name: {names}")
+    return Node(
+        id=node_id,
+        role=role,
+        operator=kind,
+        display=operator.display(),
+        config=() if arrow is None else tuple(arrow.details().items()),
+        tables=tables,
+        stateless=arrow is not None and arrow.stateless,
+        max_parallelism=None if arrow is None else arrow.max_parallelism,
+        tick=tick,
+        ends=arrow is not None and arrow.ends_run,
+        stops=arrow is not None and type(arrow).handle_stop is not ArrowOperator.handle_stop,
+        payload=_pickle(operator, node_id),
+    )
+
+
+def _tables(operator: ArrowOperator, node_id: str) -> tuple[TableConfig, ...]:
+    declared = operator.tables()
+    if isinstance(declared, list | tuple) and all(isinstance(table, TableConfig) for table in declared):
+        return tuple(declared)
+    raise PlanError(
+        f"tables() of `{node_id}` must return a list of tables, got {declared!r}",
+        hint="return [hr.keyed_table_config(...), ...], or leave tables() out",
+    )
+
+
+def _pickle(operator: object, node_id: str) -> bytes:
+    try:
+        payload: bytes = cloudpickle.dumps(operator)
+    except Exception as error:
+        culprit = ""
+        for name, value in getattr(operator, "__dict__", {}).items():
+            try:
+                cloudpickle.dumps(value)
+            except Exception:  # noqa: BLE001 - whatever pickling raises, this is the attribute
+                culprit = f": its attribute `{name}` ({type(value).__name__}) cannot be pickled"
+                break
+        raise PlanError(
+            f"operator `{node_id}` cannot be sent to the workers{culprit}",
+            hint="make connections, locks, files and models in on_start, or through ctx.resource(...)",
+        ) from error
+    return payload

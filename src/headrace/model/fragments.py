@@ -1,0 +1,324 @@
+"""Pieces of SQL over Arrow batches, computed by DataFusion inside an operator.
+
+A fragment is a SELECT over named inputs. It is planned where the pipeline is planned, which gives the types
+of its result, and travels to the workers as text. There it is planned once more, and runs on one thread over
+one batch after the other: planning takes far longer than computing most batches does.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionConfig, SessionContext
+from pyarrow.dataset import InMemoryDataset
+
+from headrace.base.errors import ExpressionError, InternalError
+from headrace.functions.failures import take_failure
+from headrace.functions.install import install_functions
+
+Rows: TypeAlias = "pa.RecordBatch | pa.Table | Sequence[pa.RecordBatch]"
+
+BATCH_ROWS = 65_536
+
+
+class Function(Protocol):
+    """A function of the user: it knows how to make itself known to DataFusion; hashable, pickles."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def arguments(self) -> tuple[pa.DataType, ...]: ...
+
+    def install(self, ctx: SessionContext) -> None: ...
+
+
+def quote(name: str) -> str:
+    """A name as a quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as a SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def called_functions(functions: Sequence[Function], texts: Sequence[str]) -> tuple[Function, ...]:
+    """The functions of the user that are called in some SQL: an operator carries no others."""
+    words = {word for text in texts for word in re.findall(r"\w+", text.lower())}
+    return tuple(function for function in functions if function.name in words)
+
+
+def new_context(functions: Sequence[Function] = ()) -> SessionContext:
+    """A DataFusion session with Headrace's functions and the user's, one thread, no string views."""
+    config = (
+        SessionConfig()
+        .with_target_partitions(1)
+        .with_batch_size(BATCH_ROWS)
+        .with_information_schema(enabled=True)
+        .set("datafusion.sql_parser.map_string_types_to_utf8view", "false")
+        # This rule loses a field of a struct that is grouped by twice: `w.start` and `f(w.start)`.
+        .set("datafusion.optimizer.enable_leaf_expression_pushdown", "false")
+    )
+    ctx = SessionContext(config)
+    install_functions(ctx)
+    for function in functions:
+        function.install(ctx)
+    return ctx
+
+
+@functools.lru_cache(maxsize=16)
+def shared_context(functions: tuple[Function, ...] = ()) -> SessionContext:
+    """The session of this process for these functions."""
+    return new_context(functions)
+
+
+_ONCE_A_PLAN = re.compile(r"\b(now|today|current_(timestamp|date|time))\b", re.IGNORECASE)
+"""Functions whose value DataFusion writes into the plan."""
+_REPEATABLE = re.compile(
+    r"\s*(ProjectionExec|FilterExec|CooperativeExec|DatasetExec|AggregateExec|UnnestExec|WindowAggExec"
+    r"|BoundedWindowAggExec|SortExec: expr=)"
+)
+"""Steps of a plan that remember nothing of an earlier run. A join keeps one side of it, a Top-K its bound."""
+_RUNS = 1_000
+"""A plan keeps some kilobytes of metrics for each of its runs: it is made anew after so many."""
+
+
+class _Named:
+    """A batch by a schema that differs in the names of list items alone, which Arrow takes for equal."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._batch, self._schema = batch, schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self._schema.__arrow_c_schema__(), self._batch.__arrow_c_array__()[1]
+
+
+class _Input(InMemoryDataset):  # type: ignore[misc]
+    """A table whose rows are those of the moment: a plan over it can run again and again."""
+
+    batches: Sequence[pa.RecordBatch] = ()
+
+    def set(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take rows of its schema."""
+        if any(pa.types.is_nested(kind) for kind in self.schema.types):
+            batches = [pa.record_batch(_Named(one, self.schema)) for one in batches]
+        self.batches = batches
+
+    def get_fragments(self, filter: Any = None) -> list[_InputRows]:  # noqa: A002 - pyarrow's name
+        """The rows in one piece; without pushed filters."""
+        if filter is not None:
+            raise InternalError("a filter was pushed into the rows of a fragment")
+        return [_InputRows(self)]
+
+
+class _InputRows:
+    """What DataFusion asks a piece of a dataset for."""
+
+    def __init__(self, table: _Input) -> None:
+        self._table = table
+        self._columns: list[str] = []
+        self.projected_schema = table.schema
+
+    def scanner(self, schema: pa.Schema, *, columns: list[str] | None = None, **_: Any) -> _InputRows:
+        self._columns = schema.names if columns is None else columns
+        self.projected_schema = pa.schema([schema.field(name) for name in self._columns])
+        return self
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._table.batches:
+            yield batch.select(self._columns)
+
+
+class PlannedFragment:
+    """A SELECT that DataFusion has planned, over inputs whose rows are given for each run."""
+
+    def __init__(self, ctx: SessionContext, sql: str, inputs: Mapping[str, pa.Schema]) -> None:
+        self._ctx = ctx
+        self._sql = sql
+        self._inputs = {name: _Input(schema.empty_table()) for name, schema in inputs.items()}
+        self._runs = 0
+        self._plan = self._make()
+
+    def _make(self) -> Any:
+        for name, table in self._inputs.items():
+            self._ctx.register_dataset(name, table)
+        try:
+            return self._ctx.sql(self._sql).execution_plan()
+        finally:
+            for name in self._inputs:
+                self._ctx.deregister_table(name)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a run of the plan leaves nothing behind for the next."""
+        lines = self._plan.display_indent().splitlines()
+        return self._plan.partition_count == 1 and all(
+            _REPEATABLE.match(line) and "lim=[" not in line for line in lines
+        )
+
+    def run(self, rows: Mapping[str, Sequence[pa.RecordBatch]]) -> list[pa.RecordBatch]:
+        """The result over these rows."""
+        self._runs += 1
+        if self._runs % _RUNS == 0:
+            self._plan = self._make()
+        for name, table in self._inputs.items():
+            table.set(rows[name])
+        try:
+            return [batch.to_pyarrow() for batch in self._ctx.execute(self._plan, 0)]
+        finally:
+            for table in self._inputs.values():
+                table.set(())
+
+
+@functools.lru_cache(maxsize=16)
+def _planning_context(functions: tuple[Function, ...]) -> SessionContext:
+    """A session for plans that run again: filters stay where they are, and are not told to the inputs."""
+    ctx = new_context(functions)
+    ctx.remove_optimizer_rule("push_down_filter")
+    return ctx
+
+
+@functools.lru_cache(maxsize=256)
+def plan_once(
+    sql: str, inputs: tuple[tuple[str, pa.Schema], ...], functions: tuple[Function, ...]
+) -> PlannedFragment | None:
+    """The plan of this process for a fragment; none if it has to be planned for each run."""
+    if _ONCE_A_PLAN.search(sql):
+        return None
+    planned = PlannedFragment(_planning_context(functions), sql, dict(inputs))
+    return planned if planned.is_repeatable else None
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type as batches between operators have it: no views, dictionaries or large offsets."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if kind in (pa.string_view(), pa.large_string()):
+        return pa.string()
+    if kind in (pa.binary_view(), pa.large_binary()):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(kind.field(i)) for i in range(kind.num_fields)])
+    if isinstance(kind, pa.ListType | pa.LargeListType | pa.ListViewType | pa.LargeListViewType):
+        return pa.list_(pa.field("item", plain_type(kind.value_type)))
+    return kind
+
+
+def _plain_field(one: pa.Field) -> pa.Field:
+    return pa.field(one.name, plain_type(one.type))
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema as batches between operators have it: plain types, all nullable, no metadata."""
+    return pa.schema([_plain_field(one) for one in schema])
+
+
+def as_batches(rows: Rows, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Rows as record batches of exactly this schema; an empty batch if there are none."""
+    if isinstance(rows, pa.RecordBatch):
+        rows = [rows]
+    elif isinstance(rows, pa.Table):
+        rows = rows.to_batches()
+    batches = [one if one.schema == schema else conform(one, schema) for one in rows if one.num_rows]
+    return batches or [pa.RecordBatch.from_pylist([], schema=schema)]
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema`, by name, in its order and of its types."""
+    return batch.select(schema.names).cast(schema)
+
+
+def result_schema(ctx: SessionContext, frame: DataFrame) -> pa.Schema:
+    """The columns of a query's result, whose types are known only when the plan has been analysed.
+
+    Before that a UNION has the types of its first side, and a CASE those of its first branch.
+    """
+    schema: pa.Schema = ctx.create_dataframe_from_logical_plan(frame.optimized_logical_plan()).schema()
+    return schema
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A SELECT over named inputs: `Fragment("SELECT a + 1 AS b FROM input", {"input": schema})`."""
+
+    sql: str
+    inputs: Mapping[str, pa.Schema]
+    functions: tuple[Function, ...] = ()
+    output: pa.Schema = field(init=False)
+    """The schema of the result: plain types, all nullable."""
+
+    def __post_init__(self) -> None:
+        inputs = {name: plain_schema(schema) for name, schema in self.inputs.items()}
+        object.__setattr__(self, "inputs", inputs)
+        empty: dict[str, Rows] = {name: [] for name in inputs}
+        plan = self._plan(empty)
+        try:
+            planned = result_schema(shared_context(self.functions), plan)
+        except Exception as error:
+            raise expression_error(error, self.sql) from error
+        object.__setattr__(self, "output", plain_schema(planned))
+
+    def _plan(self, tables: Mapping[str, Rows]) -> Any:
+        ctx = shared_context(self.functions)
+        for name, schema in self.inputs.items():
+            if ctx.table_exist(name):
+                ctx.deregister_table(name)
+            ctx.register_record_batches(name, [as_batches(tables[name], schema)])
+        try:
+            return ctx.sql(self.sql)
+        except Exception as error:
+            raise expression_error(error, self.sql) from error
+
+    def run(self, **tables: Rows) -> pa.Table:
+        """The result over these rows, one keyword for each input."""
+        try:
+            planned = plan_once(self.sql, tuple(self.inputs.items()), self.functions)
+            if planned is None:
+                batches = self._collect(tables)
+            else:
+                batches = planned.run(
+                    {name: as_batches(tables[name], schema) for name, schema in self.inputs.items()}
+                )
+        except Exception as error:
+            raise expression_error(error, self.sql) from error
+        if not batches:
+            return self.output.empty_table()
+        return pa.Table.from_batches(batches).cast(self.output)
+
+    def _collect(self, tables: Mapping[str, Rows]) -> list[pa.RecordBatch]:
+        ctx = shared_context(self.functions)
+        try:
+            batches: list[pa.RecordBatch] = self._plan(tables).collect()
+        finally:
+            for name in self.inputs:
+                ctx.deregister_table(name)
+        return batches
+
+
+_NOISE = re.compile(
+    r"^(DataFusion error: |Exception: |External error: |Execution error: |Arrow error: |caused by\s*"
+    r"|Optimizer rule '\w+' failed\s*|Error during planning: |Schema error: |SQL error: "
+    r"|Invalid argument error: |Compute error: )+"
+)
+
+
+def tidy(message: str) -> str:
+    """What DataFusion said, without the chain of where it came from."""
+    message = _NOISE.sub("", message.strip())
+    return _NOISE.sub("", message).strip()
+
+
+def expression_error(error: BaseException, sql: str) -> ExpressionError:
+    """A failure of DataFusion as an error for the user; one of a user's own function as it was raised."""
+    failure = take_failure(error)
+    if isinstance(failure, ExpressionError):
+        return failure
+    made = ExpressionError(tidy(str(error)), hint=f"in: {sql}" if len(sql) < 300 else None)
+    made.__cause__ = error
+    return made

@@ -1,0 +1,454 @@
+"""The extension points of Headrace, and what the engine gives them.
+
+An operator knows neither Spark nor the clock. Time, state and output come from its context and its
+collector. An operator object lives for one epoch of one subtask: what must outlive the epoch goes into
+a state table, what is expensive to make and can be made again goes through `ctx.resource`.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.base.watermarks import Watermark
+from headrace.state.config import TableConfig
+from headrace.state.tables import GlobalTable, KeyedTable, Table, TimeTable
+
+T = TypeVar("T")
+
+TIMESTAMP = "_timestamp"
+"""The event-time column that every batch from a source carries, `timestamp[ns]`, UTC."""
+
+DEAD_LETTER = "dead_letter"
+"""The output of a source for records that cannot be read, if `bad_data` says so."""
+
+DEAD_LETTERS = pa.schema(
+    {
+        "record": pa.binary(),
+        "content": pa.string(),
+        "error": pa.string(),
+        "source": pa.string(),
+        "position": pa.string(),
+        TIMESTAMP: pa.timestamp("ns"),
+    }
+)
+"""The columns of that output: the record as it came and as a text, why it is bad, and where it stood."""
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """Which subtask of which operator this is, and the key hashes it owns (both ends included)."""
+
+    job_id: str
+    operator_id: str
+    operator_name: str
+    subtask: int
+    parallelism: int
+    key_range: tuple[int, int]
+    epoch: int
+
+
+@dataclass(frozen=True)
+class CheckpointBarrier:
+    """The end of an epoch: everything before it is in the checkpoint, nothing after it is."""
+
+    epoch: int
+    min_epoch: int
+    timestamp: float
+    then_stop: bool = False
+
+
+class Finish(enum.Enum):
+    """How the reading of a split ended.
+
+    FINAL: the source has no more rows, ever. GRACEFUL: this split is read, the stream goes on.
+    IMMEDIATE: stop the run now and commit nothing of this epoch.
+    """
+
+    FINAL = "final"
+    GRACEFUL = "graceful"
+    IMMEDIATE = "immediate"
+
+
+class Collector(Protocol):
+    """Where an operator puts its output."""
+
+    def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
+        """Send a batch to every operator downstream, or to those behind one named output."""
+
+    def broadcast_watermark(self, watermark: Watermark) -> None:
+        """Send a watermark downstream, for an operator that held one back earlier."""
+
+
+class Metrics:
+    """Counters of one operator in one epoch, summed over subtasks by the engine."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int | float] = {}
+
+    def add(self, name: str, amount: float = 1) -> None:
+        """Add to the counter `name`."""
+        if isinstance(amount, np.generic):
+            amount = amount.item()
+        self.values[name] = self.values.get(name, 0) + amount
+
+
+class TableAccess(Protocol):
+    """The state tables of one operator in one subtask."""
+
+    def get(self, name: str) -> Table: ...
+
+    def insert_committing_data(self, table: str, data: bytes) -> None: ...
+
+
+_RESOURCES: dict[tuple[str, str, str], Any] = {}
+
+
+@dataclass
+class OperatorContext:
+    """What an operator may know and touch while it runs."""
+
+    task_info: TaskInfo
+    tables: TableAccess
+    inputs: int = 1
+    watermark: Watermark | None = None
+    last_present_watermark: int | None = None
+    time: float = 0.0
+    """The wall clock of the epoch in seconds: the same for every subtask and every replay."""
+    staging: str = ""
+    """A path below the state directory, unique to this attempt, for what a sink prepares."""
+    version: str = ""
+    """Changes when the operator's code or options do: what `resource` made for another is not reused."""
+    storage: Any = None
+    """The storage that the state directory is on (`headrace.storage.store.Storage`)."""
+    metrics: Metrics = field(default_factory=Metrics)
+    errors: list[str] = field(default_factory=list)
+    ended_inputs: frozenset[int] = frozenset()
+    """The inputs that no further batch will come from; known from `handle_watermark` on."""
+    over: bool = False
+    """Set by an operator with `ends_run` when it has nothing left to do."""
+    stop_requested: bool = False
+    """Set by an operator to stop the whole run after this epoch, as its user would."""
+
+    def global_table(self, name: str) -> GlobalTable:
+        """The table declared with `global_table_config`."""
+        return _expect(self.tables.get(name), GlobalTable, name)
+
+    def time_table(self, name: str) -> TimeTable:
+        """The table declared with `timestamp_table_config`."""
+        return _expect(self.tables.get(name), TimeTable, name)
+
+    def keyed_table(self, name: str) -> KeyedTable:
+        """The table declared with `keyed_table_config`."""
+        return _expect(self.tables.get(name), KeyedTable, name)
+
+    def insert_committing_data(self, table: str, data: bytes) -> None:
+        """Hand `data` to `handle_commit` once the epoch is past its commit point."""
+        self.tables.insert_committing_data(table, data)
+
+    def report_error(self, message: str) -> None:
+        """Report a problem that does not stop the run; it is counted and logged."""
+        self.errors.append(message)
+
+    def resource(self, name: str, make: Callable[[], T]) -> T:
+        """A connection, a model, a compiled plan: made once per Python worker and operator."""
+        key = (self.task_info.job_id, f"{self.task_info.operator_id}/{self.version}", name)
+        if key not in _RESOURCES:
+            for other in [other for other in _RESOURCES if other[0] != key[0]]:
+                del _RESOURCES[other]  # of a job that has ended
+            _RESOURCES[key] = make()
+        value: T = _RESOURCES[key]
+        return value
+
+
+def _expect(table: Table, kind: type[T], name: str) -> T:
+    if not isinstance(table, kind):
+        raise TypeError(f"table `{name}` is a {type(table).__name__}, not a {kind.__name__}")
+    return table
+
+
+class ArrowOperator(ABC):
+    """An operator over Arrow record batches. Only `process_batch` must be written.
+
+    In every epoch and subtask the engine calls, in this order: `on_start`; `process_batch` (or
+    `process_batch_index`) for each batch; `handle_watermark` when the inputs' watermark is known;
+    `handle_tick` when `tick_interval` has passed; `on_close(True)` after the last row of bounded
+    inputs; `handle_checkpoint`. Tables are saved after that. `handle_commit` runs on the driver once the
+    checkpoint is durable, and again after a crash: it must be safe to repeat.
+
+    An operator without tables, tick and own watermark handling is chained into the task of the source
+    before it, where rows have not been shuffled yet.
+    """
+
+    tick_interval: timedelta | None = None
+    max_parallelism: int | None = None
+    ends_run: bool = False
+    """Whether it says when it is over (`ctx.over`); the run ends when all such operators are."""
+
+    @property
+    def name(self) -> str:
+        """What the operator is called in plans, ids and messages."""
+        return type(self).__name__
+
+    @property
+    def stateless(self) -> bool:
+        """Whether it may run inside the task of a source, before any shuffle."""
+        kind = type(self)
+        return not (
+            self.tables()
+            or self.tick_interval is not None
+            or self.max_parallelism is not None
+            or kind.handle_watermark is not ArrowOperator.handle_watermark
+            or kind.on_close is not ArrowOperator.on_close
+            or kind.handle_stop is not ArrowOperator.handle_stop
+        )
+
+    def validate(self) -> None:
+        """Called on the driver before anything runs: raise a UserError for what cannot work."""
+
+    def tables(self) -> Sequence[TableConfig]:
+        """The state tables this operator uses."""
+        return ()
+
+    def claims(self) -> Sequence[str]:
+        """What only one sink of a pipeline may write, such as a file; two with one claim are refused."""
+        return ()
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        """Called before the first batch of an epoch; state is readable."""
+
+    @abstractmethod
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Take one batch."""
+
+    def process_batch_index(
+        self,
+        index: int,
+        total: int,
+        batch: pa.RecordBatch,
+        ctx: OperatorContext,
+        collector: Collector,
+    ) -> None:
+        """Take one batch of input `index` of `total`; by default all inputs are alike."""
+        self.process_batch(batch, ctx, collector)
+
+    def handle_watermark(
+        self, watermark: Watermark, ctx: OperatorContext, collector: Collector
+    ) -> Watermark | None:
+        """Event time has come to `watermark`; return what to forward, or None to hold it back."""
+        return watermark
+
+    def handle_tick(self, n: int, ctx: OperatorContext, collector: Collector) -> None:
+        """The clock has passed tick number `n` of `tick_interval`; missed ticks are skipped."""
+
+    def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
+        """The run was asked to stop and this is its last epoch.
+
+        A later run goes on from here, unless an operator asked for the end of all (`final`).
+        """
+
+    def handle_checkpoint(
+        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
+    ) -> None:
+        """The epoch ends: write what must survive into tables; rows may still be emitted."""
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Make visible what was prepared: `data` is {table: {subtask: bytes}}. Must be repeatable."""
+
+    def on_close(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
+        """The inputs have ended (`final`), or this subtask's share of the epoch has (not `final`).
+
+        Rows may be collected only when `final`.
+        """
+
+    def migrate_table(self, table: str, version: int, rows: pa.Table) -> pa.Table:
+        """Bring rows that version `version` of a table saved to the declared version.
+
+        For a global table the rows have the columns `key` and `value`, both JSON texts as bytes.
+        """
+        raise NotImplementedError
+
+    def display(self) -> str:
+        """One line about this operator for plans."""
+        return self.name
+
+    def meaning(self) -> str:
+        """What the rows of its tables stand for, where that is not the operator's code alone.
+
+        State that was saved with another meaning is refused.
+        """
+        return ""
+
+    def details(self) -> Mapping[str, str]:
+        """More about this operator for plans, such as the SQL that it computes."""
+        return {}
+
+
+Offset = dict[str, Any]
+"""Where a source has come to: lane → position, JSON. A lane is a stream with an order of its own,
+such as a Kafka partition; the watermark of a source is the minimum over its lanes."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A share of one lane that one task reads: everything `run` needs, as JSON."""
+
+    lane: str
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much an epoch may take from a source: about `rows` rows; `time` is the wall clock."""
+
+    rows: int
+    time: float
+
+
+@dataclass
+class SourceContext:
+    """What a source may know while it reads one split."""
+
+    task_info: TaskInfo
+    split: Split
+    storage: Any = None
+    """The storage that the state directory is on (`headrace.storage.store.Storage`)."""
+    metrics: Metrics = field(default_factory=Metrics)
+    errors: list[str] = field(default_factory=list)
+
+    def report_error(self, message: str) -> None:
+        """Report a problem that does not stop the run; it is counted and logged."""
+        self.errors.append(message)
+
+
+class SourceOperator(ABC):
+    """A source described by offsets, so that any range can be read again, anywhere.
+
+    The offsets say what to read: the same range must give the same rows. `splits` cuts the range between
+    two offsets into shares; `run` reads one share in one task. Splits of one lane are in the lane's order.
+    """
+
+    def validate(self) -> None:
+        """Called on the driver before anything runs: raise a UserError for what cannot work."""
+
+    idle_timeout: timedelta | None = None
+    """After this long without new rows a lane no longer holds the watermark back."""
+
+    @property
+    def name(self) -> str:
+        """What the source is called in plans, ids and messages."""
+        return type(self).__name__
+
+    def claims(self) -> Sequence[str]:
+        """What is read that no sink of the same pipeline may write, such as a file."""
+        return ()
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        """Called once in the process that plans epochs, before an offset is asked for; `node` is its id.
+
+        A source that cannot be read again starts to receive here, and keeps what it receives in `storage`,
+        where the state of the job is, until it is committed.
+        """
+
+    def close(self) -> None:
+        """The process that plans epochs ends: stop receiving."""
+
+    @abstractmethod
+    def initial_offset(self, *, time: float) -> Offset:
+        """Where a new pipeline starts reading; `time` is the wall clock in seconds."""
+
+    @abstractmethod
+    def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
+        """How far one epoch may read from `start` within `limit`; `start` itself if nothing is new."""
+
+    @abstractmethod
+    def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
+        """The shares of the range from `start` to `end`, about `parallelism` of them."""
+
+    @abstractmethod
+    def run(self, ctx: SourceContext, collector: Collector) -> Finish:
+        """Read `ctx.split` and collect its batches, each with a `_timestamp` column."""
+
+    def is_finished(self, offset: Offset) -> bool:
+        """Whether nothing will ever follow `offset`; a bounded source says so at its end."""
+        return False
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        """How many rows the range holds, if that is known without reading."""
+        return None
+
+    def on_start(self, ctx: SourceContext) -> None:
+        """Called before `run`, in the task that reads."""
+
+    def on_close(self, ctx: SourceContext, collector: Collector) -> None:
+        """Called after `run`, in the task that reads."""
+
+    def committed(self, offset: Offset) -> None:
+        """The epoch that ends at `offset` is durable; called on the driver, may be repeated."""
+
+    def display(self) -> str:
+        """One line about this source for plans."""
+        return self.name
+
+
+CACHE_BYTES = 8 * 1024 * 1024
+"""How much of the answers of a lookup a worker remembers, unless the lookup or its user says otherwise."""
+
+
+class Lookup(ABC):
+    """A table outside that rows are joined with by its key, as it is at that moment.
+
+    It pickles: connections and copies that serve many requests go through `ctx.resource`.
+    """
+
+    cache_bytes: int = CACHE_BYTES
+    """How much of its answers is remembered by default; 0 where asking again costs next to nothing."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The column that rows are found by."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """The columns of its rows, the key among them."""
+
+    def validate(self) -> None:
+        """Called on the driver before anything runs: raise a UserError for what cannot work."""
+
+    @abstractmethod
+    def lookup(self, keys: pa.Array, ctx: OperatorContext) -> pa.Table:
+        """The rows of these keys with all columns, in any order; keys without a row are left out.
+
+        The keys are distinct, of the key column's type, and not null; of several rows with one key the last
+        counts. What is wrong outside raises an ExternalError, and the epoch is tried again.
+        """
+
+    def display(self) -> str:
+        """The table on one line, for plans."""
+        return type(self).__name__
+
+
+def key_values(keys: pa.Array) -> list[Any]:
+    """Keys as values for a dict: equal keys have equal values, instants and floats too.
+
+    >>> key_values(pa.array(["a", "b"]))
+    ['a', 'b']
+    """
+    kind = keys.type
+    if pa.types.is_floating(kind):
+        numbers = keys.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 and 0.0 are one key
+        return np.where(np.isnan(numbers), np.nan, numbers).view(np.int64).tolist()  # type: ignore[no-any-return]
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        keys = keys.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return keys.to_pylist()  # type: ignore[no-any-return]

@@ -1,0 +1,198 @@
+"""A plan: what a pipeline does, as data. Nodes are operators, edges say how rows reach them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from headrace.base.errors import PlanError
+from headrace.state.config import TableConfig
+
+Role = Literal["source", "operator", "sink"]
+EdgeKind = Literal["forward", "shuffle", "broadcast"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator of a plan.
+
+    `payload` is the pickled operator and takes no part in comparisons. `stateless` says that the operator
+    keeps nothing between batches of different tasks, so it may run inside the task of a source.
+    """
+
+    id: str
+    role: Role
+    operator: str
+    display: str
+    config: tuple[tuple[str, str], ...] = ()
+    tables: tuple[TableConfig, ...] = ()
+    stateless: bool = False
+    max_parallelism: int | None = None
+    tick: float | None = None
+    ends: bool = False
+    """Whether it says by itself when it is over: the run ends when all such operators are."""
+    stops: bool = False
+    """Whether it wants one more epoch when the run is asked to stop."""
+    payload: bytes = field(default=b"", compare=False, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "role": self.role,
+            "operator": self.operator,
+            "display": self.display,
+            "config": dict(self.config),
+            "tables": [table.to_json() for table in self.tables],
+            "stateless": self.stateless,
+            "max_parallelism": self.max_parallelism,
+        }
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Rows of `source` reach input number `input` of `target`."""
+
+    source: str
+    target: str
+    kind: EdgeKind = "forward"
+    keys: tuple[str, ...] = ()
+    input: int = 0
+    index: int = 0
+    """The number of the edge in its plan: two edges between the same nodes are two edges."""
+    output: str = ""
+    """Which output of `source` it carries, for an operator that has several."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "target": self.target,
+            "kind": self.kind,
+            "keys": list(self.keys),
+            "input": self.input,
+            **({"output": self.output} if self.output else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A directed acyclic graph of operators."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise PlanError(f"pipeline `{self.name}` is empty", hint="start it with `pipeline.source(...)`")
+        seen: set[str] = set()
+        for node in self.nodes:
+            if node.id in seen:
+                raise PlanError(
+                    f"two operators of pipeline `{self.name}` have the id `{node.id}`",
+                    hint="ids name the state of an operator: give each its own",
+                )
+            seen.add(node.id)
+        for node in self.nodes:
+            if node.role == "source" and not self.outputs(node.id):
+                raise PlanError(
+                    f"nothing reads the source `{node.id}`",
+                    hint="send it to a sink, for example with `.sink('stdout')`",
+                )
+        if not any(node.role == "sink" for node in self.nodes):
+            raise PlanError(
+                f"pipeline `{self.name}` has no sink",
+                hint="end it with `.sink('stdout')`, `.sink('blackhole')` or another sink",
+            )
+        self._check_order()
+        self._check_keys()
+
+    def _check_order(self) -> None:
+        placed: set[str] = set()
+        for node in self.nodes:
+            for edge in self.inputs(node.id):
+                if edge.source not in placed:
+                    raise PlanError(f"operator `{node.id}` reads `{edge.source}` before it exists")
+            placed.add(node.id)
+
+    def _check_keys(self) -> None:
+        """State by key needs rows by key: at more than one subtask they would end up apart."""
+        keyed: set[str] = set()
+        for node in self.nodes:
+            if any(edge.kind == "shuffle" or edge.source in keyed for edge in self.inputs(node.id)):
+                keyed.add(node.id)
+                continue
+            for table in node.tables:
+                if table.key:
+                    columns = ", ".join(f'"{column}"' for column in table.key)
+                    raise PlanError(
+                        f"`{node.id}` keeps table `{table.name}` by key, but its rows do not come by key",
+                        hint=f"write `.key_by({columns})` before it",
+                    )
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def _inputs(self) -> Mapping[str, tuple[Edge, ...]]:
+        return {
+            node.id: tuple(sorted((e for e in self.edges if e.target == node.id), key=lambda e: e.input))
+            for node in self.nodes
+        }
+
+    @cached_property
+    def _outputs(self) -> Mapping[str, tuple[Edge, ...]]:
+        return {n.id: tuple(e for e in self.edges if e.source == n.id) for n in self.nodes}
+
+    def inputs(self, node_id: str) -> tuple[Edge, ...]:
+        """The edges into a node, by input index."""
+        return self._inputs[node_id]
+
+    def input_count(self, node_id: str) -> int:
+        """How many inputs a node tells apart; a union is several edges into one of them."""
+        return 1 + max((edge.input for edge in self.inputs(node_id)), default=0)
+
+    def outputs(self, node_id: str) -> tuple[Edge, ...]:
+        """The edges out of a node."""
+        return self._outputs[node_id]
+
+    def routing(self, node_id: str) -> str:
+        """By which keys rows reach a node, input by input, as text; a union counts as one input."""
+        ways: dict[int, list[str]] = {}
+        for edge in self.inputs(node_id):
+            way = f"shuffle({', '.join(edge.keys)})" if edge.kind == "shuffle" else edge.kind
+            known = ways.setdefault(edge.input, [])
+            if way not in known:
+                known.append(way)
+        return " | ".join(" + ".join(sorted(known)) for _, known in sorted(ways.items()))
+
+    def fingerprint(self, node_id: str) -> str:
+        """What a node's saved state depends on: its kind, its tables and how rows are routed to it."""
+        node = self.by_id[node_id]
+        tables = [
+            [
+                table.name,
+                table.kind,
+                table.version,
+                list(table.key),
+                None if table.schema is None else [[f.name, str(f.type)] for f in table.schema],
+                table.generational,
+                table.order_by,
+                list(table.route),
+                table.meaning,
+            ]
+            for table in sorted(node.tables, key=lambda table: table.name)
+        ]
+        shape = json.dumps([node.operator, self.routing(node_id), tables])
+        return hashlib.sha256(shape.encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "nodes": [node.to_json() for node in self.nodes],
+            "edges": [edge.to_json() for edge in self.edges],
+        }

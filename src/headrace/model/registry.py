@@ -1,0 +1,163 @@
+"""Names for operators: a string and a validated configuration build a source, an operator or a sink.
+
+Built-in names are import paths, resolved when they are used. User modules register by an explicit
+`headrace.register(...)`, or by an entry point in the group `headrace.operators`, named by role and name:
+
+    [project.entry-points."headrace.operators"]
+    "source.tides" = "my_package.tides:TideSource"
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from headrace.base.errors import ConfigurationError, near
+from headrace.base.options import Options, parse_options
+from headrace.model.operator import ArrowOperator, Lookup, SourceOperator
+
+Role = Literal["source", "operator", "sink", "lookup"]
+ENTRY_POINTS = "headrace.operators"
+
+BUILT_IN: Mapping[Role, Mapping[str, str]] = {
+    "source": {
+        "confluent": "headrace.connectors.kafka.source:ConfluentSource",
+        "delta": "headrace.connectors.delta.source:DeltaSource",
+        "filesystem": "headrace.connectors.filesystem.source:FileSystemSource",
+        "impulse": "headrace.connectors.impulse:ImpulseSource",
+        "kafka": "headrace.connectors.kafka.source:KafkaSource",
+        "memory": "headrace.connectors.memory:MemorySource",
+        "mqtt": "headrace.connectors.mqtt.source:MqttSource",
+        "nats": "headrace.connectors.nats.source:NatsSource",
+        "nexmark": "headrace.connectors.nexmark:NexmarkSource",
+        "polling_http": "headrace.connectors.http.polling:PollingHttpSource",
+        "postgres": "headrace.connectors.postgres.source:PostgresSource",
+        "rabbitmq": "headrace.connectors.rabbitmq.source:RabbitSource",
+        "single_file": "headrace.connectors.single_file.file:SingleFileSource",
+        "spark": "headrace.connectors.spark:SparkSource",
+        "sse": "headrace.connectors.http.sse:SseSource",
+        "websocket": "headrace.connectors.http.websocket:WebSocketSource",
+    },
+    "operator": {
+        "watermark": "headrace.operators.watermark:WatermarkGenerator",
+    },
+    "sink": {
+        "blackhole": "headrace.connectors.blackhole:BlackholeSink",
+        "confluent": "headrace.connectors.kafka.sink:ConfluentSink",
+        "database": "headrace.connectors.database.sink:DatabaseSink",
+        "delta": "headrace.connectors.delta.sink:DeltaSink",
+        "filesystem": "headrace.connectors.filesystem.sink:FileSystemSink",
+        "iceberg": "headrace.connectors.iceberg.sink:IcebergSink",
+        "kafka": "headrace.connectors.kafka.sink:KafkaSink",
+        "memory": "headrace.connectors.memory:MemorySink",
+        "nats": "headrace.connectors.nats.sink:NatsSink",
+        "mqtt": "headrace.connectors.mqtt.sink:MqttSink",
+        "postgres": "headrace.connectors.postgres.sink:PostgresSink",
+        "rabbitmq": "headrace.connectors.rabbitmq.sink:RabbitSink",
+        "redis": "headrace.connectors.redis.sink:RedisSink",
+        "single_file": "headrace.connectors.single_file.file:SingleFileSink",
+        "spark": "headrace.connectors.spark:SparkSink",
+        "stdout": "headrace.connectors.stdout:StdoutSink",
+        "webhook": "headrace.connectors.http.webhook:WebhookSink",
+        "websocket": "headrace.connectors.http.websocket:WebSocketSink",
+    },
+    "lookup": {
+        "postgres": "headrace.connectors.postgres.lookup:PostgresLookup",
+        "redis": "headrace.connectors.redis.lookup:RedisLookup",
+        "single_file": "headrace.connectors.single_file.lookup:SingleFileLookup",
+    },
+}
+
+HIDDEN: Mapping[tuple[Role, str], str] = {
+    ("sink", "preview"): "headrace.connectors.preview:PreviewSink",
+}
+"""Names that the product itself uses and nobody is offered."""
+
+
+class Registry:
+    """Maps names to constructors; lookups fail with the near names."""
+
+    def __init__(self) -> None:
+        self._registered: dict[tuple[Role, str], Any] = {}
+
+    def register(self, name: str, constructor: Any, *, role: Role = "operator") -> None:
+        """Make `constructor` (a class with an inner `Options`) known under `name`."""
+        if role not in BUILT_IN:
+            raise ConfigurationError(
+                f"`{role}` is not a role", hint=near(role, BUILT_IN) or f"the roles are {', '.join(BUILT_IN)}"
+            )
+        if not isinstance(getattr(constructor, "Options", None), type):
+            raise ConfigurationError(
+                f"`{getattr(constructor, '__name__', constructor)}` cannot be registered as `{name}`",
+                hint="it needs an inner `class Options(headrace.Options)` and an __init__ that takes it",
+            )
+        taken = name in BUILT_IN[role] or (role, name) in HIDDEN
+        if taken or self._registered.get((role, name), constructor) is not constructor:
+            raise ConfigurationError(f"there is already a {role} called `{name}`")
+        self._registered[role, name] = constructor
+
+    def names(self, role: Role) -> list[str]:
+        """Every name known for this role."""
+        plugins = [point.name.partition(".")[2] for point in self._plugins(role)]
+        own = [name for known, name in self._registered if known == role]
+        return sorted({*BUILT_IN[role], *own, *plugins})
+
+    def options(self, role: Role, name: str) -> type[Options]:
+        """The options schema of a name."""
+        options: type[Options] = self.constructor(role, name).Options
+        return options
+
+    def build(self, role: Role, name: str, config: Mapping[str, Any]) -> ArrowOperator | SourceOperator:
+        """Build what `name` stands for from its validated configuration."""
+        built: ArrowOperator | SourceOperator = self._build(role, name, config)
+        return built
+
+    def build_lookup(self, name: str, config: Mapping[str, Any]) -> Lookup:
+        """Build the lookup table that `name` stands for from its validated configuration."""
+        built: Lookup = self._build("lookup", name, config)
+        return built
+
+    def _build(self, role: Role, name: str, config: Mapping[str, Any]) -> Any:
+        constructor = self.constructor(role, name)
+        return constructor(parse_options(constructor.Options, config, what=f"{role} `{name}`"))
+
+    def constructor(self, role: Role, name: str) -> Any:
+        """The class behind a name."""
+        if (role, name) in self._registered:
+            return self._registered[role, name]
+        place = BUILT_IN[role].get(name) or HIDDEN.get((role, name))
+        if place is not None:
+            module, _, attribute = place.partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        for point in self._plugins(role):
+            if point.name == f"{role}.{name}":
+                return point.load()
+        others = [other for other in BUILT_IN if other != role and name in self.names(other)]
+        hint = near(name, self.names(role))
+        if others:
+            hint = f"`{name}` is a {others[0]}, not a {role}"
+        raise ConfigurationError(
+            f"there is no {role} called `{name}`",
+            hint=hint or f"the {role}s are {', '.join(self.names(role))}",
+        )
+
+    @staticmethod
+    def _plugins(role: Role) -> list[Any]:
+        return [p for p in _entry_points(tuple(sys.path)) if p.name.startswith(f"{role}.")]
+
+
+@functools.lru_cache(maxsize=4)
+def _entry_points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001 - what is found depends on it
+    """The entry points of the packages on the path; looking through them takes long."""
+    return tuple(entry_points(group=ENTRY_POINTS))
+
+
+registry = Registry()
+"""The registry of this process."""
+
+register = registry.register
+"""`headrace.register(name, constructor, role=…)`: name an operator, a source or a sink of your own."""

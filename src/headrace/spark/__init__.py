@@ -1,1 +1,0 @@
-"""The exchange on Spark: the only place that imports pyspark."""

@@ -1,0 +1,1 @@
+"""Statements → relations: names become columns, queries get their meaning."""

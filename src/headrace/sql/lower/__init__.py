@@ -1,0 +1,1 @@
+"""Relations → operators of a plan."""

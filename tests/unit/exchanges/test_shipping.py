@@ -1,0 +1,56 @@
+"""Which of the user's modules travel to the workers, from wherever the script lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.exchanges.spark.shipping import _archive, _user_files
+from headrace.functions.user import load_udfs
+
+SCRIPT = """
+import headrace as hr
+from {helper} import double
+
+pipeline = hr.Pipeline("shipped")
+pipeline.source("impulse", message_count=1).map(double).sink("blackhole")
+"""
+
+
+@pytest.mark.parametrize("way", ["plain", "dots", "link"])
+def test_a_script_and_the_helper_beside_it_are_shipped_however_it_is_called(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(home)
+    helper = f"shipping_helper_{way}"
+    (home / f"{helper}.py").write_text("def double(batch):\n    return batch\n")
+    (home / f"shipping_script_{way}.py").write_text(SCRIPT.format(helper=helper))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    directory = {"plain": str(home), "dots": "../home", "link": str(tmp_path / "link")}[way]
+    plan = hr.load_pipeline(f"{directory}/shipping_script_{way}.py").plan()
+    files = dict(_user_files(plan))
+    assert {f"{helper}.py", f"shipping_script_{way}.py"} <= set(files)
+    assert Path(_archive(files)).exists()
+
+
+@pytest.mark.parametrize("way", ["import {helper}", "from {helper} import double", "import {helper}.inner"])
+def test_what_a_file_of_functions_imports_from_beside_it_is_shipped(tmp_path: Path, way: str) -> None:
+    helper = f"udf_helper_{len(way)}"
+    call = "double(x)" if way.startswith("from") else way.format(helper=helper).split()[1] + ".double(x)"
+    (tmp_path / helper).mkdir()
+    (tmp_path / helper / "__init__.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / helper / "inner.py").write_text("def double(x):\n    return 2 * x\n")
+    functions = tmp_path / "functions.py"
+    functions.write_text(
+        f"{way.format(helper=helper)}\nfrom headrace import udf\n\n\n"
+        f"@udf\ndef twice(x: int) -> int:\n    return {call}\n"
+    )
+    program = "create table i with (connector = 'impulse'); select twice(counter) from i"
+    plan = hr.Pipeline.from_sql(program, udfs=load_udfs(functions)).plan()
+    files = dict(_user_files(plan))
+    assert {f"{helper}/__init__.py", f"{helper}/inner.py"} <= set(files)
