@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.base.columns import TIMESTAMP
 from headrace.connectors.nexmark import LANE, NexmarkSource
-from headrace.model.operator import TIMESTAMP
 from tests.support import read_split
 
 EVENT_RATE = 10_000

@@ -70,8 +70,7 @@ def headrace(task: Task) -> None:
 
 def _remaining(table: pa.Table) -> pa.Table:
     """The rows that were not taken back."""
-    from headrace.model.operator import TIMESTAMP
-    from headrace.operators.changes import RETRACT
+    from headrace.base.columns import RETRACT, TIMESTAMP
 
     columns = [name for name in table.column_names if name not in (TIMESTAMP, RETRACT)]
     if RETRACT not in table.column_names:

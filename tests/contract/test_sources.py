@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import ConfigurationError
-from headrace.model.operator import TIMESTAMP, Finish, Limit, Offset, SourceOperator
+from headrace.model.operator import Finish, Limit, Offset, SourceOperator
 from headrace.model.registry import BUILT_IN, registry
 from tests.support import WITH_SERVERS, plan, read_range, read_split
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.api.pipeline import Pipeline
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.model.fragments import new_context, plain_schema
-from headrace.model.operator import TIMESTAMP
-from headrace.operators.changes import RETRACT
 from headrace.testing.in_process import run_in_process
 from tests.differential.data import LANES, Column, Data
 

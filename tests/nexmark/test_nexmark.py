@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.api.pipeline import Pipeline
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.connectors.nexmark import LANE, NexmarkSource
-from headrace.model.operator import TIMESTAMP
-from headrace.operators.changes import RETRACT
 from headrace.testing.in_process import run_in_process
 from tests.support import read_split
 

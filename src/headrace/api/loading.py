@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.api.pipeline import Pipeline
-from headrace.base.errors import UserError, near
+from headrace.base.errors import UserError, suggest
 from headrace.base.secrets import Secrets
 from headrace.base.spans import Source
 from headrace.dataflow.document.load import ENDINGS
@@ -104,7 +104,7 @@ def _read_sql(file: Path) -> Source:
         raise UserError(f"{file} is a directory", hint="name the .sql, .py or .yml files in it")
     if not file.is_file():
         siblings = [p.name for p in file.parent.glob("*") if p.suffix in {".sql", ".py", *ENDINGS}]
-        raise UserError(f"there is no file {file}", hint=near(file.name, siblings))
+        raise UserError(f"there is no file {file}", hint=suggest(file.name, siblings))
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (UnicodeDecodeError, OSError) as error:
@@ -132,7 +132,7 @@ def _load_python(path: str) -> Pipeline:
         if name not in found:
             raise UserError(
                 f"there is no pipeline called `{name}` in {file}",
-                hint=near(name, found) or f"it defines {', '.join(found) or 'none'}",
+                hint=suggest(name, found) or f"it defines {', '.join(found) or 'none'}",
             )
         return _called(found[name], name, file)
     pipelines = {n: value for n, value in found.items() if isinstance(value, Pipeline)}
@@ -187,7 +187,7 @@ def _load_module(file: Path) -> Mapping[str, Any]:
         raise UserError(f"{file} is a directory", hint="name the Python file in it that defines the pipeline")
     if not file.is_file():
         siblings = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
-        raise UserError(f"there is no file {file}", hint=near(file.name, siblings))
+        raise UserError(f"there is no file {file}", hint=suggest(file.name, siblings))
     file = file.resolve()
     directory, name = str(file.parent), file.stem
     if directory not in sys.path:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 Domain = Literal["user", "external", "internal"]
 
@@ -52,6 +52,13 @@ class HeadraceError(Exception):
         """The user's part of the traceback, when the error came out of the user's code."""
         self.printed: tuple[object, ...] = ()
         """What the user's code printed in the epoch that failed (lines of `dataflow.runtime.printed`)."""
+
+    @classmethod
+    def unknown(
+        cls, message: str, *, name: str, candidates: Iterable[str], listing: str | None = None
+    ) -> Self:
+        """An error about a name that does not exist, with the near ones as its hint (`suggest`)."""
+        return cls(message, hint=suggest(name, candidates, listing=listing))
 
     def __str__(self) -> str:
         lines = [self.message]
@@ -265,12 +272,21 @@ class InternalError(HeadraceError):
     code = "internal"
 
 
-def near(name: str, candidates: Iterable[str]) -> str | None:
-    """Say `did you mean …?` for the candidates closest to `name`, or None when nothing is close."""
-    matches = difflib.get_close_matches(name, list(candidates), n=3, cutoff=0.6)
-    if not matches:
-        return None
-    return "did you mean " + " or ".join(f"`{match}`" for match in matches) + "?"
+def suggest(name: str, candidates: Iterable[str], *, listing: str | None = None) -> str | None:
+    """A hint for a name that is not among the candidates: `did you mean …?` for those close to it.
+
+    When none is close, `listing` begins a sentence with all of them; without it there is no hint.
+
+    >>> suggest("jsn", ["json", "avro"])
+    'did you mean `json`?'
+    >>> suggest("xml", ["json", "avro"], listing="the formats are")
+    'the formats are json, avro'
+    """
+    names = list(candidates)
+    matches = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if matches:
+        return "did you mean " + " or ".join(f"`{match}`" for match in matches) + "?"
+    return f"{listing} {', '.join(names)}" if listing and names else None
 
 
 def user_traceback(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Va
 from pydantic_core import ErrorDetails
 
 from headrace.base.durations import format_duration, parse_duration
-from headrace.base.errors import ConfigurationError, HeadraceError, near
+from headrace.base.errors import ConfigurationError, HeadraceError, suggest
 
 
 class Options(BaseModel):
@@ -117,7 +117,7 @@ def _explain(item: ErrorDetails, model: type[Options]) -> tuple[str | None, str]
     option, name = str(item["loc"][0]), ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         known = [field.alias or name for name, field in model.model_fields.items()]
-        suggestion = near(name, known) or (
+        suggestion = suggest(name, known) or (
             f"the options are {', '.join(known)}" if known else "it takes no options"
         )
         return option, f"unknown option `{name}`: {suggestion}"

@@ -86,12 +86,12 @@ def _named(name: str) -> click.Command:
 
 
 def _show(name: str, *, as_json: bool) -> None:
-    from headrace.base.errors import ConfigurationError, near
+    from headrace.base.errors import ConfigurationError, suggest
     from headrace.model.registry import registry
 
     roles = [role for role in ROLES if name in registry.names(role)]
     if not roles:
-        hint = near(name, _names()) or f"the connectors are {', '.join(_names())}"
+        hint = suggest(name, _names()) or f"the connectors are {', '.join(_names())}"
         raise ConfigurationError(f"there is no connector `{name}`", hint=hint)
     for role in roles:
         options, promises = describe(registry.options(role, name)), _promises(role, name)
@@ -203,7 +203,7 @@ def _print_empty(connector: Connector, shown: pa.Table) -> None:
 
 def _meant(name: str, known: Sequence[str], columns: Sequence[str]) -> str:
     """What a column may have been meant to be called, by the names that the rows have."""
-    from headrace.base.errors import near
+    from headrace.base.errors import suggest
     from headrace.sql.find_columns import column_name
 
     if not known or name in known:
@@ -212,5 +212,5 @@ def _meant(name: str, known: Sequence[str], columns: Sequence[str]) -> str:
     if same:
         return f": the rows have `{same[0]}`, write {column_name(same[0])}"
     rest = [one for one in known if one not in columns]
-    hint = near(name, rest) or (f"the rows have {', '.join(rest)} as well" if rest else "")
+    hint = suggest(name, rest) or (f"the rows have {', '.join(rest)} as well" if rest else "")
     return f": the rows have no such field; {hint}" if hint else ": the rows have no such field"

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from headrace.base.errors import HeadraceError, near
+from headrace.base.errors import HeadraceError, suggest
 from headrace.cli.build import build
 from headrace.cli.check import check
 from headrace.cli.connectors import connectors
@@ -64,7 +64,7 @@ class Headrace(click.Group):
         """Find the subcommand, or fail with the near names."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            hint = near(name, self.commands) or f"the commands are {', '.join(self.commands)}"
+            hint = suggest(name, self.commands) or f"the commands are {', '.join(self.commands)}"
             ctx.fail(f"there is no command `{name}`; {hint}")
         return super().resolve_command(ctx, args)
 

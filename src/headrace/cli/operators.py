@@ -73,11 +73,11 @@ def _list(registry: Registry, *, as_json: bool) -> None:
 
 
 def _unknown(registry: Registry, name: str) -> Exception:
-    from headrace.base.errors import ConfigurationError, near
+    from headrace.base.errors import ConfigurationError, suggest
 
     known = sorted({known for role in ROLES for known in registry.names(role)})
     return ConfigurationError(
-        f"nothing is called `{name}`", hint=near(name, known) or f"the names are {', '.join(known)}"
+        f"nothing is called `{name}`", hint=suggest(name, known) or f"the names are {', '.join(known)}"
     )
 
 

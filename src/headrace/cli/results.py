@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.columns import RETRACT
 from headrace.cli.progress import Display, format_count, progress_line
 from headrace.connectors.preview import shown_by
-from headrace.formats.base import RETRACT
 from headrace.formats.json.format import encode_json_values, encode_objects
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.errors import BadLineError, ConfigurationError, PlanError, near
+from headrace.base.columns import TIMESTAMP
+from headrace.base.errors import BadLineError, ConfigurationError, PlanError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import parse_options
 from headrace.model.operator import (
     DEAD_LETTER,
     DEAD_LETTERS,
-    TIMESTAMP,
     ArrowOperator,
     CheckpointBarrier,
     Collector,
@@ -332,5 +332,5 @@ def check_column(name: str, columns: Sequence[str], *, what: str) -> None:
     if name not in columns:
         raise ConfigurationError(
             f"{what}: there is no column `{name}`",
-            hint=near(name, columns) or f"the columns are {', '.join(columns)}",
+            hint=suggest(name, columns) or f"the columns are {', '.join(columns)}",
         )

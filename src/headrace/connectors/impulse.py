@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import nanoseconds, parse_duration
 from headrace.base.errors import ConfigurationError, HeadraceError
 from headrace.base.options import Duration
@@ -19,16 +20,7 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import TIMESTAMP_TYPE, Connector, Delivery, parse_instant, wall_clock
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
-from headrace.model.operator import (
-    TIMESTAMP,
-    Collector,
-    Finish,
-    Limit,
-    Offset,
-    SourceContext,
-    SourceOperator,
-    Split,
-)
+from headrace.model.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
 
 SCHEMA = pa.schema(
     [

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import ConfigurationError
 from headrace.base.options import Duration
 from headrace.base.options import Options as DeclaredOptions
@@ -22,7 +23,6 @@ from headrace.connectors.base import (
     wall_clock,
 )
 from headrace.model.operator import (
-    TIMESTAMP,
     Collector,
     Finish,
     Limit,

@@ -15,21 +15,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import nanoseconds
 from headrace.base.errors import ConfigurationError
 from headrace.base.options import Duration
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import TIMESTAMP_TYPE, Connector, Delivery, parse_instant, wall_clock
-from headrace.model.operator import (
-    TIMESTAMP,
-    Collector,
-    Finish,
-    Limit,
-    Offset,
-    SourceContext,
-    SourceOperator,
-    Split,
-)
+from headrace.model.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
 
 Numbers: TypeAlias = NDArray[np.int64]
 

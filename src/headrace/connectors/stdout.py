@@ -12,12 +12,13 @@ from typing import Literal, TextIO
 import pyarrow as pa
 from pydantic import Field
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import OutputClosedError
 from headrace.connectors.base import Delivery, RowsSink, one_schema, without_event_time
-from headrace.formats.base import RETRACT, Format
+from headrace.formats.base import Format
 from headrace.formats.json.format import encode_json_values
 from headrace.formats.options import FormatOptions
-from headrace.model.operator import TIMESTAMP, Collector, OperatorContext
+from headrace.model.operator import Collector, OperatorContext
 
 StdoutFormat = Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.base.errors import PlanError, near
+from headrace.base.errors import PlanError, suggest
 from headrace.base.keys import hash_key, subtask_of
 from headrace.engine.stages import Crossing
 
@@ -175,5 +175,5 @@ def _check_keys(crossing: Crossing, batch: pa.RecordBatch) -> None:
         if key not in batch.schema.names:
             raise PlanError(
                 f"key_by: the rows from `{edge.source}` to `{edge.target}` have no column `{key}`",
-                hint=near(key, batch.schema.names) or f"the columns are {', '.join(batch.schema.names)}",
+                hint=suggest(key, batch.schema.names) or f"the columns are {', '.join(batch.schema.names)}",
             )

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import HeadraceError, InternalError, PlanError
 from headrace.base.watermarks import END_OF_TIME, IDLE, Watermark, advance, before_end, merge
 from headrace.engine.chain import ChainRun, load_operator, wrap_failure
@@ -25,7 +26,7 @@ from headrace.engine.envelope import (
     unseal,
 )
 from headrace.engine.stages import Chain, StagePlan
-from headrace.model.operator import TIMESTAMP, Finish, SourceContext, Split
+from headrace.model.operator import Finish, SourceContext, Split
 from headrace.storage.store import open_storage
 
 

@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.base.errors import BadLineError, PlanError, near
-
-RETRACT = "_retract"
-"""The column of updating rows: true if the row takes back an earlier one that was equal."""
+from headrace.base.columns import RETRACT
+from headrace.base.errors import BadLineError, PlanError, suggest
 
 JSON_COLUMN = {b"headrace.json": b"true"}
 """The metadata of a text field that holds JSON: it is read and written as JSON, not as a text."""
@@ -150,7 +148,7 @@ class Format(ABC):
             if name not in schema.names:
                 raise PlanError(
                     f"the rows have no column `{name}`",
-                    hint=near(name, schema.names) or f"the columns are {', '.join(schema.names)}",
+                    hint=suggest(name, schema.names) or f"the columns are {', '.join(schema.names)}",
                 )
 
     def columns(self, rows: Rows) -> tuple[list[pa.Field], pa.RecordBatch]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from headrace.base.errors import BadLineError, ConfigurationError, near
+from headrace.base.errors import BadLineError, ConfigurationError, suggest
 from headrace.base.options import Options, Size
 from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field
 from headrace.formats.json.write import encode_json_lines
@@ -182,7 +182,7 @@ def _cast(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
                 raise ConfigurationError(
                     f"column `{field.name}` is NOT NULL, and the file does not have it",
                     where=where,
-                    hint=near(field.name, table.schema.names),
+                    hint=suggest(field.name, table.schema.names),
                 )
             column = pa.nulls(table.num_rows, kind)
         else:

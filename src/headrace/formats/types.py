@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headrace.base.errors import ConfigurationError, near
+from headrace.base.errors import ConfigurationError, suggest
 
 _SIMPLE: Mapping[str, pa.DataType] = {
     "null": pa.null(),
@@ -107,6 +107,6 @@ def _take(tokens: list[str], expected: str, text: str) -> None:
 def _not_a_type(text: str, name: str | None = None) -> ConfigurationError:
     return ConfigurationError(
         f"`{text}` is not a type",
-        hint=(near(name.lower(), [*_SIMPLE, "list", "struct", "decimal"]) if name else None)
+        hint=(suggest(name.lower(), [*_SIMPLE, "list", "struct", "decimal"]) if name else None)
         or "write one such as int64, double, string, bool, timestamp, decimal(10, 2), list<string>",
     )

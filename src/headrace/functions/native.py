@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.base.errors import ConfigurationError, ExpressionError, ExternalError, near
+from headrace.base.errors import ConfigurationError, ExpressionError, ExternalError, suggest
 from headrace.functions.annotations import to_python
 from headrace.functions.defined import ColumnFunction, spread
 from headrace.functions.native_host import NativeError, SharedMemory
@@ -58,7 +58,7 @@ class Library:
         if not file.is_file():
             siblings = [one.name for one in file.parent.glob("*")] if file.parent.is_dir() else []
             raise ConfigurationError(
-                f"there is no shared library at {file}", hint=near(file.name, siblings) or "build it first"
+                f"there is no shared library at {file}", hint=suggest(file.name, siblings) or "build it first"
             )
         content = file.read_bytes()
         digest = hashlib.sha256(content).hexdigest()

@@ -35,7 +35,7 @@ from typing import Any, Literal, overload
 import cloudpickle
 import pyarrow as pa
 
-from headrace.base.errors import ConfigurationError, near
+from headrace.base.errors import ConfigurationError, suggest
 from headrace.functions.aggregate import AccumulatorFunction, AggregateFunction
 from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
 from headrace.functions.definition import FUNCTIONS, Definition, Function
@@ -284,7 +284,7 @@ def load_udfs(path: str | Path) -> list[Function]:
         siblings = [one.name for one in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise ConfigurationError(
             f"there is no file {file} with functions",
-            hint=near(file.name, siblings) or "name a .py or .rs file, or a module such as package.module",
+            hint=suggest(file.name, siblings) or "name a .py or .rs file, or a module such as package.module",
         )
     module = _load_module(file.resolve())
     cloudpickle.register_pickle_by_value(module)

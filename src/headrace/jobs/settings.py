@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationError
 
-from headrace.base.errors import ConfigurationError, near
+from headrace.base.errors import ConfigurationError, suggest
 from headrace.base.options import Duration, Options
 
 FILE = "headrace.toml"
@@ -223,7 +223,7 @@ def _unknown(given: _Given) -> _Problem | None:
     if given.key in model.model_fields:
         return None
     elsewhere = [section for section, other in SECTIONS.items() if given.key in other.model_fields]
-    hint = near(given.key, model.model_fields) or (
+    hint = suggest(given.key, model.model_fields) or (
         f"it belongs to [{elsewhere[0]}]"
         if elsewhere
         else f"[{given.section}] has {', '.join(model.model_fields)}"
@@ -233,7 +233,7 @@ def _unknown(given: _Given) -> _Problem | None:
 
 def _unknown_section(section: str, where: str, shown: str) -> _Problem:
     homes = [name for name, model in SECTIONS.items() if section in model.model_fields]
-    hint = near(section, SECTIONS) or f"the sections are {', '.join(SECTIONS)}"
+    hint = suggest(section, SECTIONS) or f"the sections are {', '.join(SECTIONS)}"
     if homes:
         hint = f"`{section}` is a key of [{homes[0]}]"
     return _Problem(f"unknown section `{shown}`", where, hint)

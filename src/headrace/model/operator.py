@@ -17,14 +17,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
 from headrace.state.tables import GlobalTable, KeyedTable, Table, TimeTable
 
 T = TypeVar("T")
-
-TIMESTAMP = "_timestamp"
-"""The event-time column that every batch from a source carries, `timestamp[ns]`, UTC."""
 
 DEAD_LETTER = "dead_letter"
 """The output of a source for records that cannot be read, if `bad_data` says so."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-from headrace.base.errors import ConfigurationError, near
+from headrace.base.errors import ConfigurationError, suggest
 from headrace.base.options import Options, parse_options
 from headrace.model.operator import ArrowOperator, Lookup, SourceOperator
 
@@ -88,7 +88,8 @@ class Registry:
         """Make `constructor` (a class with an inner `Options`) known under `name`."""
         if role not in BUILT_IN:
             raise ConfigurationError(
-                f"`{role}` is not a role", hint=near(role, BUILT_IN) or f"the roles are {', '.join(BUILT_IN)}"
+                f"`{role}` is not a role",
+                hint=suggest(role, BUILT_IN) or f"the roles are {', '.join(BUILT_IN)}",
             )
         if not isinstance(getattr(constructor, "Options", None), type):
             raise ConfigurationError(
@@ -137,7 +138,7 @@ class Registry:
             if point.name == f"{role}.{name}":
                 return point.load()
         others = [other for other in BUILT_IN if other != role and name in self.names(other)]
-        hint = near(name, self.names(role))
+        hint = suggest(name, self.names(role))
         if others:
             hint = f"`{name}` is a {others[0]}, not a {role}"
         raise ConfigurationError(

@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import format_duration
-from headrace.base.errors import ExternalError, HeadraceError, PlanError, near
+from headrace.base.errors import ExternalError, HeadraceError, PlanError, suggest
 from headrace.base.watermarks import Watermark
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.raised import described, raised, to_arrow, user_lines
 from headrace.model.fragments import plain_schema, plain_type
-from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.pending_calls import PendingCalls, PendingRow
 from headrace.operators.table_function import argument_columns
 from headrace.state.config import TableConfig, timestamp_table_config
@@ -77,7 +78,7 @@ class AsyncCall(ArrowOperator):
                 raise PlanError(f"`{self.function.name}` takes {wanted} arguments, not {len(arguments)}")
             for name in arguments:
                 if name not in self.schema.names:
-                    raise PlanError(f"there is no column `{name}`", hint=near(name, self.schema.names))
+                    raise PlanError(f"there is no column `{name}`", hint=suggest(name, self.schema.names))
 
     @property
     def name(self) -> str:

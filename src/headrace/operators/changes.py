@@ -14,15 +14,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.durations import format_duration, nanoseconds
 from headrace.base.errors import PlanError
 from headrace.base.keys import hash_array, hash_columns
 from headrace.model.fragments import BATCH_ROWS, as_batches, plain_schema
-from headrace.model.operator import TIMESTAMP, Collector, OperatorContext
+from headrace.model.operator import Collector, OperatorContext
 from headrace.state.config import TableConfig
 from headrace.state.rows import Mask, Positions, group_rows, single
 
-RETRACT: Final = "_retract"
 SEQUENCE: Final = "_sequence"
 """The column that numbers the rows of a key in the order in which they came, `int64`."""
 UNMATCHED: Final = "unmatched_retractions"

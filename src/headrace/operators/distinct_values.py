@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.model.fragments import Fragment, quote
-from headrace.model.operator import TIMESTAMP, OperatorContext
+from headrace.model.operator import OperatorContext
 from headrace.operators.aggregation import Aggregation
-from headrace.operators.changes import RETRACT, UNMATCHED, number_rows
+from headrace.operators.changes import UNMATCHED, number_rows
 from headrace.state.config import TableConfig, keyed_table_config
 from headrace.state.rows import Positions
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import PlanError
 from headrace.base.windows import Instants
-from headrace.model.operator import TIMESTAMP, Collector, OperatorContext
+from headrace.model.operator import Collector, OperatorContext
 
 TIMESTAMP_TYPE = pa.timestamp("ns")
 

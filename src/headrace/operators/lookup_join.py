@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.base.errors import PlanError, near
+from headrace.base.errors import PlanError, suggest
 from headrace.base.options import Duration, Options, Size
 from headrace.model.fragments import plain_schema
 from headrace.model.operator import ArrowOperator, Collector, Lookup, OperatorContext, key_values
@@ -73,7 +73,8 @@ class LookupJoin(ArrowOperator):
             if name not in self.schema.names:
                 raise PlanError(
                     f"the lookup table has no column `{name}`",
-                    hint=near(name, self.schema.names) or f"its columns are {', '.join(self.schema.names)}",
+                    hint=suggest(name, self.schema.names)
+                    or f"its columns are {', '.join(self.schema.names)}",
                 )
         self._key_type = self.schema.field(lookup.key).type
         _check_key(self._key_type)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import ExpressionError
 from headrace.formats.json.write import encode_json_lines
-from headrace.model.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 
 _SHOWN = 300
 

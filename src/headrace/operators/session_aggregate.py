@@ -9,11 +9,12 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.keys import hash_key
 from headrace.base.watermarks import Watermark
 from headrace.base.windows import Instants, Session, clamp
 from headrace.model.fragments import Fragment, as_batches, conform, plain_schema
-from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.event_time import (
     TIMESTAMP_TYPE,

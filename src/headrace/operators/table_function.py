@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from headrace.base.errors import PlanError, near
+from headrace.base.errors import PlanError, suggest
 from headrace.functions.table import TableFunction
 from headrace.model.fragments import plain_type
 from headrace.model.operator import ArrowOperator, Collector, OperatorContext
@@ -34,7 +34,7 @@ class TableFunctionCall(ArrowOperator):
         for name in columns:
             if name not in function.columns.names:
                 known = function.columns.names
-                hint = near(name, known) or f"its columns are {', '.join(known)}"
+                hint = suggest(name, known) or f"its columns are {', '.join(known)}"
                 raise PlanError(f"`{function.name}` gives no column `{name}`", hint=hint)
         self.function = function
         self.arguments = tuple(arguments)
@@ -68,7 +68,7 @@ def argument_columns(
     for name, kind in zip(names, types, strict=True):
         if name not in batch.schema.names:
             known = batch.schema.names
-            hint = near(name, known) or f"the columns are {', '.join(known)}"
+            hint = suggest(name, known) or f"the columns are {', '.join(known)}"
             raise PlanError(f"there is no column `{name}` to call the function with", hint=hint)
         column = batch.column(name)
         columns.append(column if column.type == kind else column.cast(kind))

@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.durations import format_duration
 from headrace.base.keys import hash_key
 from headrace.model.fragments import BATCH_ROWS, Fragment, Function, as_batches, plain_schema, quote
-from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.changes import (
     ONLY_KEY,
-    RETRACT,
     check_comparable,
     collect_rows,
     cutoff,

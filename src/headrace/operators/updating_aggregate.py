@@ -11,14 +11,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.durations import format_duration
 from headrace.base.errors import PlanError
 from headrace.model.fragments import BATCH_ROWS, Fragment, as_batches, plain_schema, quote
-from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.changes import (
     ONLY_KEY,
-    RETRACT,
     UNMATCHED,
     KeptRows,
     check_comparable,

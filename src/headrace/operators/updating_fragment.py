@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT
 from headrace.base.durations import format_duration
 from headrace.base.errors import PlanError
 from headrace.model.fragments import Fragment
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.changes import (
-    RETRACT,
     UNMATCHED,
     KeptRows,
     Revision,

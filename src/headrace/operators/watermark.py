@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import format_duration, nanoseconds
-from headrace.base.errors import PlanError, near
+from headrace.base.errors import PlanError, suggest
 from headrace.base.options import Duration, Options
 from headrace.base.watermarks import Watermark, before_end
-from headrace.model.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 
 CHUNK = 512
 _NEVER = 2**63 - 1
@@ -118,7 +119,7 @@ def _times(batch: pa.RecordBatch, column: str) -> pa.Array:
     if column not in batch.schema.names:
         raise PlanError(
             f"there is no column `{column}` to take event time from",
-            hint=near(column, batch.schema.names) or f"the columns are {', '.join(batch.schema.names)}",
+            hint=suggest(column, batch.schema.names) or f"the columns are {', '.join(batch.schema.names)}",
         )
     times = batch.column(column)
     if not pa.types.is_timestamp(times.type):

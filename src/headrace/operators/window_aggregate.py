@@ -8,12 +8,13 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import format_duration
 from headrace.base.keys import hash_value
 from headrace.base.watermarks import Watermark
 from headrace.base.windows import AlignedWindow, Hop, Instant, Instants, Session, Window, align, clamp
 from headrace.model.fragments import Rows, as_batches, conform, plain_schema
-from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.event_time import (
     TIMESTAMP_TYPE,

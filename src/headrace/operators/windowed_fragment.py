@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import PlanError
 from headrace.base.watermarks import Watermark
 from headrace.model.fragments import Fragment, conform
-from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.event_time import instants
 from headrace.state.config import TableConfig, timestamp_table_config
 

@@ -9,15 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.durations import parse_duration
-from headrace.base.errors import ExpressionError, HeadraceError, SqlError, near
+from headrace.base.errors import ExpressionError, HeadraceError, SqlError, suggest
 from headrace.base.options import parse_options
 from headrace.base.problems import Problems
 from headrace.base.secrets import Secrets
 from headrace.base.spans import Source
 from headrace.model.builder import PlanBuilder
 from headrace.model.fragments import Function, plain_type
-from headrace.model.operator import DEAD_LETTERS, TIMESTAMP
+from headrace.model.operator import DEAD_LETTERS
 from headrace.model.registry import Role, registry
 from headrace.sql.bind.binder import Binder
 from headrace.sql.bind.catalog import (
@@ -33,7 +34,6 @@ from headrace.sql.bind.logical import DeadLetters, Late, Relation, Union, inputs
 from headrace.sql.bind.planning import Planner
 from headrace.sql.bind.relations import Bound, Named
 from headrace.sql.find_columns import with_columns
-from headrace.sql.lower.decompose import RETRACT
 from headrace.sql.lower.lowering import Lowering
 from headrace.sql.lower.tables import add_sink
 from headrace.sql.parse.create_function import CreateFunction
@@ -369,7 +369,7 @@ class _Program:
 
     def _set(self, statement: SetOption) -> None:
         if statement.name != "updating_ttl":
-            hint = near(statement.name, ["updating_ttl"]) or "the only setting in SQL is updating_ttl"
+            hint = suggest(statement.name, ["updating_ttl"]) or "the only setting in SQL is updating_ttl"
             raise sql_error(f"there is no setting `{statement.name}`", statement.span, hint)
         try:
             self.ttl = parse_duration(statement.value)
@@ -419,7 +419,7 @@ class _Program:
                 error = sql_error(f"`{name}` is a view and cannot be written", one.span)
             else:
                 tables = list(self.tables)
-                hint = near(name, tables) or (f"the tables are {', '.join(tables)}" if tables else None)
+                hint = suggest(name, tables) or (f"the tables are {', '.join(tables)}" if tables else None)
                 error = sql_error(
                     f"there is no table `{name}`", one.span, hint or "define it with CREATE TABLE"
                 )
@@ -459,7 +459,7 @@ class _Program:
             raise AssertionError
         for name in table.definition.primary_key:
             if name not in columns.names:
-                hint = near(name, columns.names) or f"the columns are {', '.join(columns.names)}"
+                hint = suggest(name, columns.names) or f"the columns are {', '.join(columns.names)}"
                 raise sql_error(f"there is no column `{name}` for the primary key", table.span(), hint)
         if any(relation.updating for relation in relations):
             self._check_changes(table, relations, inserts, columns)
@@ -515,7 +515,7 @@ class _Program:
         names = insert.columns or tuple(columns.names)
         for name, span in zip(insert.columns, insert.column_spans, strict=True):
             if name not in columns.names:
-                hint = near(name, columns.names) or f"its columns are {', '.join(columns.names)}"
+                hint = suggest(name, columns.names) or f"its columns are {', '.join(columns.names)}"
                 raise sql_error(f"`{insert.table}` has no column `{name}`", span, hint)
             if insert.columns.count(name) > 1:
                 raise sql_error(f"column `{name}` is named twice", span)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.problems import Problems
 from headrace.base.spans import Source
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Function, plain_schema
-from headrace.model.operator import TIMESTAMP
 from headrace.sql.bind.binder import Binder
 from headrace.sql.bind.calls import find_aggregates, is_window_call
 from headrace.sql.bind.catalog import define_table

@@ -10,10 +10,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.base.errors import BadLineError, ExternalError, HeadraceError, near
+from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.base.errors import BadLineError, ExternalError, HeadraceError, suggest
 from headrace.formats.base import is_list
 from headrace.model.fragments import plain_type
-from headrace.model.operator import TIMESTAMP
 from headrace.model.registry import registry
 from headrace.sql.bind.catalog import (
     Table,
@@ -23,7 +23,6 @@ from headrace.sql.bind.catalog import (
     option_model,
     watermark_of,
 )
-from headrace.sql.lower.decompose import RETRACT
 from headrace.sql.parse.table_definition import ColumnDefinition
 from headrace.sql.problems import fail, sql_error
 from headrace.sql.types import type_name
@@ -125,7 +124,7 @@ def _check(table: Table, found: pa.Schema) -> None:
             fail(f"`{table.name}` has a column `{column.name}` already", column.span, hint)
     for name in definition.primary_key:
         if name not in found.names:
-            hint = near(name, found.names) or f"found were {', '.join(found.names)}"
+            hint = suggest(name, found.names) or f"found were {', '.join(found.names)}"
             fail(f"there is no column `{name}` for the primary key", definition.span, hint)
 
 

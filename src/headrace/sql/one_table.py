@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headrace.base.errors import HeadraceError, SqlError, near
+from headrace.base.errors import HeadraceError, SqlError, suggest
 from headrace.base.problems import Problems
 from headrace.base.spans import Source
 from headrace.model.registry import Role, registry
@@ -53,7 +53,7 @@ def connectors_of(texts: Sequence[Source], name: str) -> list[Tried]:
         raise problem or sql_error(
             f"connector `{table.connector}` cannot be a {wanted}",
             table.span("type"),
-            near(str(wanted), roles),
+            suggest(str(wanted), roles),
         )
     return built
 
@@ -69,7 +69,7 @@ def _find(texts: Sequence[Source], name: str) -> Table:
     raise SqlError(
         f"there is no CREATE TABLE {name}",
         where=texts[0].name if texts else None,
-        hint=near(name, tables) or (f"the tables are {', '.join(tables)}" if tables else None),
+        hint=suggest(name, tables) or (f"the tables are {', '.join(tables)}" if tables else None),
     )
 
 

@@ -20,19 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.base.columns import KEY_HASH, TIMESTAMP
 from headrace.base.errors import CorruptStateError, IncompatibleStateError
 from headrace.state.cache import cache_directory, cached_name, make_cache
 from headrace.state.metadata import StateFile
-from headrace.state.runs import (
-    CHUNK,
-    DELETE_KEY,
-    INSERT,
-    KEY_HASH,
-    OPERATION,
-    TIMESTAMP,
-    Layout,
-    Segment,
-)
+from headrace.state.runs import CHUNK, DELETE_KEY, INSERT, OPERATION, Layout, Segment
 from headrace.storage.store import Storage
 
 Migrate = Callable[[str, int, pa.Table], pa.Table]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.base.errors import CorruptStateError, StateError, UserError, near
+from headrace.base.errors import CorruptStateError, StateError, UserError, suggest
 from headrace.base.keys import KEY_SPACE, key_range
 from headrace.state.backend import ParquetBackend
 from headrace.state.base import restored_run
@@ -157,7 +157,7 @@ def table_rows(storage: Storage, operator_id: str, table: str, epoch: int | None
             names = list(operator.table_configs)
             raise UserError(
                 f"operator `{operator_id}` has no table `{table}`",
-                hint=near(table, names) or f"its tables are {', '.join(names) or 'none'}",
+                hint=suggest(table, names) or f"its tables are {', '.join(names) or 'none'}",
             )
         return _live(storage, operator, operator.table_configs[table])
 
@@ -379,7 +379,7 @@ def _find_operator(
     names = sorted(metadata.operators)
     raise UserError(
         f"checkpoint {metadata.epoch} has no operator `{operator_id}`",
-        hint=near(operator_id, names) or f"the operators are {', '.join(names) or 'none'}",
+        hint=suggest(operator_id, names) or f"the operators are {', '.join(names) or 'none'}",
     )
 
 
@@ -464,7 +464,7 @@ def _explain(error: BaseException, sql: str, names: Sequence[str]) -> UserError:
         name = missing.group(1).removeprefix("datafusion.public.")
         return UserError(
             f"there is no table `{name}` in this checkpoint",
-            hint=near(name, names) or f"the tables are {known}",
+            hint=suggest(name, names) or f"the tables are {known}",
             where=sql,
         )
     column = re.search(r"No field named ([^\s?]+)\.(?:\s|$)", text)
@@ -474,7 +474,7 @@ def _explain(error: BaseException, sql: str, names: Sequence[str]) -> UserError:
         fields = [one.replace('"', "").rpartition(".")[2] for one in ", ".join(listed).split(", ")]
         return UserError(
             f"there is no column `{name}` in these tables",
-            hint=near(name, fields) or f"the columns are {', '.join(fields)}",
+            hint=suggest(name, fields) or f"the columns are {', '.join(fields)}",
             where=sql,
         )
     return UserError(f"the query cannot be run: {text}", where=sql)

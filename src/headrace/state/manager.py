@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headrace.base.errors import IncompatibleStateError, PlanError, near
+from headrace.base.errors import IncompatibleStateError, PlanError, suggest
 from headrace.base.keys import KEY_SPACE, key_range
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
@@ -91,7 +91,7 @@ class TableManager:
             names = ", ".join(self._tables) or "none"
             raise PlanError(
                 f"operator `{self.operator_id}` declares no table `{name}`",
-                hint=near(name, self._tables) or f"`tables()` declares {names}",
+                hint=suggest(name, self._tables) or f"`tables()` declares {names}",
             )
         return self._tables[name]
 

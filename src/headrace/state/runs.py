@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.base.columns import KEY_HASH, TIMESTAMP
 from headrace.base.durations import nanoseconds
 from headrace.base.errors import PlanError
 from headrace.base.keys import ROUTE_BITS, Hashes, hash_below, hash_columns
@@ -26,8 +27,6 @@ from headrace.state.config import TableConfig
 from headrace.state.metadata import StateFile
 from headrace.state.rows import Mask, Positions, group_rows, hash_order, once_each, single
 
-TIMESTAMP: Final = "_timestamp"
-KEY_HASH: Final = "_key_hash"
 OPERATION: Final = "_operation"
 
 INSERT: Final = 0

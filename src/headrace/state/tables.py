@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.base.errors import PlanError, near
+from headrace.base.columns import TIMESTAMP
+from headrace.base.errors import PlanError, suggest
 from headrace.base.keys import ROUTE_BITS, Hashes, hash_columns, is_exact
 from headrace.state.base import Table
 from headrace.state.config import TableConfig
@@ -27,7 +28,6 @@ from headrace.state.runs import (
     INSERT,
     MAX_TIME,
     MIN_TIME,
-    TIMESTAMP,
     Pick,
     Run,
     everything,
@@ -78,7 +78,7 @@ class _BatchTable(Table):
             if name not in batch.schema.names:
                 raise PlanError(
                     f"a batch for table `{self.name}` has no column `{name}`",
-                    hint=near(name, batch.schema.names)
+                    hint=suggest(name, batch.schema.names)
                     or f"it has the columns {', '.join(batch.schema.names)}",
                 )
             found, declared = batch.schema.field(name).type, self.layout.columns.field(name).type

@@ -35,9 +35,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.api.pipeline import Pipeline
-from headrace.base.errors import HeadraceError, UserError, near
+from headrace.base.columns import RETRACT
+from headrace.base.errors import HeadraceError, UserError, suggest
 from headrace.base.spans import Source
-from headrace.formats.base import RETRACT
 from headrace.formats.json.format import JsonFormat
 from headrace.functions.user import load_udfs
 from headrace.jobs.progress import RunResult
@@ -148,7 +148,7 @@ def find_cases(path: str | Path) -> list[Case]:
         return [_case(root, root.stem)]
     if not root.is_dir():
         siblings = [one.name for one in root.parent.glob("*")] if root.parent.is_dir() else []
-        raise UserError(f"there is no file or directory {root}", hint=near(root.name, siblings))
+        raise UserError(f"there is no file or directory {root}", hint=suggest(root.name, siblings))
     cases = [_case(sql, str(sql.relative_to(root).with_suffix(""))) for sql in sorted(root.rglob("*.sql"))]
     if not cases:
         raise UserError(f"there is no .sql file in {root}")
@@ -158,7 +158,9 @@ def find_cases(path: str | Path) -> list[Case]:
             stem = file.name.removesuffix(EXPECTED).removesuffix(ERROR)
             raise UserError(
                 f"{file} belongs to no test: there is no {stem}.sql beside it",
-                hint=near(f"{stem}.sql", [case.sql.name for case in cases if case.sql.parent == file.parent]),
+                hint=suggest(
+                    f"{stem}.sql", [case.sql.name for case in cases if case.sql.parent == file.parent]
+                ),
             )
     return cases
 

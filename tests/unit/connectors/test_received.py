@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
-from headrace.connectors import received
-from headrace.connectors import sample
+from headrace.connectors import received, sample
 from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource
 from headrace.model.operator import Finish, Limit, Offset, SourceContext

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
     Connector,
@@ -18,7 +19,7 @@ from headrace.connectors.base import (
     to_ipc,
     without_event_time,
 )
-from headrace.formats.base import RETRACT, Format
+from headrace.formats.base import Format
 from headrace.formats.options import FormatOptions
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 

@@ -11,13 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from headrace.base.errors import BadLineError, ConfigurationError, InternalError, near
+from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.base.errors import BadLineError, ConfigurationError, InternalError, suggest
 from headrace.base.options import Duration
 from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
-from headrace.formats.base import RETRACT, Decoded, Format, plain_field, split_lines
+from headrace.formats.base import Decoded, Format, plain_field, split_lines
 from headrace.formats.json.debezium import count_rows
 from headrace.formats.options import FormatOptions, implied_columns
-from headrace.model.operator import DEAD_LETTER, TIMESTAMP, Collector, SourceContext
+from headrace.model.operator import DEAD_LETTER, Collector, SourceContext
 
 LAST_INSTANT = 2**63 - 1
 
@@ -40,7 +41,7 @@ class MessageOptions(FormatOptions):
         kinds = self.METADATA
         for column, what in self.metadata.items():
             if what not in kinds:
-                hint = near(what, kinds) or (f"there are {', '.join(kinds)}" if kinds else "there is none")
+                hint = suggest(what, kinds) or (f"there are {', '.join(kinds)}" if kinds else "there is none")
                 raise ValueError(f"column `{column}`: a message has no metadata `{what}`; {hint}")
             if self.columns is not None and column in self.columns.names:
                 kind = self.columns.field(column).type

@@ -15,14 +15,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from headrace.base.errors import PlanError, near
+from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.base.errors import PlanError, suggest
 from headrace.base.keys import hash_columns
 from headrace.base.options import Names, Secret
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Connector, Delivery, one_schema, stage, staged_batches, to_ipc
-from headrace.formats.base import RETRACT, plain_field
+from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
-from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.state.rows import group_rows, single
 
 KEPT_EPOCHS = 100
@@ -88,7 +89,7 @@ class TableOptions(DeclaredOptions):
         for name in self.primary_key:
             if self.columns is not None and name not in self.columns.names:
                 names = self.columns.names
-                hint = near(name, names) or f"the columns are {', '.join(names)}"
+                hint = suggest(name, names) or f"the columns are {', '.join(names)}"
                 raise ValueError(f"`primary_key` names `{name}`, which is not a column; {hint}")
         return self
 
@@ -193,7 +194,7 @@ class TableSink(Connector, ArrowOperator):
             if name not in names:
                 raise PlanError(
                     f"the rows have no column `{name}`",
-                    hint=near(name, names) or f"the columns are {', '.join(names)}",
+                    hint=suggest(name, names) or f"the columns are {', '.join(names)}",
                 )
         for name in key:
             if batch.column(name).null_count:

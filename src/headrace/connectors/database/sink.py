@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, near
+from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, suggest
 from headrace.connectors._shared.sql_table import (
     KEPT_EPOCHS,
     Address,
@@ -175,7 +175,7 @@ class DatabaseSink(TableSink):
         names = table.columns.keys()
         for name in () if columns is None else columns.names:
             if name not in names:
-                hint = near(name, names) or f"its columns are {', '.join(names)}"
+                hint = suggest(name, names) or f"its columns are {', '.join(names)}"
                 raise self._error(f"has no column `{name}` in table `{self.options.table}`", hint)
         key = set(self.options.primary_key)
         if not key or key == {column.name for column in table.primary_key}:

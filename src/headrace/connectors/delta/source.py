@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pydantic import ConfigDict, Field
 
-from headrace.base.errors import ConfigurationError, ExternalError, PlanError, near
+from headrace.base.errors import ConfigurationError, ExternalError, PlanError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Delivery, check_column
 from headrace.connectors.delta.sink import columns_of, open_table, table_error
@@ -92,7 +92,7 @@ class DeltaSource(FilesSource):
             if name not in known.names:
                 raise ConfigurationError(
                     f"the table `{self.options.path}` has no column `{name}`",
-                    hint=near(name, known.names) or f"its columns are {', '.join(known.names)}",
+                    hint=suggest(name, known.names) or f"its columns are {', '.join(known.names)}",
                 )
         if self.options.timestamp_column is not None:
             columns = self.options.columns or known

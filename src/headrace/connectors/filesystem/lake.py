@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from pydantic import ConfigDict, Field
 
-from headrace.base.errors import ConfigurationError, PlanError, near
+from headrace.base.errors import ConfigurationError, PlanError, suggest
 from headrace.connectors.base import without_event_time
 from headrace.connectors.filesystem.rolling import RollingOptions
 from headrace.formats.base import plain_field
@@ -72,7 +72,7 @@ def fit(rows: pa.Table, schema: pa.Schema, *, table: str) -> pa.Table:
         if name not in schema.names:
             raise ConfigurationError(
                 f"{table} has no column `{name}`",
-                hint=near(name, schema.names) or f"its columns are {', '.join(schema.names)}",
+                hint=suggest(name, schema.names) or f"its columns are {', '.join(schema.names)}",
             )
     columns = []
     for field in schema:

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import ConfigurationError, PlanError
 from headrace.base.options import Names
 from headrace.base.options import Options as DeclaredOptions
-from headrace.formats.base import RETRACT, plain_field
-from headrace.model.operator import TIMESTAMP
+from headrace.formats.base import plain_field
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What stands in a path for null, and for an empty text."""

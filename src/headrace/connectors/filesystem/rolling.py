@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import nanoseconds
 from headrace.base.options import Duration, Size
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Connector
 from headrace.connectors.filesystem.parts import TABLE, OpenFiles, Part, forget, to_table
-from headrace.model.operator import TIMESTAMP, ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.state.config import TableConfig
 
 MERGED_PARTS = 16

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator
 
-from headrace.base.errors import ConfigurationError, near
+from headrace.base.errors import ConfigurationError, suggest
 
 _ONE = re.compile(r"\s*(?:(\w+)\s*\(\s*\"?([\w.]+)\"?\s*(?:,\s*(\d+)\s*)?\)|\"?([\w.]+)\"?)\s*")
 _TIMES = ("year", "month", "day", "hour")
@@ -44,7 +44,8 @@ def parse_field(text: str) -> tuple[str, str]:
     kind = (kind or "identity").lower()
     if kind not in KINDS:
         raise ConfigurationError(
-            f"`{kind}` in `{text}` is no transform", hint=near(kind, KINDS) or f"there are {', '.join(KINDS)}"
+            f"`{kind}` in `{text}` is no transform",
+            hint=suggest(kind, KINDS) or f"there are {', '.join(KINDS)}",
         )
     if (kind in _SIZED) is (size is None):
         wanted = f"{kind}({column or plain}, 16)" if size is None else f"{kind}({column})"

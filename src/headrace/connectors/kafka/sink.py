@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ExternalError, PlanError, near
+from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.base.errors import ExternalError, PlanError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.message_sink import StagingSink
 from headrace.connectors.base import (
@@ -32,8 +33,8 @@ from headrace.connectors.kafka.client import (
     Trouble,
     load_client,
 )
-from headrace.formats.base import RETRACT, Format
-from headrace.model.operator import TIMESTAMP, CheckpointBarrier, Collector, OperatorContext
+from headrace.formats.base import Format
+from headrace.model.operator import CheckpointBarrier, Collector, OperatorContext
 
 DELIVERY_SECONDS = 120
 """How long a message may take to arrive before the epoch fails; brokers restart meanwhile."""
@@ -70,7 +71,7 @@ class SinkOptions(TopicOptions):
         for name in (self.sink_key_field, self.sink_timestamp_field):
             if name is not None and self.columns is not None and name not in self.columns.names:
                 names = self.columns.names
-                hint = near(name, names) or f"the columns are {', '.join(names)}"
+                hint = suggest(name, names) or f"the columns are {', '.join(names)}"
                 raise ValueError(f"there is no column `{name}`; {hint}")
             if name is not None and self.columns is None and self.format == "debezium_json":
                 raise ValueError(f"to find `{name}` in changes of rows, the option `schema` is needed")
@@ -286,7 +287,7 @@ class MessageWriter:
                 names = [one for one in schema.names if one not in {TIMESTAMP, RETRACT}]
                 raise PlanError(
                     f"the rows have no column `{name}`",
-                    hint=near(name, names) or f"the columns are {', '.join(names)}",
+                    hint=suggest(name, names) or f"the columns are {', '.join(names)}",
                 )
 
     def together(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch | pa.Table]:

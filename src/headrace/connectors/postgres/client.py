@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 from pydantic import model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, near
+from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.sql_table import TableOptions, show_address, table_parts
 from headrace.connectors.base import Connector
@@ -119,7 +119,7 @@ class PostgresConnector(Connector):
         """Raise an ExternalError for a declared column that the table does not have."""
         for name in () if columns is None else columns.names:
             if name not in table.columns:
-                hint = near(name, table.columns) or f"its columns are {', '.join(table.columns)}"
+                hint = suggest(name, table.columns) or f"its columns are {', '.join(table.columns)}"
                 raise self.database.error(f"has no column `{name}` in table `{table.name}`", hint)
 
 

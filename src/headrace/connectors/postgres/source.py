@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, near
+from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, report_bad, wall_clock
 from headrace.connectors.postgres.client import (
@@ -31,10 +32,9 @@ from headrace.connectors.postgres.pgoutput import Changes, MissingRowError, Rows
 from headrace.connectors.postgres.rows import RowReader
 from headrace.connectors.postgres.slot import Slot, short_name, show_lsn
 from headrace.connectors.postgres.snapshot import Snapshot, copied_rows
-from headrace.formats.base import RETRACT, plain_field
+from headrace.formats.base import plain_field
 from headrace.model.operator import (
     DEAD_LETTER,
-    TIMESTAMP,
     Collector,
     Finish,
     Limit,
@@ -331,7 +331,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
             raise ExternalError(
                 f"table `{rows.relation.name}` has no column `{name}` in the transaction at "
                 f"{show_lsn(int(rows.positions[0]))}",
-                hint=near(name, names) or f"its columns are {', '.join(names)}",
+                hint=suggest(name, names) or f"its columns are {', '.join(names)}",
                 where=f"postgres at {self.database.address}",
             )
         return rows.columns[names.index(name)]

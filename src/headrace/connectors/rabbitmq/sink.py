@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import ExternalError, PlanError
 from headrace.connectors._shared.message_sink import VALUE, MessageSink
 from headrace.connectors.base import Delivery, check_column
@@ -25,7 +26,7 @@ from headrace.connectors.rabbitmq.client import (
     may_pass,
 )
 from headrace.formats.options import FormatOptions
-from headrace.model.operator import TIMESTAMP, OperatorContext
+from headrace.model.operator import OperatorContext
 
 KEY, TIME = "key", "time"
 _PERSISTENT, _TRANSIENT = 2, 1

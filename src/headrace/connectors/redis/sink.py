@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from headrace.base.columns import RETRACT
 from headrace.base.errors import ConfigurationError, ExternalError, PlanError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.message_sink import StagingSink
 from headrace.connectors.base import Delivery, check_column, one_schema, staged_batches, without_event_time
 from headrace.connectors.redis.client import RedisServer, ServerOptions
-from headrace.formats.base import RETRACT, is_binary
+from headrace.formats.base import is_binary
 from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
 

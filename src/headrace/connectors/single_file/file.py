@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, near
+from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError, suggest
 from headrace.base.options import Duration
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
@@ -27,12 +28,11 @@ from headrace.connectors.base import (
     without_event_time,
 )
 from headrace.connectors.filesystem.lines import Mark, read_blocks, scan_rows, share_rows
-from headrace.formats.base import RETRACT, Format
+from headrace.formats.base import Format
 from headrace.formats.options import Columns, LineFormatOptions, check_readable, infer_from
 from headrace.formats.types import format_type, parse_type
 from headrace.model.operator import (
     DEAD_LETTER,
-    TIMESTAMP,
     ArrowOperator,
     CheckpointBarrier,
     Collector,
@@ -371,7 +371,7 @@ def _check_writable(path: Path) -> None:
 
 def _near_files(path: Path) -> str | None:
     try:
-        return near(path.name, [entry.name for entry in path.parent.iterdir()])
+        return suggest(path.name, [entry.name for entry in path.parent.iterdir()])
     except OSError:
         return f"there is no directory `{path.parent}` either"
 

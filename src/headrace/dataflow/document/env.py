@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.shapes import Value
@@ -96,5 +96,5 @@ def _refuse(name: str, place: Span, known: Mapping[str, str], findings: Findings
         findings.refuse(
             f"the environment has no variable `{name}`",
             place,
-            near(name, known) or f"set it, write `${{{name}:-default}}`, or write `$$` for a dollar",
+            suggest(name, known) or f"set it, write `${{{name}:-default}}`, or write `$$` for a dollar",
         )

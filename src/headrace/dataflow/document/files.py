@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.shapes import Value
@@ -127,7 +127,7 @@ class Files:
             return
         shown = f"`{written}`" if file.name == Path(written).name else f"`{written}` (`{file.name}`)"
         beside = [one.name for one in file.parent.iterdir()] if file.parent.is_dir() else []
-        hint = "variables are expanded in `env` only" if "$" in written else near(file.name, beside)
+        hint = "variables are expanded in `env` only" if "$" in written else suggest(file.name, beside)
         if hint is None and not file.parent.is_dir():
             hint = f"there is no directory `{Path(written).parent}` beside the document"
         if what == "program" and hint is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace.base.errors import UserError, near
+from headrace.base.errors import UserError, suggest
 from headrace.base.spans import Source
 from headrace.dataflow.document.model import Dataflow
 from headrace.dataflow.document.read import read_document
@@ -19,7 +19,7 @@ def load_dataflow(file: Path, *, name: str | None = None, check_files: bool = Tr
         raise UserError(f"{file} is a directory", hint="name the .yml file in it")
     if not file.is_file():
         siblings = [one.name for one in file.parent.glob("*") if one.suffix in ENDINGS]
-        raise UserError(f"there is no file {file}", hint=near(file.name, siblings))
+        raise UserError(f"there is no file {file}", hint=suggest(file.name, siblings))
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (UnicodeDecodeError, OSError) as error:

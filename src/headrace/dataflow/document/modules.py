@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.base.spans import Source
 from headrace.dataflow.document.env import check_params, expand_env, param_variable, put_params
 from headrace.dataflow.document.files import Files
@@ -261,7 +261,7 @@ def _check_ports(use: Use, findings: Findings) -> None:
     written = use.record.get("module")
     for name, value in use.inputs.items():
         if name not in use.ports and "inputs" not in use.header.broken:
-            hint = near(name, use.ports) or f"its inputs are {listed(use.ports)}"
+            hint = suggest(name, use.ports) or f"its inputs are {listed(use.ports)}"
             findings.refuse(f"the module `{written}` has no input `{name}`", value.key, hint)
     if "inputs" not in use.record.broken:
         for port in use.header.texts("inputs"):
@@ -285,7 +285,7 @@ def _check_ports(use: Use, findings: Findings) -> None:
             findings.refuse(
                 f"no node of the module has an output `{value.value}`",
                 value.span,
-                near(value.value, inside) or f"the outputs of its nodes are {listed(inside)}",
+                suggest(value.value, inside) or f"the outputs of its nodes are {listed(inside)}",
             )
 
 

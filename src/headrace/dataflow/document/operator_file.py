@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from headrace.base.errors import DataflowError, near
+from headrace.base.errors import DataflowError, suggest
 from headrace.base.problems import placed
 from headrace.base.spans import Source, Span
 from headrace.dataflow.document.model import Unit
@@ -34,7 +34,7 @@ def read_operator(unit: Unit) -> str:
     names = {name for name, _ in bound}
     if "Operator" not in names and "*" not in names:
         hint = (
-            near("Operator", names)
+            suggest("Operator", names)
             or "write `class Operator:` with `on_event(self, dora_event, send_output)`"
         )
         raise placed(DataflowError, f"{file} has no class `Operator`", unit.span, hint)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.base.spans import Source, Span
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.model import Output, Timer, Unit
@@ -127,7 +127,7 @@ def _check_names(
     for name, value in block.items():
         if name not in names:
             assert value.key is not None
-            hint = near(name, names) or (f"its {what}s are {listed(names)}" if list(names) else None)
+            hint = suggest(name, names) or (f"its {what}s are {listed(names)}" if list(names) else None)
             complain(f"`{key}` names `{name}`, which is no {what}", value.key, hint)
 
 
@@ -135,7 +135,7 @@ def _check_known(block: Mapping[str, Value], known: frozenset[str], complain: Co
     for value in block.values():
         base, _ = _split(value.value)
         if base not in known:
-            hint = near(base, known) or "types of your own are defined in files below `types/`"
+            hint = suggest(base, known) or "types of your own are defined in files below `types/`"
             complain(f"there is no type `{base}`", value.span, hint)
 
 

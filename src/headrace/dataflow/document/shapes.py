@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.yaml_text import Fields, Items, Scalar, Tree, plain_value
@@ -213,7 +213,9 @@ class Choice(Shape):
     def read(self, tree: Tree, what: str, findings: Findings) -> str | None:
         if isinstance(tree, Scalar) and tree.text in self.choices:
             return tree.text
-        self.refuse(tree, what, findings, near(tree.text, self.choices) if isinstance(tree, Scalar) else None)
+        self.refuse(
+            tree, what, findings, suggest(tree.text, self.choices) if isinstance(tree, Scalar) else None
+        )
         return None
 
     def schema(self) -> dict[str, Any]:
@@ -417,7 +419,7 @@ class Block(Shape):
             )
         known = self.by_name
         refused = any(name in known and not known[name].accepted for name in names)
-        unknown = any(name not in known and near(name, self.variants) for name in names)
+        unknown = any(name not in known and suggest(name, self.variants) for name in names)
         if not found and not refused and not unknown:
             findings.refuse(
                 f"{self.name} needs one of {listed(self.variants, 'or')}, which says what it runs",
@@ -433,7 +435,9 @@ class Block(Shape):
             findings.refuse(
                 f"`{key.text}` is not a key of {self.name}",
                 key.span,
-                self.reasons.get(key.text) or near(key.text, names) or f"its keys are {self._some(variant)}",
+                self.reasons.get(key.text)
+                or suggest(key.text, names)
+                or f"its keys are {self._some(variant)}",
             )
         elif not known.accepted:
             why, _, instead = known.says.removesuffix(".").partition(". ")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.dataflow.document.env import check_params, expand_env, put_params
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.model import QUEUE_SIZE, Input, Logs, Output, Restart, Timer, Unit, UnitKind
@@ -132,7 +132,7 @@ class UnitReader:
             self.findings.refuse(
                 f"`{name}` names `{output}`, which is not in `outputs`",
                 part.record.at(name),
-                near(output, part.outputs) or f"add it: `outputs: [{', '.join([*part.outputs, output])}]`",
+                suggest(output, part.outputs) or f"add it: `outputs: [{', '.join([*part.outputs, output])}]`",
             )
         return output
 
@@ -227,7 +227,7 @@ class UnitReader:
                 "leave out its `inputs`" if other == "source" else "give it `inputs`"
             )
         else:
-            hint = near(name, registry.names(role)) or f"the {role}s are {listed(registry.names(role))}"
+            hint = suggest(name, registry.names(role)) or f"the {role}s are {listed(registry.names(role))}"
         self.findings.refuse(f"there is no {role} called `{name}`", part.record.at("connector"), hint)
 
     def _sql(self, part: Part) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.grammar import LOG_LEVELS, MODULE_PORTS, TIMER_UNITS
@@ -68,7 +68,7 @@ def _port(written: Scalar, scope: Scope, findings: Findings) -> tuple[Value, Sco
         findings.refuse(
             f"the module has no input `{name}`",
             written.place(len(first) + 1, len(written.text)),
-            near(name, ports) or "add it to `inputs` of `module:`",
+            suggest(name, ports) or "add it to `inputs` of `module:`",
         )
         return None
     outer = scope.use.inputs.get(name)
@@ -87,7 +87,7 @@ def _resolve(written: Scalar, scope: Scope, findings: Findings) -> Timer | Outpu
             findings.refuse(
                 f"there is no node `{first}`",
                 written.place(0, len(first)),
-                near(first, names)
+                suggest(first, names)
                 or (f"did you mean `{found[0]}/{first}`?" if found and not slash else None)
                 or f"the nodes are {listed(names)}",
             )
@@ -160,7 +160,9 @@ def _refuse_listed(node: Node, rest: str, place: Span, findings: Findings) -> No
         message = f"node `{node.local_id}` has no output `{rest}`"
     hint = f"write {listed(having or own, 'or')}" if having or own else None
     operators = [one.operator or "" for one in node.parts]
-    findings.refuse(message, place, hint or (near(operator, operators) if slash else _advice(rest, outputs)))
+    findings.refuse(
+        message, place, hint or (suggest(operator, operators) if slash else _advice(rest, outputs))
+    )
 
 
 def _refuse_output(node: Node, rest: str, place: Span, findings: Findings) -> None:
@@ -171,7 +173,7 @@ def _refuse_output(node: Node, rest: str, place: Span, findings: Findings) -> No
 def _advice(name: str, outputs: list[str]) -> str:
     if not outputs:
         return f"it has no outputs: add `outputs: [{name}]` there"
-    return near(name, outputs) or f"its outputs are {listed(outputs)}"
+    return suggest(name, outputs) or f"its outputs are {listed(outputs)}"
 
 
 def _of_module(use: Use, rest: str, place: Span, findings: Findings) -> Output | None:
@@ -206,7 +208,7 @@ def _built_in(written: Scalar, rest: str, scope: Scope, findings: Findings) -> T
     findings.refuse(
         f"there is no source `{written.text}`",
         written.span,
-        near(name, ("timer", "logs")) or "`dora/timer/…` and `dora/logs` are there",
+        suggest(name, ("timer", "logs")) or "`dora/timer/…` and `dora/logs` are there",
     )
     return None
 
@@ -219,7 +221,7 @@ def _timer(written: Scalar, rest: str, findings: Findings) -> Timer | None:
         findings.refuse(
             f"`{unit}` is not a unit of timers" if unit else "the timer has no unit",
             written.place(at, at + len(unit)) if unit else written.span,
-            near(unit, units) or f"write `dora/timer/millis/100`; the units are {listed(units)}",
+            suggest(unit, units) or f"write `dora/timer/millis/100`; the units are {listed(units)}",
         )
         return None
     place = written.place(at + len(unit) + 1, len(written.text)) if amount else written.span
@@ -272,7 +274,7 @@ def _logs(written: Scalar, rest: str, scope: Scope, findings: Findings) -> Logs 
         findings.refuse(
             f"`{level}` is not a level of logs",
             written.place(at, at + len(level)),
-            near(level, LOG_LEVELS) or f"the levels are {listed(LOG_LEVELS)}",
+            suggest(level, LOG_LEVELS) or f"the levels are {listed(LOG_LEVELS)}",
         )
         return None
     member = scope.members.get(node)
@@ -282,7 +284,7 @@ def _logs(written: Scalar, rest: str, scope: Scope, findings: Findings) -> Logs 
             findings.refuse(
                 f"there is no node `{node}`",
                 written.place(len(written.text) - len(node), len(written.text)),
-                near(node, names) or f"the nodes are {listed(names)}",
+                suggest(node, names) or f"the nodes are {listed(names)}",
             )
         return None
     return Logs(level or None, member.id if isinstance(member, Node) else None)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from headrace.base.errors import DataflowError, near
+from headrace.base.errors import DataflowError, suggest
 from headrace.base.problems import placed
 from headrace.base.spans import Source, Span
 from headrace.dataflow.document.findings import Findings
@@ -364,7 +364,7 @@ def _explain(error: yaml.YAMLError, source: Source) -> DataflowError:
     mark = error.problem_mark or error.context_mark
     if alias := re.search(r"found undefined alias '(.+)'", problem):
         anchors = re.findall(r"(?<!\S)&([^\s\[\]{},]+)", source.text)
-        message, hint = f"there is no anchor `&{alias[1]}`", near(alias[1], anchors)
+        message, hint = f"there is no anchor `&{alias[1]}`", suggest(alias[1], anchors)
         return placed(
             DataflowError,
             message,

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.dataflow.runtime.link import (
     LINK,
     Decoder,
@@ -295,7 +295,7 @@ class Node:
 
     def _no_output(self, name: str) -> str:
         declared = ", ".join(f"`{one}`" for one in self._setup["config"]["outputs"]) or "none"
-        hint = near(str(name), self._outputs) or "name it under `outputs:` of the node"
+        hint = suggest(str(name), self._outputs) or "name it under `outputs:` of the node"
         return f"node `{self._id}` has no output `{name}`; declared: {declared}; {hint}"
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.base.errors import ConfigurationError, DataflowError, HeadraceError, PlacedError, near
+from headrace.base.columns import TIMESTAMP
+from headrace.base.errors import ConfigurationError, DataflowError, HeadraceError, PlacedError, suggest
 from headrace.base.problems import placed
 from headrace.base.secrets import SECRET
 from headrace.base.spans import Source
 from headrace.dataflow.document.model import Unit
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Fragment, Function, called_functions, plain_schema
-from headrace.model.operator import TIMESTAMP, ArrowOperator, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 from headrace.model.registry import registry
 from headrace.sql.embed import EmbeddedSql, Rows, columns_of
 
@@ -118,7 +119,7 @@ class Conform(ArrowOperator):
                 found = [name for name in batch.schema.names if name != TIMESTAMP]
                 raise ConfigurationError(
                     f"{self._what}: the messages have no column `{one.name}`; they have {', '.join(found)}",
-                    hint=near(one.name, found) or "send record batches with the columns that are declared",
+                    hint=suggest(one.name, found) or "send record batches with the columns that are declared",
                 )
         schema = pa.schema([*self._columns, batch.schema.field(TIMESTAMP)])
         try:

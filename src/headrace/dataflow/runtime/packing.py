@@ -12,6 +12,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.dataflow.runtime.messages import (
     TICK,
     Closed,
@@ -20,7 +21,6 @@ from headrace.dataflow.runtime.messages import (
     decode_metadata,
     encode_metadata,
 )
-from headrace.model.operator import TIMESTAMP
 
 PARTITION = "partition"
 """The column that says which instance of a parallel unit a message is for."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from headrace.base.errors import ConfigurationError, near
+from headrace.base.errors import ConfigurationError, suggest
 from headrace.dataflow.document.model import Unit
 from headrace.dataflow.runtime.hosts import CONTINUE, STOP, STOP_ALL, Event, Host, Log, Send
 from headrace.dataflow.runtime.printed import Capture
@@ -297,7 +297,8 @@ def _operator_class(unit: Unit, text: str) -> Any:
         ]
         raise ConfigurationError(
             f"{file} has no class `Operator`",
-            hint=near("Operator", classes) or "an operator is a class called Operator with a method on_event",
+            hint=suggest("Operator", classes)
+            or "an operator is a class called Operator with a method on_event",
         )
     if not callable(getattr(found, "on_event", None)):
         raise ConfigurationError(

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.base.errors import HeadraceError, near, user_traceback
+from headrace.base.errors import HeadraceError, suggest, user_traceback
 from headrace.dataflow.document.model import Input, Logs, Output, Timer, Unit
 from headrace.dataflow.runtime.hosts import CONTINUE, STOP, STOP_ALL, Host, Log, Send
 from headrace.dataflow.runtime.messages import (
@@ -603,7 +603,7 @@ def _closed_event(queue: _Queue) -> dict[str, Any]:
 
 def _undeclared(unit: Unit, output: str) -> str:
     known = ", ".join(f"`{name}`" for name in unit.outputs) or "none"
-    hint = near(str(output), unit.outputs)
+    hint = suggest(str(output), unit.outputs)
     return f"`{output}` is not an output of `{unit.address}`; its outputs are {known}" + (
         f": {hint}" if hint else ""
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.errors import ConfigurationError, near
+from headrace.base.errors import ConfigurationError, suggest
 from headrace.formats.base import LineError, Path, is_binary, is_json, is_list, is_text, plain_field
 from headrace.formats.json.write import PLAIN, encode_values
 
@@ -92,7 +92,7 @@ def _check_members(given: Sequence[pa.Field], wanted: Sequence[pa.Field], path: 
         elif not one.nullable:
             raise ConfigurationError(
                 f"column `{'.'.join(below)}` is NOT NULL, and the schema of the messages does not have it",
-                hint=near(one.name, known) or f"the schema has {', '.join(known) or 'no fields'}",
+                hint=suggest(one.name, known) or f"the schema has {', '.join(known) or 'no fields'}",
             )
 
 

@@ -14,18 +14,10 @@ import pyarrow.csv
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from headrace.base.errors import ConfigurationError, InternalError, PlanError, near
+from headrace.base.columns import RETRACT
+from headrace.base.errors import ConfigurationError, InternalError, PlanError, suggest
 from headrace.base.options import Options
-from headrace.formats.base import (
-    RETRACT,
-    Decoded,
-    Format,
-    LineError,
-    Rows,
-    is_text,
-    line_ends,
-    split_lines,
-)
+from headrace.formats.base import Decoded, Format, LineError, Rows, is_text, line_ends, split_lines
 from headrace.formats.csv.rows import RowEnds
 from headrace.formats.csv.values import is_parsed, read_values
 from headrace.formats.json.write import PLAIN, encode_values, join_lines
@@ -144,7 +136,7 @@ class CsvFormat(Format):
             raise ConfigurationError(
                 f"the first line names no column `{lost[0].name}`",
                 where=where,
-                hint=near(lost[0].name, names)
+                hint=suggest(lost[0].name, names)
                 or f"it has {', '.join(names)[:200]}; if that is a row, set `csv.header` = false",
             )
         _check_once([name for name in names if name in schema.names], where)

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from headrace.base.errors import ConfigurationError, near
-from headrace.formats.base import RETRACT, Decoded, Format, LineError, Rows, plain_field
+from headrace.base.columns import RETRACT
+from headrace.base.errors import ConfigurationError, suggest
+from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field
 from headrace.formats.json.connect_schema import connect_schema
 from headrace.formats.json.format import JsonFormat
 from headrace.formats.json.read import ROW, JsonReader
@@ -53,7 +54,7 @@ class DebeziumFormat(Format):
             if schema is not None and name not in schema.names:
                 raise ConfigurationError(
                     f"the primary key names `{name}`, which is not a column",
-                    hint=near(name, schema.names) or f"the columns are {', '.join(schema.names)}",
+                    hint=suggest(name, schema.names) or f"the columns are {', '.join(schema.names)}",
                 )
         self._key = tuple(primary_key)
         self._style = style

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.base.errors import ConfigurationError, near
+from headrace.base.errors import ConfigurationError, suggest
 from headrace.formats.base import JSON_COLUMN
 from headrace.formats.protobuf.text import descriptors, load_protobuf, parse_proto
 
@@ -136,7 +136,7 @@ class Descriptors:
                 continue
         own = [full for full in known if not full.startswith("google.protobuf.")]
         raise ConfigurationError(
-            f"there is no message `{name}`", hint=near(name, own) or f"there are {', '.join(own)}"
+            f"there is no message `{name}`", hint=suggest(name, own) or f"there are {', '.join(own)}"
         )
 
     def as_json(self, name: str, data: bytes) -> str:

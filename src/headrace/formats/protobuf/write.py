@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.errors import ConfigurationError, PlanError, near
+from headrace.base.errors import ConfigurationError, PlanError, suggest
 from headrace.formats._shared.shapes import check_shape, shape_rows
 from headrace.formats._shared.wire import (
     BYTES,
@@ -44,7 +44,7 @@ def check_writable(message: ProtoMessage, columns: pa.Schema) -> None:
         if name not in known:
             raise ConfigurationError(
                 f"the message `{message.name}` has no field `{name}`",
-                hint=near(name, known) or f"it has {', '.join(known)}",
+                hint=suggest(name, known) or f"it has {', '.join(known)}",
             )
         _check(known[name], (name,))
     kinds = arrow_schema(message)

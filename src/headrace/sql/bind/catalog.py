@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import ConfigurationError, HeadraceError, near
+from headrace.base.errors import ConfigurationError, HeadraceError, suggest
 from headrace.base.options import Options
 from headrace.base.secrets import SECRET
 from headrace.base.spans import Source, Span
@@ -175,7 +175,7 @@ def check_event_time(table: Table, names: Sequence[str]) -> None:
 
 
 def _near_column(name: str, names: Sequence[str]) -> str | None:
-    return near(name, names) or (f"the columns are {', '.join(names)}" if names else None)
+    return suggest(name, names) or (f"the columns are {', '.join(names)}" if names else None)
 
 
 def check_source_key(table: Table) -> None:
@@ -193,7 +193,7 @@ def check_connector(table: Table) -> None:
     """Refuse a table whose connector is not there."""
     known = sorted({*registry.names("source"), *registry.names("sink"), *registry.names("lookup")})
     if table.connector not in known:
-        hint = near(table.connector, known) or f"the connectors are {', '.join(known)}"
+        hint = suggest(table.connector, known) or f"the connectors are {', '.join(known)}"
         fail(f"there is no connector `{table.connector}`", table.span("connector"), hint)
 
 

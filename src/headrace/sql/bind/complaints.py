@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headrace.base.errors import ExpressionError, near
+from headrace.base.errors import ExpressionError, suggest
 from headrace.sql.types import TYPE_NAMES
 
 _CAST = "write CAST(… AS …) where one type is to become another"
@@ -108,7 +108,7 @@ def in_plain_words(error: ExpressionError) -> ExpressionError:
             parts = [sql_words(part) for part in found.groups() if part is not None]
             return ExpressionError(message.format(*parts), hint=hint or _candidates(text))
     if found := re.search(r"Unsupported SQL type (\w+)", text):
-        return ExpressionError(f"`{found[1]}` is not a type", hint=near(found[1].upper(), TYPE_NAMES))
+        return ExpressionError(f"`{found[1]}` is not a type", hint=suggest(found[1].upper(), TYPE_NAMES))
     first = text.split("\n")[0].strip().removeprefix("This feature is not implemented: ")
     return ExpressionError(sql_words(first)[:_LONGEST], hint=_candidates(text))
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import ExpressionError, near
+from headrace.base.columns import TIMESTAMP
+from headrace.base.errors import ExpressionError, suggest
 from headrace.base.problems import Problems
 from headrace.base.windows import Session
 from headrace.model.fragments import quote
-from headrace.model.operator import TIMESTAMP
 from headrace.sql.bind.function_calls import bind_table_call, called_table
 from headrace.sql.bind.logical import Expression, Item, Join, JoinKind, LookupJoin, Part, Relation, Windowing
 from headrace.sql.bind.relations import (
@@ -124,7 +124,7 @@ class FromClause:
             if name not in self.names:
                 known = list(self.names)
                 listed = f"the tables are {', '.join(known)}" if known else "define it with CREATE TABLE"
-                raise binder.fail(f"there is no table `{node.name}`", node, near(name, known) or listed)
+                raise binder.fail(f"there is no table `{node.name}`", node, suggest(name, known) or listed)
             bound = binder.renamed(self.names[name](), columns, node)
             return bound, given or identifier_name(node.this), True
         hidden = f"_{len(self.stubs)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.functions.table import TableFunction
 from headrace.model.fragments import quote
 from headrace.sql.bind.calls import replace_parts
@@ -67,7 +67,7 @@ def bind_table_call(tables: FromClause, left: Relation, join: exp.Join, call: ex
 def _table_function(tables: FromClause, call: exp.Anonymous) -> TableFunction:
     known, name = tables.planner.table_functions, call.name.lower()
     if name not in known:
-        hint = near(name, known) or "functions that give rows are written with @headrace.udtf"
+        hint = suggest(name, known) or "functions that give rows are written with @headrace.udtf"
         if name in tables.planner.names:
             hint = f"`{name}` gives values: call it in SELECT"
         raise tables.binder.fail(f"there is no function `{name}` that gives rows", call, hint)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import ExpressionError
 from headrace.base.windows import Hop, Session, Tumble
 from headrace.model.fragments import quote
-from headrace.model.operator import TIMESTAMP
 from headrace.sql.bind.calls import aggregate_call, call_name, find_aggregates, is_window_call, replace_parts
 from headrace.sql.bind.logical import (
     Aggregate,
@@ -50,7 +50,7 @@ class Groups:
         self._known: dict[str, str] = {}
         """The text of a key or of an aggregate → the column that holds it."""
         self._window_text: str | None = None
-        self._taken: set[str] = {TIMESTAMP, "_retract"}
+        self._taken: set[str] = {TIMESTAMP, RETRACT}
 
     def bind(
         self,

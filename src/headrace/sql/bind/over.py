@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import ExpressionError, near
-from headrace.model.operator import TIMESTAMP
+from headrace.base.columns import TIMESTAMP
+from headrace.base.errors import ExpressionError, suggest
 from headrace.sql.bind.calls import call_name, find_over, replace_parts
 from headrace.sql.bind.logical import TIES, Item, Relation, WindowCalls
 from headrace.sql.bind.relations import window_part
@@ -51,7 +51,7 @@ def inline_windows(binder: Binder, select: exp.Select) -> None:
             continue
         known = named.get(identifier_name(alias))
         if known is None:
-            hint = near(identifier_name(alias), named) or "write OVER (…)"
+            hint = suggest(identifier_name(alias), named) or "write OVER (…)"
             raise binder.fail(f"there is no WINDOW `{identifier_name(alias)}`", found, hint)
         for key, value in known.copy().args.items():
             if key in ("partition_by", "order", "spec"):

@@ -9,9 +9,9 @@ from typing import Literal
 import pyarrow as pa
 from sqlglot import exp
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.windows import Session
 from headrace.model.fragments import plain_type, quote
-from headrace.model.operator import TIMESTAMP
 from headrace.sql.bind.catalog import Table
 from headrace.sql.bind.logical import (
     AsyncCalls,
@@ -90,7 +90,7 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     made = []
     for name in names:
         candidate, number = name, 1
-        while candidate in seen or candidate in (TIMESTAMP, "_retract"):
+        while candidate in seen or candidate in (TIMESTAMP, RETRACT):
             candidate, number = f"{name}:{number}", number + 1
         seen.add(candidate)
         made.append(candidate)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import ExpressionError, SqlError, near
+from headrace.base.columns import TIMESTAMP
+from headrace.base.errors import ExpressionError, SqlError, suggest
 from headrace.base.problems import Problems
 from headrace.base.spans import Source
 from headrace.functions.json_path import compile_path
 from headrace.functions.signatures import FUNCTION_NAMES, PATH_FUNCTIONS, usage
 from headrace.functions.signatures import resolve as resolve_function
 from headrace.model.fragments import plain_type
-from headrace.model.operator import TIMESTAMP
 from headrace.sql.bind.logical import PRESENCE, Expression, Path
 from headrace.sql.bind.planning import WINDOWS, Planner
 from headrace.sql.parse.dialect import Headrace, to_sql
@@ -117,21 +117,21 @@ class Scope:
             entry = next(entry for entry in self.entries if entry.alias == names[0])
             columns = (
                 _other_case(names[1], entry.names)
-                or near(names[1], entry.names)
+                or suggest(names[1], entry.names)
                 or f"its columns are {_listed(entry.names)}"
             )
             return sql_error(f"`{names[0]}` has no column `{names[1]}`", span_of(node, self.source), columns)
         known = list(dict.fromkeys(name for entry in self.entries for name in entry.names))
         if len(names) > 1:
             message = f"there is no table or column `{names[0]}` here"
-            hint = near(names[0], [*aliases, *known])
+            hint = suggest(names[0], [*aliases, *known])
             if not hint:
                 hint = f"the tables are {_listed(aliases)}" if aliases else "there is no FROM"
         else:
             message = f"there is no column `{names[0]}`"
             hint = (
                 _other_case(names[0], known)
-                or near(names[0], known)
+                or suggest(names[0], known)
                 or (f"the columns are {_listed(known)}" if known else "there is no FROM")
             )
             if node.this.args.get("quoted") and names[0].lower() not in known:
@@ -202,7 +202,7 @@ class Scope:
                 )
             known = [kind.field(i).name for i in range(kind.num_fields)]
             if name not in known:
-                hint = near(name, known) or f"its fields are {_listed(known)}"
+                hint = suggest(name, known) or f"its fields are {_listed(known)}"
                 raise sql_error(f"there is no field `{name}`", span_of(part, self.source), hint)
             kind = kind.field(known.index(name)).type
             made = _field_access(made, name)
@@ -230,7 +230,7 @@ class Scope:
                 call.replace(replacement)
                 continue
             if name not in self.planner.names:
-                similar = near(name, {*self.planner.names, *WINDOWS, "row_time"})
+                similar = suggest(name, {*self.planner.names, *WINDOWS, "row_time"})
                 where = span_of(call, self.source)
                 self.problems.add(sql_error(f"there is no function `{name}`", where, similar))
                 failed = True

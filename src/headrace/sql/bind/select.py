@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import ExpressionError, near
+from headrace.base.errors import ExpressionError, suggest
 from headrace.model.fragments import quote
 from headrace.sql.bind.calls import call_name, find_aggregates, is_aggregate, is_window_call
 from headrace.sql.bind.from_clause import FromClause
@@ -164,7 +164,7 @@ class SelectBinder:
         entries = [e for e in self.scope.entries if table is None or e.alias == table]
         if not entries:
             aliases = [e.alias for e in self.scope.entries]
-            hint = near(table or "", aliases) or f"the tables are {', '.join(aliases)}"
+            hint = suggest(table or "", aliases) or f"the tables are {', '.join(aliases)}"
             raise self.binder.fail(f"there is no table `{table}` here", node, hint)
         for clause in ("replace", "rename"):
             if star.args.get(clause):
@@ -173,7 +173,7 @@ class SelectBinder:
         known = {name for entry in entries for name in entry.names}
         for name, one in left_out.items():
             if name not in known:
-                raise self.binder.fail(f"there is no column `{name}` to leave out", one, near(name, known))
+                raise self.binder.fail(f"there is no column `{name}` to leave out", one, suggest(name, known))
         items = []
         for entry in entries:
             for name, column in zip(entry.names, entry.columns, strict=True):

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.model.builder import Port
 from headrace.model.fragments import plain_schema, quote
-from headrace.model.operator import TIMESTAMP
 from headrace.operators.async_call import AsyncCall
 from headrace.operators.table_function import TableFunctionCall
 from headrace.sql.bind.logical import AsyncCalls, Expression, Relation, TableCall
-from headrace.sql.lower.decompose import RETRACT
 from headrace.sql.lower.flow import LATE, Flow
 
 if TYPE_CHECKING:

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import PlanError
 from headrace.base.keys import hash_array
 from headrace.functions.aggregate import AccumulatorFunction
 from headrace.model.fragments import Function, literal, plain_type, quote
-from headrace.model.operator import TIMESTAMP
 from headrace.operators.aggregation import Aggregation, Distinct
 from headrace.sql.bind.logical import AggregateCall
 from headrace.sql.bind.planning import Planner
 
-RETRACT = "_retract"
 _SIGN = f"CASE WHEN {quote(RETRACT)} THEN -1 ELSE 1 END"
 _SAME = ("min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")
 """Aggregates whose parts are merged by the aggregate itself."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.model.builder import Port
-from headrace.model.operator import TIMESTAMP
 from headrace.sql.bind.catalog import Table
-from headrace.sql.lower.decompose import RETRACT
 
 TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))
 TAKEN_BACK = pa.field(RETRACT, pa.bool_())

@@ -12,11 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.problems import Problems
 from headrace.base.windows import Instant, Session
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Fragment, Function, called_functions, plain_schema, quote
-from headrace.model.operator import TIMESTAMP, ArrowOperator
+from headrace.model.operator import ArrowOperator
 from headrace.operators.aggregation import Aggregation
 from headrace.operators.project import Project
 from headrace.operators.session_aggregate import PartialSession, SessionAggregate
@@ -46,7 +47,7 @@ from headrace.sql.bind.logical import (
 )
 from headrace.sql.bind.planning import Planner
 from headrace.sql.lower.calls import lower_async_calls, lower_table_call
-from headrace.sql.lower.decompose import RETRACT, make_aggregation
+from headrace.sql.lower.decompose import make_aggregation
 from headrace.sql.lower.flow import LATE, TAKEN_BACK, TIME, Flow, shuffle, without
 from headrace.sql.lower.needs import Needs, find_needs, makes_rows
 from headrace.sql.lower.over import lower_ordered, lower_window_calls

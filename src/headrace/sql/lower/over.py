@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.model.fragments import Fragment, called_functions, quote
-from headrace.model.operator import TIMESTAMP
 from headrace.operators.numbered import NumberedFragment
 from headrace.operators.top_n import PartialTopN, Ranking, TopN
 from headrace.operators.updating_fragment import UpdatingFragment
 from headrace.operators.windowed_fragment import WindowedFragment
 from headrace.sql.bind.logical import TIES, Ordered, WindowCalls
-from headrace.sql.lower.decompose import RETRACT
 from headrace.sql.lower.flow import Flow, shuffle, without
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import HeadraceError, SqlError
 from headrace.base.options import parse_options
 from headrace.model.builder import Port
 from headrace.model.fragments import literal, plain_schema, quote
-from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS, TIMESTAMP
+from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS
 from headrace.model.registry import registry
 from headrace.operators.lookup_join import CacheOptions
 from headrace.operators.lookup_join import LookupJoin as LookupOperator
@@ -22,7 +23,6 @@ from headrace.operators.watermark import ExpressionWatermark
 from headrace.sql.bind.catalog import Table, connector_options, option_error
 from headrace.sql.bind.logical import DeadLetters, Late, LookupJoin, Path, Relation, Scan
 from headrace.sql.find_columns import column_lines
-from headrace.sql.lower.decompose import RETRACT
 from headrace.sql.lower.flow import LATE, TAKEN_BACK, TIME, Flow, without
 from headrace.sql.lower.needs import narrow
 from headrace.sql.problems import sql_error

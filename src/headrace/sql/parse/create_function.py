@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot.tokenizer_core import TokenType
 
-from headrace.base.errors import near
+from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.sql.problems import fail, sql_error
 
@@ -149,7 +149,7 @@ def _language(parser: DefinitionParser) -> str:
         token.text.lower(), token.text.lower()
     )
     if name not in LANGUAGES:
-        hint = near(name, LANGUAGES) or f"the languages are {', '.join(LANGUAGES)}"
+        hint = suggest(name, LANGUAGES) or f"the languages are {', '.join(LANGUAGES)}"
         fail(f"there is no language `{token.text}` for functions", parser.span(token), hint)
     return name
 

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from headrace.base.errors import SqlError, near
+from headrace.base.errors import SqlError, suggest
 from headrace.base.problems import Problems
 from headrace.base.spans import Source, Span
 from headrace.sql.parse.create_function import CreateFunction, parse_function
@@ -156,7 +156,7 @@ class StatementParser(DefinitionParser):
         if word in _REFUSED:
             fail(f"{word} is not a statement of streaming SQL", self.span(first), _REFUSED[word])
         known = ["CREATE", "INSERT", "SELECT", "SET", "WITH"]
-        hint = near(word, known) or "a statement begins with CREATE, INSERT, SELECT, WITH or SET"
+        hint = suggest(word, known) or "a statement begins with CREATE, INSERT, SELECT, WITH or SET"
         raise sql_error(f"`{first.text}` does not begin a statement", self.span(first), hint)
 
     def _create(self) -> Statement:

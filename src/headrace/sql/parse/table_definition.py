@@ -11,8 +11,9 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.durations import parse_duration
-from headrace.base.errors import HeadraceError, near
+from headrace.base.errors import HeadraceError, suggest
 from headrace.base.spans import Span
 from headrace.sql.parse.cursor import Cursor, is_word
 from headrace.sql.problems import fail
@@ -110,7 +111,7 @@ class DefinitionParser(Cursor):
             seen[column.name] = column
         for key, at in keys:
             if has_columns and key not in seen:
-                fail(f"there is no column `{key}` for the primary key", self.span(at), near(key, seen))
+                fail(f"there is no column `{key}` for the primary key", self.span(at), suggest(key, seen))
         primary = [*(key for key, _ in keys), *(column.name for column in columns if column.primary_key)]
         return CreateTable(
             name=name,
@@ -161,7 +162,7 @@ class DefinitionParser(Cursor):
 
     def _column(self) -> ColumnDefinition:
         name, first = self.name("the name of a column")
-        if name in ("_timestamp", "_retract"):
+        if name in (TIMESTAMP, RETRACT):
             fail(
                 f"`{name}` is a name of the engine",
                 self.span(first),
@@ -229,7 +230,7 @@ class DefinitionParser(Cursor):
             fail(
                 f"`{first.text}` is not a type",
                 self.span(first),
-                near(name, TYPE_NAMES)
+                suggest(name, TYPE_NAMES)
                 or "types are INT, BIGINT, TEXT, TIMESTAMP, DOUBLE, STRUCT<…>, INT[], …",
             )
         while self.take("[", "]"):

@@ -1,0 +1,26 @@
+"""Optional client libraries: loaded when they are needed, or an error that says what to install."""
+
+import importlib
+from types import ModuleType
+
+from headrace.base.errors import MissingExtraError
+
+
+def load_extra(module: str, *, feature: str, extra: str, package: str) -> ModuleType:
+    """Import a module of an optional package.
+
+    `feature` is what needs it, `extra` the extra of Headrace that brings it, and `package` its name for pip.
+    Raises a MissingExtraError with the command that installs it.
+
+    >>> load_extra("no_such_client", feature="`x`", extra="x", package="no-such-client")
+    Traceback (most recent call last):
+    headrace.base.errors.MissingExtraError: `x` needs the package `no-such-client`, which is not installed
+      hint: pip install 'headrace[x]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        # A module that the installed package misses by itself is another mistake.
+        if error.name is not None and module.split(".", maxsplit=1)[0] != error.name.split(".")[0]:
+            raise
+        raise MissingExtraError(feature, extra=extra, package=package) from None
