@@ -26,6 +26,7 @@ from headrace.dataflow.runtime.packing import PARTITION, message_of, pack, rows_
 from headrace.dataflow.runtime.partitions import divide
 from headrace.dataflow.runtime.printed import LINES, Capture, Line, decode_lines, encode_lines, publish
 from headrace.dataflow.runtime.python_host import PythonHost
+from headrace.dataflow.runtime.saved import load_state
 from headrace.dataflow.runtime.scheduler import Emit, Memory, Scheduler
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.state.config import TableConfig, keyed_table_config
@@ -169,7 +170,7 @@ class _Instance:
         if self.epoch != epoch - 1:
             self.saved, self.lines, self._unsent, self._paused = dict(saved()), [], [], None
             memory, waiting, generation = (
-                pickle.loads(self.saved[_MEMORY])  # noqa: S301 - saved by this runtime
+                load_state(self.saved[_MEMORY])
                 if _MEMORY in self.saved
                 else (Memory(), [], self.spec.generation)
             )
@@ -330,7 +331,7 @@ class DataflowRuntime(ArrowOperator):
             if self.spec.parallel is None:
                 return saved
             whole = saved.get(partition)
-            return {} if whole is None else pickle.loads(whole)  # noqa: S301 - saved by this runtime
+            return {} if whole is None else load_state(whole)
 
         if not live:
             gc.freeze()  # what is imported by now stays: it need not be looked through again and again

@@ -18,6 +18,7 @@ from headrace.base.errors import ConfigurationError, suggest
 from headrace.dataflow.document.model import Unit
 from headrace.dataflow.runtime.hosts import CONTINUE, STOP, STOP_ALL, Event, Host, Log, Send
 from headrace.dataflow.runtime.printed import Capture
+from headrace.dataflow.runtime.saved import StateUnpickler
 from headrace.dataflow.runtime.siblings import Siblings
 
 PROVIDED = Path(__file__).parents[1] / "dora" / "provided"
@@ -259,7 +260,7 @@ class _CloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return _SEND if value is self._send else None
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(StateUnpickler):
     def __init__(self, data: bytes, send: Send) -> None:
         super().__init__(io.BytesIO(data))
         self._send = send
