@@ -15,7 +15,7 @@ SPEED = {
     "state": "bench.state_growth",
     "dataflow": "bench.dataflow.__main__",
 }
-OTHERS = {"connectors": "bench.connectors.__main__"}
+OTHERS = {"compare": "bench.compare", "connectors": "bench.connectors.__main__"}
 """These are run only by their name."""
 
 
