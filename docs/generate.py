@@ -112,7 +112,7 @@ def operators_page() -> str:
 def delivery_page() -> str:
     """What sources and sinks promise, alone and together."""
     sources, sinks = _promises("source"), _promises("sink")
-    lines = ["# Delivery", "", NOTE, "", DELIVERY]
+    lines = ["# Delivery guarantees", "", NOTE, "", DELIVERY]
     for role, found in (("Sources", sources), ("Sinks", sinks)):
         rows = [(_labelled(name, one), one.promise, one.how) for name, one in found]
         lines += ["", f"## {role}", "", *_table((role.lower()[:-1], "guarantee", "reason"), rows)]
