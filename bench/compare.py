@@ -1,8 +1,8 @@
 """`python -m bench compare DIRECTORY`: this checkout against another one, in turns, as ratios.
 
-DIRECTORY is a checkout of an earlier commit, such as one made by `git worktree add`. Both run with the packages
-of this environment. A ratio above 1 means that this checkout is faster. The machine may do other things
-meanwhile: the two take turns, and the median of their ratios counts.
+DIRECTORY is a checkout of an earlier commit, such as one made by `git worktree add`. Both run with the
+packages of this environment. A ratio above 1 means that this checkout is faster. The machine may do other
+things meanwhile: they take turns, and the median of their ratios counts.
 """
 
 from __future__ import annotations

@@ -102,17 +102,17 @@ def main() -> None:
         sys.stdout.write(line + "\n")
         lines.append(line)
     PAGE.write_text(
-        f"""# What an epoch costs as the state grows
+        f"""# Epoch time as state grows
 
-A count per key on local Spark. Every epoch updates {DELTA:,} keys chosen at random, whatever the number of
-keys in the state. Measured by `make bench` over {EPOCHS - 4} epochs per size, one size after the other in one
-process; the ratio is against the smallest size. An epoch includes Spark's own fixed cost.
+A count per key on local Spark. Every epoch updates {DELTA:,} random keys, for any number of keys in the
+state. Measured by `make bench` over {EPOCHS - 4} epochs per size, all sizes in one process; the ratio is
+relative to the smallest size. An epoch includes Spark's own fixed cost.
 
 | keys | state on disk | median epoch | ratio | range | bytes written (median) | (largest) |
 |---|---|---|---|---|---|---|
 {chr(10).join(lines)}
 
-The largest number of bytes is an epoch in which runs of state files were merged.
+The largest number of bytes is an epoch with compaction of state files.
 {datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, 2 subtasks.
 """,
         encoding="utf-8",

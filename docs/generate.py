@@ -38,39 +38,40 @@ FLAGS = {flag for parameter in run.params for flag in parameter.opts}
 
 
 OPERATORS = """\
-What `WITH (connector = 'name', …)` takes in SQL, and `pipeline.source(name, …)`, `stream.apply(name, …)` and
-`stream.sink(name, …)` in Python. Options have the same names in both. In SQL the columns, the primary key and
-`idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
-same, with the names that installed packages add."""
+The options of `WITH (connector = 'name', …)` in SQL, and of `pipeline.source(name, …)`,
+`stream.apply(name, …)` and `stream.sink(name, …)` in Python. Options have the same names in both. In SQL the
+columns, the primary key and `idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`.
+`headrace operators` prints the same, including the names that installed packages register."""
 DELIVERY = """\
-State is exactly once whatever is read and written: the tables and the positions of sources in a checkpoint
-belong together. This page says how often a record of a source counts, how often a row of a sink is seen, and
-why. [Guarantees](../concepts/guarantees.md) explains what it rests on."""
+State is exactly once for every source and sink: a checkpoint holds the state tables together with the source
+offsets. This page lists how often a record of a source counts, how often a row of a sink becomes visible, and
+why. [Guarantees](../concepts/guarantees.md) explains the assumptions."""
 TOGETHER = """\
-`1`: each record counts once and its results are seen once. `≥1`: after a crash, some results are seen again.
-`≤1`: some records may never come, because the source does not keep them. `≤1, ≥1`: both."""
+`1`: exactly once: each record counts once and its results are visible once. `≥1`: at least once: after a
+crash, some results are visible again. `≤1`: at most once: records may be lost, because the source does not
+retain them. `≤1, ≥1`: both."""
 FORMATS = """\
-Sources, sinks and lookups with a `format` take these too. `parquet.…` and `json.compression` are for
-`filesystem`."""
+Sources, sinks and lookups with a `format` also have these options. `parquet.…` and `json.compression` apply
+to `filesystem`."""
 FUNCTIONS = """\
-Names are those of Apache DataFusion {version}, which computes every expression; what it says about each is
-quoted here, and its [documentation](https://datafusion.apache.org/user-guide/sql/index.html) says more.
-Headrace adds the functions of the first two tables. Names are not case-sensitive.
-[Your own](user-functions.md) are written in Python."""
+The functions are those of Apache DataFusion {version}, which computes every expression. Their descriptions
+are quoted from DataFusion; its [documentation](https://datafusion.apache.org/user-guide/sql/index.html) has
+the details. Headrace adds the functions of the first two tables. Names are not case-sensitive.
+[User-defined functions](user-functions.md) are written in Python, Rust or C."""
 NOTES = """\
-`now()`, `random()`, `uuid()` and their kin are computed anew when an epoch is repeated: results that depend
-on them may differ from those of the failed attempt, which nobody has seen."""
+`now()`, `random()`, `uuid()` and similar functions are computed again when an epoch is retried: results may
+differ from those of the failed attempt, which were never visible."""
 SETTINGS = """\
-A flag wins over the environment, the environment over `headrace.toml`, the file over the default.
-[Configure](../how-to/configure.md) shows each way. Settings without a flag can be given to `Pipeline.run` by
-the same name."""
+A flag overrides the environment, the environment overrides `headrace.toml`, and the file overrides the
+default. [Configure a run](../how-to/configure.md) shows each way. Settings without a flag are arguments of
+`Pipeline.run` with the same name."""
 CLI = """\
-Rows go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed while running,
-2 something the user wrote or set has to change, 130 ended by a second Ctrl-C. [Errors](errors.md) lists the
-error codes."""
+Rows go to standard output, everything else to standard error. Exit codes: 0 success, 1 failure while
+running, 2 an error in the program or in a setting, 130 ended by a second Ctrl-C. [Errors](errors.md) lists
+the error codes."""
 API = """\
-Every name here is imported from `headrace`. The test kit is in `headrace.testing.in_process`;
-[Testing](../tutorials/testing.md) shows it."""
+Import every name on this page from `headrace`. The test kit is in `headrace.testing.in_process`; see
+[Testing](../tutorials/testing.md)."""
 GROUPS = (
     "Pipelines",
     "Functions for SQL",
@@ -111,10 +112,10 @@ def operators_page() -> str:
 def delivery_page() -> str:
     """What sources and sinks promise, alone and together."""
     sources, sinks = _promises("source"), _promises("sink")
-    lines = ["# Delivery", "", NOTE, "", DELIVERY]
+    lines = ["# Delivery guarantees", "", NOTE, "", DELIVERY]
     for role, found in (("Sources", sources), ("Sinks", sinks)):
         rows = [(_labelled(name, one), one.promise, one.how) for name, one in found]
-        lines += ["", f"## {role}", "", *_table((role.lower()[:-1], "promise", "because"), rows)]
+        lines += ["", f"## {role}", "", *_table((role.lower()[:-1], "guarantee", "reason"), rows)]
     header = ("source ↓ sink →", *(_labelled(name, one) for name, one in sinks))
     cells = [
         (_labelled(name, source), *(_together(source.promise, sink.promise) for _, sink in sinks))
@@ -147,7 +148,7 @@ def _paragraphs(thing: Any) -> list[str]:
 
 def _options_table(options: list[dict[str, Any]]) -> list[str]:
     if not options:
-        return ["It takes no options."]
+        return ["No options."]
     rows = [
         (f"`{o['name']}`", o["type"], "required" if o["required"] else _default(o["default"]), o["help"])
         for o in options
@@ -264,7 +265,7 @@ def _group(value: Any) -> str:
 
 def _entry(name: str, value: Any) -> list[str]:
     if value is headrace.Offset:
-        return ["", f"### {name}", "", "Where a source has come to: lane → position, as JSON."]
+        return ["", f"### {name}", "", "The position of a source: lane → position, as JSON."]
     if not inspect.isclass(value) and not inspect.isfunction(value):
         about = (
             f"A `{type(value).__name__}`: {value}."
@@ -342,35 +343,35 @@ def _first_line(value: Any) -> str:
 
 
 STREAMING = {
-    "tumble": ("tumble(width)", "in GROUP BY: [windows](windows.md) of `width`, one after the other"),
-    "hop": ("hop(slide, width)", "in GROUP BY: windows of `width` that start every `slide`"),
-    "session": ("session(gap)", "in GROUP BY: windows of rows with less than `gap` between them"),
+    "tumble": ("tumble(width)", "in GROUP BY: tumbling [windows](windows.md) of `width`"),
+    "hop": ("hop(slide, width)", "in GROUP BY: hopping windows of `width` that start every `slide`"),
+    "session": ("session(gap)", "in GROUP BY: session windows, closed after `gap` without rows"),
     "row_time": ("row_time()", "the event time of the row, TIMESTAMP"),
 }
 OWN = {
     "json_get": (
         "json_get(json, step, …)",
-        "the element as JSON text; also `json -> step`. In a CAST to a number, a text or BOOLEAN, the value",
+        "the element as JSON text; also `json -> step`. In a CAST to a number, TEXT or BOOLEAN: the value",
     ),
     "json_as_text": (
         "json_as_text(json, step, …)",
-        "the element as text, strings without quotes; also `json ->> step`",
+        "the element as a string, without quotes; also `json ->> step`",
     ),
-    "json_contains": ("json_contains(json, step, …)", "whether there is such an element; also `json ? step`"),
+    "json_contains": ("json_contains(json, step, …)", "whether the element exists; also `json ? step`"),
     "json_get_str": ("json_get_str(json, step, …)", "the element if it is a string"),
-    "json_get_int": ("json_get_int(json, step, …)", "the element if it is a whole number, BIGINT"),
+    "json_get_int": ("json_get_int(json, step, …)", "the element if it is an integer, BIGINT"),
     "json_get_float": ("json_get_float(json, step, …)", "the element if it is a number, DOUBLE"),
     "json_get_bool": ("json_get_bool(json, step, …)", "the element if it is true or false"),
     "json_get_json": ("json_get_json(json, step, …)", "the element as JSON text"),
-    "json_get_array": ("json_get_array(json, step, …)", "the elements of an array as JSON texts, TEXT[]"),
-    "json_length": ("json_length(json, step, …)", "how many elements an array or an object has"),
+    "json_get_array": ("json_get_array(json, step, …)", "the elements of an array as JSON text, TEXT[]"),
+    "json_length": ("json_length(json, step, …)", "the number of elements of an array or an object"),
     "json_object_keys": ("json_object_keys(json, step, …)", "the keys of an object, TEXT[]"),
-    "extract_json": ("extract_json(json, path)", "all matches of a JSONPath as JSON texts, TEXT[]"),
+    "extract_json": ("extract_json(json, path)", "all matches of a JSONPath as JSON text, TEXT[]"),
     "extract_json_string": ("extract_json_string(json, path)", "the first match if it is a string"),
     "get_first_json_object": ("get_first_json_object(json, path)", "the first match as JSON text"),
     "multi_hash": (
         "multi_hash(value, …)",
-        "32 hexadecimal digits: a stable hash of up to 32 values, in which NULL counts as a value",
+        "a stable hash of up to 32 values, as 32 hexadecimal digits; NULL counts as a value",
     ),
 }
 CORRECTED = {
@@ -395,7 +396,7 @@ def functions_page() -> str:
         lines += ["", f"## {title}", "", *_table(("call", "meaning"), rows)]
     lines += [
         "",
-        "A step is a key (TEXT) or an index from 0 (BIGINT), up to five of them. What is not there is NULL.",
+        "A step is a key (TEXT) or an index from 0 (BIGINT), up to five of them. A missing element is NULL.",
     ]
     columns = "routine_name, function_type, syntax_example, description"
     found = planner.ctx.sql(f"SELECT DISTINCT {columns} FROM information_schema.routines").to_pylist()  # noqa: S608

@@ -17,12 +17,12 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "connector-speed.md"
 TEXT = """\
-# How fast connectors and formats are
+# Benchmarks of connectors and formats
 
 Written by `python -m bench.connectors` on {date}: Python {python}, {cores} cores, load average {load:.1f} at
-the start. One task without Spark, reading or writing in the connector's own way, beside the client library
-alone doing the same in the same run; formats are decoded and encoded on one core, beside pyarrow or the
-library of the format. Only the ratios mean something elsewhere.
+the start. One task without Spark, reading or writing with the connector, compared with the bare client
+library in the same run. Formats are decoded and encoded on one core, compared with pyarrow or the library of
+the format. Only the ratios carry over to other machines.
 
 {table}
 """

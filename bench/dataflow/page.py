@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "dataflow-speed.md"
 def table(runs: Sequence[Run]) -> str:
     """A row for each load and engine that was run: medians, with the range of the runs."""
     lines = [
-        "| messages | engine | per second | lost | disorder | send to receive p50 / p95 | tick to receive |",
+        "| messages | engine | per second | lost | reordered | send to receive p50 / p95 | tick to receive |",
         "|---|---|---|---|---|---|---|",
     ]
     for load in LOADS:
@@ -74,23 +74,23 @@ def _ratios(runs: Sequence[Run]) -> str:
 def write_page(runs: Sequence[Run], *, seconds: float, repeat: int, cores: int, load: float) -> None:
     """Write what was measured into the documentation."""
     PAGE.write_text(
-        f"""# How fast dataflows are
+        f"""# Benchmarks of dataflows
 
-Messages through a chain of two Python operators: the first sends bursts of Arrow arrays with the ticks of a
-timer, the second counts them and checks their order. The same operator files run in Headrace, on local Spark,
+Messages through a chain of two Python operators: on each timer tick the first sends a burst of Arrow arrays,
+the second counts them and checks their order. The same operator files run in Headrace, on local Spark,
 and in dora 1.1.0, with `queue_policy: backpressure` and with its default policy. Measured by
-`python -m bench dataflow`: {repeat} runs of each, {seconds:g} seconds each, the engines in turns; the
+`python -m bench dataflow`: {repeat} runs of each, {seconds:g} seconds each, alternating between engines;
 medians, with the range in brackets.
 
 {table(runs)}
 
 {_ratios(runs)}
 
-The rate is taken inside the second operator, from the first message to the last. *Send to receive* is the
-time from `send_output` to `on_event`. *Tick to receive* begins at the time of the tick: it has the wait for
-the tick's epoch in it, which is what an answer to something outside takes. Ticks from before the first
-message arrived are left out: they waited for the start. Where messages are sent as fast as it goes, both are
-mostly the time in queues. Small arrays are made before they are sent, large ones for each message.
+The rate is measured in the second operator, from the first message to the last. *Send to receive* is the
+time from `send_output` to `on_event`. *Tick to receive* starts at the time of the tick: it includes the wait
+for the tick's epoch, as for any external input. Ticks before the arrival of the first message are excluded,
+because they waited for the startup. At maximum rate, both are mostly time in queues. Small arrays are created
+in advance, large ones for each message.
 
 {datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {cores} cores, load average {load:.1f}.
 """,

@@ -117,20 +117,20 @@ def phase_table(results: Results) -> str:
 def write_page(results: Results) -> None:
     """Write what was measured into the documentation."""
     PAGE.write_text(
-        f"""# How soon results are there
+        f"""# Latency
 
-Measured by `python -m bench.latency`: Headrace as `headrace run` starts it, and the same queries written by
-hand in Structured Streaming with its default trigger and two shuffle partitions. The engines take turns, each
-in a process of its own on two cores. Only the ratios mean something elsewhere.
+Measured by `python -m bench.latency`: Headrace started by `headrace run`, and the same queries written by
+hand in Structured Streaming with its default trigger and two shuffle partitions. The engines run alternately,
+each in its own process on two cores. Only the ratios carry over to other machines.
 
 ## From an event to its result
 
 {latency_table(results)}
 
-Events are created at a steady rate. Every 50 ms those of the last 50 ms appear in the input directory as one
-file of JSON lines, the same for both engines. Both read them with their source for files and write JSON files
-with their sink for files, exactly once. A third process looks every 5 ms at what a reader of the output can
-see: in Headrace files that have got their names, in Structured Streaming files that the sink's log lists.
+Events are created at a constant rate. Every 50 ms the events of the last 50 ms appear in the input directory
+as one file of JSON lines, the same for both engines. Both use their file source and their file sink with
+JSON, exactly once. A third process checks every 5 ms which output is visible to a reader: in Headrace files
+that have been renamed, in Structured Streaming files listed in the sink's log.
 
 - *stateless* is a filter and a projection. Its latency is the time from the creation of an event until its
   row is visible.
@@ -138,9 +138,9 @@ see: in Headrace files that have got their names, in Structured Streaming files 
   time from the end of a window, when the event that closes it is created, until its row is visible.
 
 {_runs(results)}
-In each run it is checked that every result is there once and that the counts are right. The wait for the
-input file, up to 50 ms, is part of all figures. *Between commits* is how far apart rows became visible: an
-event waits for the epoch or micro-batch in progress, and then for its own.
+Each run verifies that every result is present once and that the counts are correct. The wait for the input
+file, up to 50 ms, is part of all figures. *Between commits* is the time between two commits: an event waits
+for the epoch or micro-batch in progress, and then for its own.
 
 Goal: p50 windowed at 1,000 events/s at most {GOAL_LATENCY}× that of Structured Streaming; it is
 {_shown(latency_ratio(results, "windowed", 1_000))}.
@@ -151,10 +151,10 @@ Goal: p50 windowed at 1,000 events/s at most {GOAL_LATENCY}× that of Structured
 
 From the start of the process until the first row of a file with 1,000 lines is on its standard output:
 `headrace run FILE.sql`, and a script that opens a SparkSession and prints the first micro-batch in
-`foreachBatch`; {len(results.starts.get(HEADRACE, ()))} times each, after one that is left out. Goal: at most
+`foreachBatch`; {len(results.starts.get(HEADRACE, ()))} times each, after one warm-up run. Goal: at most
 {GOAL_START}×; it is {_shown(start_ratio(results))}.
 
-One more start, with the time of its steps:
+Time breakdown of one more start:
 
 {phase_table(results)}
 
@@ -168,7 +168,7 @@ One more start, with the time of its steps:
 def _runs(results: Results) -> str:
     several = results.repeat > 1
     runs = f"{results.repeat} runs of each, medians with the range" if several else "One run of each"
-    return f"{runs}: {results.seconds} s of events, after {results.warm_up} s that are left out as warm-up."
+    return f"{runs}: {results.seconds} s of events, after {results.warm_up} s of warm-up."
 
 
 def _shown(ratio: float | None) -> str:

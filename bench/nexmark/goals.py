@@ -86,9 +86,9 @@ def _single(runs: Sequence[Run], query: str, what: str, least: float) -> Iterato
     own, best, literal = of(runs, query, "headrace"), best_spark(runs, query), of(runs, query, LITERAL)
     yield Goal(what, least, figure=ratio(own, best), detail=_more(best))
     if literal:
-        yield Goal(f"{what}, word for word", least, figure=ratio(own, literal), detail=_more(literal))
+        yield Goal(f"{what}, written literally", least, figure=ratio(own, literal), detail=_more(literal))
     elif any((one.query, one.engine) == (query, LITERAL) for one in runs):
-        yield Goal(f"{what}, word for word", least, detail=f" ({failure(runs, query, LITERAL)})")
+        yield Goal(f"{what}, written literally", least, detail=f" ({failure(runs, query, LITERAL)})")
 
 
 def _more(other: Sequence[Run]) -> str:
@@ -106,7 +106,7 @@ def _against_batch(runs: Sequence[Run], kind: str, queries: Sequence[str], least
     found = [(query, ratio(of(runs, query, "headrace"), of(runs, query, "datafusion"))) for query in queries]
     ratios = [(query, one) for query, one in found if one is not None]
     return _lowest(
-        f"steady against DataFusion over all at once, {kind} ({', '.join(queries)})", least, ratios
+        f"steady state against DataFusion, all at once, {kind} ({', '.join(queries)})", least, ratios
     )
 
 

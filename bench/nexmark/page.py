@@ -21,22 +21,23 @@ README = ROOT / "README.md"
 _MARKS = ("<!-- speed: written by `make bench` -->", "<!-- end of speed -->")
 _LATENCY = ROOT / "bench" / "latency" / "results.json"
 _CASES = f"""\
-- **q0** to **q20** are queries of Nexmark, an auction with people, auctions and bids. Structured
-  Streaming has no words for q4, q9, q15 and q19: aggregates of updating results, the best rows of a
-  group, exact distinct counts. q7 is written with the greatest of a structure in Headrace, with `max_by` in
-  Structured Streaming, and with a join in DataFusion: the fastest way that was found in each.
-- **hop5**, **hop60**: bids of each auction in windows of 5 and of 60 seconds, every second. **hop3600**:
-  bids of 10 lots in windows of an hour, every second. Structured Streaming cannot run it: its plan has a
-  projection for each window of a row, which is more code than it can compile. Where that is faster,
-  Structured Streaming (hop60) and DataFusion (q5 and all hops) count the seconds first and add them up.
-- *Word for word*, among the goals: Structured Streaming with `window` of 60 seconds as it is (hop60), and
-  with both sides of the join grouped (q8), which it need not do because nobody registers twice.
-- **fanout**: five sinks over one source. One pipeline in Headrace, five streams at once in Structured
-  Streaming; a batch is done when all five have it. DataFusion answers one after the other.
-- **q1 json**, **q5 json**: the same over JSON lines, in batches of {HALF.per_batch * HALF.per_file:,}
+- **q0** to **q20** are the Nexmark queries over people, auctions and bids. Structured Streaming cannot
+  express q4, q9, q15 and q19: aggregates of updating results, Top-N per group, exact distinct counts. q7 uses
+  `max` of a struct in Headrace, `max_by` in Structured Streaming, and a join in DataFusion: the fastest form
+  found for each engine.
+- **hop5**, **hop60**: bids per auction in hopping windows of 5 and 60 seconds with a slide of one second.
+  **hop3600**: bids of 10 lots in windows of an hour with a slide of one second. Structured Streaming cannot
+  run it: its plan has a projection for each window of a row, which is more code than it can compile. Where it
+  is faster, Structured Streaming (hop60) and DataFusion (q5 and all hops) first count per second and then sum
+  the counts.
+- *Written literally*, among the goals: Structured Streaming with a plain `window` of 60 seconds (hop60), and
+  with both sides of the join grouped (q8), which is not necessary because nobody registers twice.
+- **fanout**: five sinks over one source. One pipeline in Headrace, five concurrent streams in Structured
+  Streaming; a batch is complete when all five have it. DataFusion runs the five queries one after another.
+- **q1 json**, **q5 json**: the same queries over JSON lines, in batches of {HALF.per_batch * HALF.per_file:,}
   events.
 - **stateful**: a running count of 100 thousand keys in Python: an `ArrowOperator` with a keyed table, and
-  `transformWithState` with a value for each key, over rows. DataFusion counts in SQL.
+  `transformWithState` with one value per key, over rows. DataFusion counts in SQL.
 - **keys10k**, **keys1m**, **keys10m**: an updating count per key, drawn from 10 thousand, 1 million and
   10 million keys; {HALF.files * HALF.per_file:,} rows in batches of {HALF.per_batch * HALF.per_file:,}."""
 
@@ -72,11 +73,11 @@ def _write_readme(part: Part, peers: Part) -> None:
 
 
 def _introduction(part: Part) -> str:
-    return f"""# How fast it is
+    return f"""# Benchmarks
 
-The same questions to Headrace on local Spark, to PySpark's Structured Streaming as one would write them
-by hand, and to DataFusion over all events at once, which is about the limit of what the machine can do.
-`make bench` measures this again. Only the ratios mean something elsewhere.
+The same queries in Headrace on local Spark, written by hand in PySpark's Structured Streaming, and in
+DataFusion reading all events at once, which is roughly the limit of the machine. `make bench` measures this
+again. Only the ratios carry over to other machines.
 
 ![Headrace against Structured Streaming](speed.svg)
 
@@ -84,39 +85,39 @@ by hand, and to DataFusion over all events at once, which is about the limit of 
 
 
 def _goals(queries: Part, batch: Part, growth: Part, peers: Part) -> str:
-    return f"""## What is to be reached
+    return f"""## Goals
 
 {goals_table(queries.runs, batch.runs, growth.runs, peers.runs, _latency())}
 
-Memory counts as flat up to 1.25 times. *or more*: the other was not done in time, and has the rate of the
-batches that it did."""
+Memory counts as constant up to a factor of 1.25. *or more*: the other engine did not finish in time; its
+rate is that of the batches it completed."""
 
 
 def _queries(part: Part) -> str:
     return f"""## Queries
 
-The engines of a query in turns, each run in a process of its own; medians, with the range in brackets where
-there were several runs. First every engine has to give the same rows over fewer events. Epochs and
-micro-batches read {FULL.per_batch * FULL.per_file:,} events each of {FULL.files * FULL.per_file:,} in
-Parquet files, if nothing else is said below. What is counted begins after the first third of them, when
-everything has started. Structured Streaming has as many shuffle partitions as there are cores, 4 GB for
-the JVM, and the state store that was faster in its first run. A run that is not done in {LIMIT:.0f}
-seconds counts with the batches so far, and says so.
+The engines run alternately, each run in its own process. Figures are medians, with the range in brackets if
+there were several runs. Every engine must first produce the same rows over fewer events. Unless stated
+otherwise, epochs and micro-batches read {FULL.per_batch * FULL.per_file:,} events each of
+{FULL.files * FULL.per_file:,} in Parquet files. Measurement starts after the first third of them, when
+everything is warm. Structured Streaming has as many shuffle partitions as there are cores, 4 GB for
+the JVM, and the state store that was faster in its first run. A run that does not finish in {LIMIT:.0f}
+seconds counts with the batches completed so far, and is marked.
 
 {table(part.runs)}
 
-*Epoch* is the median time of an epoch and of a micro-batch, *memory* the most that all processes held
-together; Headrace first, then Structured Streaming.
+*Epoch* is the median time of an epoch and of a micro-batch, *memory* the peak of all processes together;
+Headrace first, then Structured Streaming.
 
 {_CASES}"""
 
 
 def _batch(part: Part) -> str:
-    return f"""## Beside DataFusion
+    return f"""## Compared with DataFusion
 
-Epochs as large as `headrace run` makes them by itself, over {next(one.events for one in part.runs):,} events:
-above they are as large as micro-batches, and what an epoch costs in any case shows more. DataFusion reads
-all events at once.
+Epochs of the default size of `headrace run`, over {next(one.events for one in part.runs):,} events.
+Above, epochs are as large as the micro-batches, and their fixed cost weighs more. DataFusion reads all events
+at once.
 
 {batch_table(part.runs)}
 
@@ -125,11 +126,11 @@ all events at once.
 
 def _peers(part: Part) -> str:
     differences = "".join(f"\n- {line}" for line in part.about.get("differences", ()))
-    return f"""## Beside others
+    return f"""## Compared with other engines
 
-Engines that can be installed beside Headrace by `make bench-peers`, over the same events. A peer reads
-{FULL.per_batch * FULL.per_file:,} of them at once, as many as an epoch of Headrace; one that compiles does
-so before. The queries are written in `bench/peers` as its own guide would.
+Engines that `make bench-peers` installs, over the same events. An engine reads
+{FULL.per_batch * FULL.per_file:,} of them at once, as many as an epoch of Headrace; compilation is not
+counted. The queries in `bench/peers` follow the documentation of each engine.
 
 {peers_table(part.runs)}
 {f"{chr(10)}Rows that differ:{chr(10)}{differences}" if differences else ""}
@@ -137,18 +138,18 @@ so before. The queries are written in `bench/peers` as its own guide would.
 
 
 def _growth(part: Part) -> str:
-    return f"""## Growth
+    return f"""## Scaling
 
-The same queries over more input, with more keys in the state, and on one core and on two; the cost of an
-event and the memory beside those of the first step. A cost below 1 is a gain.
+The same queries over more input, with more keys in the state, and on one and two cores. The cost per event
+and the memory are relative to the first step. A cost below 1 is an improvement.
 
 {growth_table(part.runs)}
 
-Epochs have half a million events here, and much of their time is what an epoch costs in any case: that is why
-more input costs less, and why a second core gives little. One core is one core for all processes, Java among
-them. More keys are more results: of ten thousand keys an epoch changes each many times and gives out one
-change, of a million it changes most of them once.
-What an epoch costs as the state alone grows is on [its own page](state-growth.md).
+Epochs have half a million events here, and much of their time is the fixed cost of an epoch. That is why more
+input costs less per event, and why a second core gains little. One core means one core for all processes,
+including Java. More keys give more results: with ten thousand keys an epoch changes each key many times and
+emits one change, with a million it changes most of them once.
+[Epoch time as state grows](state-growth.md) measures the effect of the state size alone.
 
 {_machine(part.about)}"""
 
@@ -156,9 +157,9 @@ What an epoch costs as the state alone grows is on [its own page](state-growth.m
 def _more() -> str:
     return """## More
 
-- [How soon results are there](latency.md): from an event to its result, and from the start to the first row.
-- [How fast dataflows are](dataflow-speed.md): chains of Python operators.
-- [How fast connectors and formats are](connector-speed.md).
+- [Latency](latency.md): from an event to its result, and from the start to the first row.
+- [Benchmarks of dataflows](dataflow-speed.md): chains of Python operators.
+- [Benchmarks of connectors and formats](connector-speed.md).
 
 The raw results are in `bench/nexmark/results.json`; `python -m bench.nexmark --report` writes this page
 from them."""
