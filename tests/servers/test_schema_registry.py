@@ -44,7 +44,7 @@ ROWS: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def forget() -> None:
     """Each test asks the registry anew."""
-    client._KNOWN.clear()
+    client._CACHE.clear()
 
 
 def options(kafka: KafkaBroker, registry: str, topic: str, form: str, **more: str) -> str:
@@ -206,7 +206,7 @@ def test_a_registry_that_asks_for_a_password_or_stumbles(
         guard.failures = 2
         topic = write(kafka, guard.address, "avro", tmp_path, **login)
         assert read(kafka, guard.address, topic, "avro", tmp_path, **login) == ROWS
-        client._KNOWN.clear()
+        client._CACHE.clear()
         wrong = login | {"schema_registry.api_secret": "hunter3"}
         with pytest.raises(ExternalError, match="refuses the user: Unauthorized") as raised:
             read(kafka, guard.address, topic, "avro", tmp_path / "wrong", **wrong)

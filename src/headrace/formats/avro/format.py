@@ -289,7 +289,7 @@ def implied_columns(options: AvroOptions, registry: SchemaRegistry | None) -> pa
     if options.avro_schema is not None:
         return arrow_schema(as_record(parse_schema(options.avro_schema)))
     if options.avro_confluent_schema_registry and registry is not None:
-        schema = registry.wanted("AVRO")
+        schema = registry.latest_of_kind("AVRO")
         return arrow_schema(as_record(parse_schema(schema.text, list(schema.references.values()))))
     if options.avro_raw_datums:
         raise ConfigurationError(

@@ -371,7 +371,7 @@ def implied_columns(options: ProtobufOptions, registry: SchemaRegistry | None) -
     """The fields of the type that is given or registered."""
     files = options.proto_files
     if files is None and options.protobuf_confluent_schema_registry and registry is not None:
-        files = registered_files(registry.wanted("PROTOBUF"))
+        files = registered_files(registry.latest_of_kind("PROTOBUF"))
     if files is None:
         raise ConfigurationError(
             "messages of Protobuf do not tell their columns",
