@@ -24,7 +24,7 @@ from headrace.formats.avro.file import (
     write_header,
 )
 from headrace.formats.avro.read import Reader, as_record, block_reader, record_reader
-from headrace.formats.avro.schema import Node, arrow_schema, parse_schema, schema_of, to_json
+from headrace.formats.avro.schema import AvroType, arrow_schema, parse_schema, schema_of, to_json
 from headrace.formats.avro.write import check_writable, encode_records
 from headrace.formats.base import Decoded, Format, LineError, Rows, bad_file, plain_field, plain_name
 from headrace.formats.json.write import PLAIN, encode_objects, encode_values
@@ -82,7 +82,7 @@ class AvroFormat(Format):
         schema: pa.Schema | None = None,
         *,
         layout: Layout = "file",
-        node: Node | None = None,
+        node: AvroType | None = None,
         registry: SchemaRegistry | None = None,
         unstructured: bool = False,
         compression: AvroCompression = "uncompressed",
@@ -133,7 +133,7 @@ class AvroFormat(Format):
         numbers, records = split_headers(records)
         return read_groups(records, numbers, self._read_registered, empty=self._empty())
 
-    def _own(self) -> Node:
+    def _own(self) -> AvroType:
         assert self.schema is not None, "reading needs a schema"
         return self._node or schema_of(list(self.schema))
 
@@ -155,7 +155,7 @@ class AvroFormat(Format):
                 raise LineError(f"schema {number}: {error.message}", hint=error.hint) from None
         return self._reader[number](records)
 
-    def _reader_of(self, node: Node, key: object, *, blocks: bool = False) -> Reader:
+    def _reader_of(self, node: AvroType, key: object, *, blocks: bool = False) -> Reader:
         if key not in self._reader:
             make = block_reader if blocks else record_reader
             if self._unstructured:
@@ -166,7 +166,7 @@ class AvroFormat(Format):
             self._reader[key] = read
         return self._reader[key]
 
-    def _wanted(self, node: Node) -> pa.Schema:
+    def _wanted(self, node: AvroType) -> pa.Schema:
         """The columns under the names that they have in a schema."""
         assert self.schema is not None, "reading needs a schema"
         return pa.schema([one.with_name(_member_name(one.name, node)) for one in self.schema])
@@ -223,7 +223,7 @@ class AvroFormat(Format):
         if self._unstructured:
             raise ConfigurationError("`avro.into_unstructured_json` is for reading: leave it out of a sink")
 
-    def _records(self, rows: Rows) -> tuple[Node, pa.Array]:
+    def _records(self, rows: Rows) -> tuple[AvroType, pa.Array]:
         fields, batch = self.columns(rows)
         node = self._node or schema_of(fields)
         table = pa.Table.from_batches([batch])
@@ -248,7 +248,7 @@ class AvroFormat(Format):
         return made
 
 
-def _member_name(column: str, node: Node) -> str:
+def _member_name(column: str, node: AvroType) -> str:
     return column if any(name == column for name, _ in node.fields) else plain_name(column)
 
 

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats._shared.records import ReadRecords, shape_records
-from headrace.formats._shared.shapes import check_shape, shape_rows
+from headrace.formats._shared.conform import check_columns, conform_rows
+from headrace.formats._shared.records import ReadRecords, conform_records
 from headrace.formats._shared.wire import content, join, sized, zigzag
 from headrace.formats.avro.file import file_header
 from headrace.formats.avro.records import read_record_of
-from headrace.formats.avro.schema import Node, arrow_schema, to_json
+from headrace.formats.avro.schema import AvroType, arrow_schema, to_json
 from headrace.formats.avro.unions import with_branches
 from headrace.formats.base import LineError
 
@@ -44,11 +44,11 @@ class AvroReader:
     Raises a ConfigurationError if the schema does not fit the columns.
     """
 
-    def __init__(self, node: Node, wanted: pa.Schema) -> None:
+    def __init__(self, node: AvroType, wanted: pa.Schema) -> None:
         node = with_branches(as_record(node), wanted)
         self._node, self._wanted = node, wanted
         given = arrow_schema(node)
-        check_shape(given, wanted)
+        check_columns(given, wanted)
         # The last column is there for its length, if no other is.
         kept = [one for one in given if one.name in wanted.names]
         self._given = pa.schema([*kept, pa.field("", pa.null())])
@@ -61,7 +61,7 @@ class AvroReader:
         """The rows of the messages, an array of bytes, in their order."""
         bad: dict[int, LineError] = {}
         tables = list(self._read(messages, 0, bad)) or [self._given.empty_table()]
-        return shape_records(pa.concat_tables(tables), bad, self._wanted, messages=len(messages))
+        return conform_records(pa.concat_tables(tables), bad, self._wanted, messages=len(messages))
 
     def _read(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> Iterator[pa.Table]:
         """The columns of the messages that can be read; the others, numbered from `first` on, go to `bad`."""
@@ -107,7 +107,7 @@ class AvroReader:
     @functools.cached_property
     def _marked(self) -> bytes:
         """The schema of a message and the mark after it."""
-        mark = (_MARK, Node("fixed", "headrace.Mark", size=_MARK_BYTES))
+        mark = (_MARK, AvroType("fixed", "headrace.Mark", size=_MARK_BYTES))
         return json.dumps(to_json(_plain(replace(self._node, fields=[*self._node.fields, mark])))).encode()
 
     def _one_by_one(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> pa.Table:
@@ -129,27 +129,27 @@ class AvroReader:
         return pa.concat_tables(tables)
 
 
-def as_record(node: Node) -> Node:
+def as_record(node: AvroType) -> AvroType:
     """A record with the one member `value`, whose bytes are the same; a record is one already."""
-    return node if node.kind == "record" else Node("record", "Value", fields=[("value", node)])
+    return node if node.kind == "record" else AvroType("record", "Value", fields=[("value", node)])
 
 
 Reader: TypeAlias = Callable[[pa.Array], ReadRecords]
 """Makes rows of some records, or of some arrays of records."""
 
 
-def record_reader(node: Node, wanted: pa.Schema) -> Reader:
+def record_reader(node: AvroType, wanted: pa.Schema) -> Reader:
     """What reads records of a schema into the columns of `wanted`."""
     return AvroReader(node, wanted).read
 
 
-def block_reader(node: Node, wanted: pa.Schema) -> Reader:
+def block_reader(node: AvroType, wanted: pa.Schema) -> Reader:
     """What reads arrays of records of a schema into the columns of `wanted`."""
     node = with_branches(as_record(node), wanted)
     given = arrow_schema(node)
-    check_shape(given, wanted)
+    check_columns(given, wanted)
     kept = pa.schema([one for one in given if one.name in wanted.names] or list(given)[:1])
-    block = Node("record", "Block", fields=[("rows", Node("array", item=node))])
+    block = AvroType("record", "Block", fields=[("rows", AvroType("array", item=node))])
     reader = AvroReader(block, pa.schema([pa.field("rows", pa.list_(pa.struct(list(kept))))]))
 
     def read(blocks: pa.Array) -> ReadRecords:
@@ -157,12 +157,12 @@ def block_reader(node: Node, wanted: pa.Schema) -> Reader:
         lists = found.rows.column("rows").combine_chunks()
         counts = found.counts_of(len(blocks))
         counts[counts == 1] = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        shaped = shape_rows(pa.table(lists.flatten().flatten(), schema=kept), wanted)
+        conformed = conform_rows(pa.table(lists.flatten().flatten(), schema=kept), wanted)
         owners, bad = np.repeat(np.arange(len(blocks)), counts), dict(found.bad)
-        for row, error in shaped.bad.items():
+        for row, error in conformed.bad.items():
             counts[owners[row]] -= 1
             bad.setdefault(int(owners[row]), error)
-        return ReadRecords(shaped.rows, bad, counts)
+        return ReadRecords(conformed.rows, bad, counts)
 
     return read
 
@@ -172,7 +172,7 @@ def _columns(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table
     return pa.table(columns, schema=schema)
 
 
-def _plain(node: Node) -> Node:
+def _plain(node: AvroType) -> AvroType:
     """The type without the meaning of a UUID, which stays the text that it is."""
     return replace(
         node,
@@ -182,7 +182,7 @@ def _plain(node: Node) -> Node:
     )
 
 
-def _parts(node: Node) -> Iterator[Node]:
+def _parts(node: AvroType) -> Iterator[AvroType]:
     yield node
     for _, member in node.fields:
         yield from _parts(member)
@@ -190,7 +190,7 @@ def _parts(node: Node) -> Iterator[Node]:
         yield from _parts(node.item)
 
 
-def _by_record(node: Node) -> bool:
+def _by_record(node: AvroType) -> bool:
     """Whether a value of the type has to be read record by record."""
     return any(
         (part.kind == "union" and part.optional is None)
@@ -201,7 +201,7 @@ def _by_record(node: Node) -> bool:
     )
 
 
-def _is_empty(node: Node) -> bool:
+def _is_empty(node: AvroType) -> bool:
     if node.kind == "record":
         return all(_is_empty(member) for _, member in node.fields)
     return node.kind == "null" or (node.kind == "fixed" and node.size == 0)

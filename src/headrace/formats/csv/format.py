@@ -18,7 +18,7 @@ from headrace.base.columns import RETRACT
 from headrace.base.errors import ConfigurationError, InternalError, PlanError, suggest
 from headrace.base.options import Options
 from headrace.formats.base import Decoded, Format, LineError, Rows, is_text, line_ends, split_lines
-from headrace.formats.csv.rows import RowEnds
+from headrace.formats.csv.rows import CsvRowEnds
 from headrace.formats.csv.values import is_parsed, read_values
 from headrace.formats.json.write import PLAIN, encode_values, join_lines
 
@@ -83,7 +83,7 @@ class CsvFormat(Format):
         self._heads: dict[str, list[str]] = {}
         self.head_lines = int(self._options.csv_header)
         if self._options.csv_quote:
-            self.row_ends = RowEnds(self._options.csv_delimiter, self._options.csv_quote)
+            self.row_ends = CsvRowEnds(self._options.csv_delimiter, self._options.csv_quote)
 
     # ------------------------------------------------------------------------------------------- reading
 

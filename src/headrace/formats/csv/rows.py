@@ -16,7 +16,7 @@ _NEWLINE = 10
 _RETURN = 13
 
 
-class RowEnds:
+class CsvRowEnds:
     """Finds the ends of rows, always the same ones however a file is cut into pieces.
 
     A quote opens a value only where a value begins, and closes it only where one ends. A row that does not go

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from headrace.base.errors import ConfigurationError, HeadraceError
 from headrace.base.options import Options
-from headrace.formats._shared.records import ReadRecords, read_groups, shape_records
-from headrace.formats._shared.shapes import check_shape
+from headrace.formats._shared.conform import check_columns
+from headrace.formats._shared.records import ReadRecords, conform_records, read_groups
 from headrace.formats._shared.wire import (
     BYTES,
     content,
@@ -226,11 +226,11 @@ class ProtobufFormat(Format):
         message = message_of(descriptor)
         given = arrow_schema(message)
         wanted = given if self._unstructured else self._wanted(given)
-        check_shape(given, wanted)
+        check_columns(given, wanted)
 
         def read(records: pa.Array) -> ReadRecords:
             table, bad = read_messages(records, message, wanted.names, files.as_json)
-            found = shape_records(table, bad, wanted, messages=len(records))
+            found = conform_records(table, bad, wanted, messages=len(records))
             if not self._unstructured:
                 assert self.schema is not None
                 return replace(found, rows=found.rows.rename_columns(self.schema.names))

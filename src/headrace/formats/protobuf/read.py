@@ -20,7 +20,7 @@ from headrace.formats.protobuf.wire import (
     GROUP,
     PADDING,
     VARINT,
-    Found,
+    FieldValues,
     Level,
     read_varints,
     walk,
@@ -83,7 +83,7 @@ def _last_of_oneofs(level: Level, message: ProtoMessage) -> dict[int, NDArray[np
     """Of fields of which a message has one: where it is this one, if several are there somewhere."""
     groups: dict[str, list[ProtoField]] = {}
     for one in message.fields:
-        if one.oneof and one.number in level.found:
+        if one.oneof and one.number in level.values:
             groups.setdefault(one.oneof, []).append(one)
     chosen: dict[int, NDArray[np.bool_]] = {}
     for group in groups.values():
@@ -97,13 +97,13 @@ def _last_of_oneofs(level: Level, message: ProtoMessage) -> dict[int, NDArray[np
     return chosen
 
 
-def _values(level: Level, one: ProtoField) -> list[Found]:
+def _values(level: Level, one: ProtoField) -> list[FieldValues]:
     """The values of a field that are written as its type wants it; others are not known to it."""
     wire = _WIRE.get(one.kind, VARINT)
-    return [found for found in level.found.get(one.number, ()) if found.wire == wire]
+    return [found for found in level.values.get(one.number, ()) if found.wire == wire]
 
 
-def _known(one: ProtoField, found: Found) -> Found:
+def _known(one: ProtoField, found: FieldValues) -> FieldValues:
     """The values without numbers that an enum does not know."""
     if not one.closed or not len(found.rows):
         return found
@@ -137,30 +137,30 @@ def _placed(values: pa.Array, order: Places, default: Any) -> pa.Array:
     return pa.concat_arrays([values, pa.array([default], values.type)]).take(pa.array(order))
 
 
-def _joined(found: Sequence[Found]) -> Found:
+def _joined(found: Sequence[FieldValues]) -> FieldValues:
     if len(found) == 1:
         return found[0]
     if not found:
         none = np.zeros(0, np.int64)
-        return Found(VARINT, none, none, none, none)
+        return FieldValues(VARINT, none, none, none, none)
     parts = [[getattr(one, name) for one in found] for name in ("rows", "values", "lengths", "steps")]
-    return Found(found[0].wire, *(np.concatenate(part) for part in parts))
+    return FieldValues(found[0].wire, *(np.concatenate(part) for part in parts))
 
 
-def _picked(found: Found, places: Any) -> Found:
-    return Found(
+def _picked(found: FieldValues, places: Any) -> FieldValues:
+    return FieldValues(
         found.wire, found.rows[places], found.values[places], found.lengths[places], found.steps[places]
     )
 
 
-def _in_order(found: Found) -> Found:
+def _in_order(found: FieldValues) -> FieldValues:
     """The values by message, those of one in their order."""
     if len(found.rows) < 2 or bool((np.diff(found.rows) >= 0).all()):
         return found
     return _picked(found, np.lexsort((found.steps, found.rows)))
 
 
-def _scalars(level: Level, one: ProtoField, found: Found) -> pa.Array:
+def _scalars(level: Level, one: ProtoField, found: FieldValues) -> pa.Array:
     """The values of a field that is no message, one behind the other."""
     if one.kind in ("string", "bytes"):
         return _texts(level, one, found)
@@ -192,7 +192,7 @@ def _from_varints(one: ProtoField, numbers: Numbers) -> pa.Array:
     return pa.array(numbers.view(np.int64).astype(kind.to_pandas_dtype()))
 
 
-def _texts(level: Level, one: ProtoField, found: Found) -> pa.Array:
+def _texts(level: Level, one: ProtoField, found: FieldValues) -> pa.Array:
     data, offsets = gather(level.buffer, *_inside_buffer(level, found))
     values = pa.Array.from_buffers(
         pa.large_binary(), len(found.rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -206,10 +206,10 @@ def _texts(level: Level, one: ProtoField, found: Found) -> pa.Array:
         level.blame(found.rows[wrong], f"field `{one.name}` is not UTF-8")
         lengths = found.lengths.copy()
         lengths[wrong] = 0
-        return _texts(level, one, Found(found.wire, found.rows, found.values, lengths, found.steps))
+        return _texts(level, one, FieldValues(found.wire, found.rows, found.values, lengths, found.steps))
 
 
-def _inside_buffer(level: Level, found: Found) -> tuple[Places, Places]:
+def _inside_buffer(level: Level, found: FieldValues) -> tuple[Places, Places]:
     """Where values begin and how long they are; of bad messages they may reach beyond all of them."""
     starts = np.minimum(found.values, len(level.buffer))
     return starts, np.minimum(found.lengths, len(level.buffer) - starts)
@@ -226,7 +226,7 @@ def _is_utf8(value: bytes) -> bool:
 def _repeated(level: Level, one: ProtoField) -> pa.Array:
     parts = _values(level, one)
     if one.kind not in _WIRE or one.kind in _VIEWS:
-        packed = [found for found in level.found.get(one.number, ()) if found.wire == BYTES]
+        packed = [found for found in level.values.get(one.number, ()) if found.wire == BYTES]
         parts += [_unpacked(level, one, found) for found in packed]
     found = _in_order(_known(one, _joined(parts)))
     values = _scalars(level, one, found) if one.message is None else _messages(level, one, found)
@@ -248,7 +248,7 @@ def _last_of_keys(rows: Places, keys: pa.Array) -> Places:
     return np.sort(len(entries) - 1 - last)
 
 
-def _unpacked(level: Level, one: ProtoField, found: Found) -> Found:
+def _unpacked(level: Level, one: ProtoField, found: FieldValues) -> FieldValues:
     """The values of a field that were written together, one by one."""
     starts, lengths = _inside_buffer(level, found)
     values: Any
@@ -270,13 +270,13 @@ def _unpacked(level: Level, one: ProtoField, found: Found) -> Found:
     if cut.any():
         level.blame(found.rows[cut], f"field `{one.name}` ends too early")
     rows, steps = np.repeat(found.rows, counts), np.repeat(found.steps, counts)
-    return Found(_WIRE.get(one.kind, VARINT), rows, values, np.zeros(len(rows), np.int64), steps)
+    return FieldValues(_WIRE.get(one.kind, VARINT), rows, values, np.zeros(len(rows), np.int64), steps)
 
 
 # ------------------------------------------------------------------------------------- messages in messages
 
 
-def _inside(level: Level, one: ProtoField, found: Found) -> pa.Array:
+def _inside(level: Level, one: ProtoField, found: FieldValues) -> pa.Array:
     """The values of a field that is a message, null where there is none."""
     if np.bincount(found.rows, minlength=1).max() > 1:
         # Messages that come several times are parts of one, which their bytes in a row are, too.
@@ -286,13 +286,13 @@ def _inside(level: Level, one: ProtoField, found: Found) -> pa.Array:
         starts = offsets[firsts]
         lengths = np.append(starts[1:], len(data)) - starts
         level = replace(level, buffer=np.append(data, np.zeros(PADDING, np.uint8)))
-        found = Found(found.wire, rows, starts, lengths, rows)
+        found = FieldValues(found.wire, rows, starts, lengths, rows)
     order = np.full(level.count, -1)
     order[found.rows] = np.arange(len(found.rows))
     return _placed(_messages(level, one, found), order, None)
 
 
-def _messages(level: Level, one: ProtoField, found: Found) -> pa.Array:
+def _messages(level: Level, one: ProtoField, found: FieldValues) -> pa.Array:
     """Messages that are values of a field, one behind the other."""
     message = one.message
     assert message is not None
@@ -320,7 +320,7 @@ def _times(level: Level, message: ProtoMessage, columns: Sequence[pa.Array]) -> 
     return pa.array(seconds * 10**9 + nanoseconds).view(TIMES[message.name])
 
 
-def _free(level: Level, message: ProtoMessage, found: Found, slices: tuple[Bytes, Places]) -> pa.Array:
+def _free(level: Level, message: ProtoMessage, found: FieldValues, slices: tuple[Bytes, Places]) -> pa.Array:
     data, offsets = slices[0].tobytes(), slices[1].tolist()
     texts: list[str | None] = []
     for row, begin, end in zip(found.rows.tolist(), offsets, offsets[1:], strict=False):

@@ -30,7 +30,7 @@ _LAST_FIELD = 2**29 - 1
 
 
 @dataclass(frozen=True)
-class Found:
+class FieldValues:
     """Values of one field: of which message each is, and its number, or where its bytes are."""
 
     wire: int
@@ -54,7 +54,7 @@ class Level:
     bad: dict[int, LineError]
     as_json: Callable[[str, bytes], str]
     """Makes the text of a JSON value of a message that has no type in Arrow."""
-    found: dict[int, list[Found]] = field(default_factory=dict)
+    values: dict[int, list[FieldValues]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -122,7 +122,7 @@ def _step(
         if number in wanted:
             mine = rows[picked]
             steps = np.full(len(mine), step)
-            level.found.setdefault(number, []).append(Found(wire, mine, values, lengths, steps))
+            level.values.setdefault(number, []).append(FieldValues(wire, mine, values, lengths, steps))
         if len(kinds) == 1:
             return after, odd  # what was found may be a view of the places: they stay as they are
         at[picked] = after
@@ -175,7 +175,7 @@ def _walk_one(level: Level, row: int, at: int, wanted: set[int], step: int) -> N
         numbers = np.array([value for value, _, _ in values], np.uint64 if wire == VARINT else np.int64)
         lengths, steps = (np.array([one[place] for one in values], np.int64) for place in (1, 2))
         rows = np.full(len(values), row)
-        level.found.setdefault(number, []).append(Found(wire, rows, numbers, lengths, steps))
+        level.values.setdefault(number, []).append(FieldValues(wire, rows, numbers, lengths, steps))
 
 
 def _read_field(data: Any, at: int, end: int) -> tuple[int, int, int, int, int]:

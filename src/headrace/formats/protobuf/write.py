@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import ConfigurationError, PlanError, suggest
-from headrace.formats._shared.shapes import check_shape, shape_rows
+from headrace.formats._shared.conform import check_columns, conform_rows
 from headrace.formats._shared.wire import (
     BYTES,
     join,
@@ -48,7 +48,7 @@ def check_writable(message: ProtoMessage, columns: pa.Schema) -> None:
             )
         _check(known[name], (name,))
     kinds = arrow_schema(message)
-    check_shape(columns, pa.schema([kinds.field(name) for name in columns.names]), writing=True)
+    check_columns(columns, pa.schema([kinds.field(name) for name in columns.names]), writing=True)
 
 
 def _check(one: ProtoField, path: Path) -> None:
@@ -62,11 +62,11 @@ def _check(one: ProtoField, path: Path) -> None:
 def encode_messages(message: ProtoMessage, rows: pa.Table) -> pa.Array:
     """Each row as a message of the type; `check_writable` has passed."""
     kinds = arrow_schema(message)
-    shaped = shape_rows(rows, pa.schema([kinds.field(name) for name in rows.schema.names]))
-    for place, error in shaped.bad.items():
+    conformed = conform_rows(rows, pa.schema([kinds.field(name) for name in rows.schema.names]))
+    for place, error in conformed.bad.items():
         column = f"column `{error.column}`: " if error.column else ""
         raise PlanError(f"row {place} cannot be written as Protobuf, {column}{error.reason}")
-    columns = {name: shaped.rows.column(name).combine_chunks() for name in rows.schema.names}
+    columns = {name: conformed.rows.column(name).combine_chunks() for name in rows.schema.names}
     fields = [one for one in message.fields if one.name in columns]
     return _fields(fields, [columns[one.name] for one in fields], rows.num_rows)
 

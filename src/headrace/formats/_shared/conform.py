@@ -37,14 +37,14 @@ _NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond"}
 
 
 @dataclass(frozen=True)
-class Shaped:
+class ConformedRows:
     """The rows that fit, and why the others do not, by their place."""
 
     rows: pa.Table
     bad: dict[int, LineError] = field(default_factory=dict)
 
 
-def check_shape(given: pa.Schema, wanted: pa.Schema, *, writing: bool = False) -> None:
+def check_columns(given: pa.Schema, wanted: pa.Schema, *, writing: bool = False) -> None:
     """Raise a ConfigurationError unless columns of these types can be made into the ones wanted.
 
     The types wanted are those of a table, or, for `writing`, those of the schema of the messages.
@@ -68,19 +68,19 @@ class _MismatchError(Exception):
     """A column, its type, and the type that it should have."""
 
 
-def shape_rows(given: pa.Table, wanted: pa.Schema) -> Shaped:
-    """The columns wanted, found by name; missing ones are null. `check_shape` has passed."""
+def conform_rows(given: pa.Table, wanted: pa.Schema) -> ConformedRows:
+    """The columns wanted, found by name; missing ones are null. `check_columns` has passed."""
     schema = pa.schema([plain_field(one) for one in wanted])
     try:
-        return Shaped(_shape(given, wanted, schema))
+        return ConformedRows(_conform(given, wanted, schema))
     except LineError as error:
         if given.num_rows == 1:
-            return Shaped(schema.empty_table(), {0: error})
+            return ConformedRows(schema.empty_table(), {0: error})
     # Some rows do not fit: the halves tell which.
     half = given.num_rows // 2
-    first, second = shape_rows(given.slice(0, half), wanted), shape_rows(given.slice(half), wanted)
+    first, second = conform_rows(given.slice(0, half), wanted), conform_rows(given.slice(half), wanted)
     bad = first.bad | {half + place: error for place, error in second.bad.items()}
-    return Shaped(pa.concat_tables([first.rows, second.rows]), bad)
+    return ConformedRows(pa.concat_tables([first.rows, second.rows]), bad)
 
 
 def _check_members(given: Sequence[pa.Field], wanted: Sequence[pa.Field], path: Path) -> None:
@@ -117,7 +117,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _shape(given: pa.Table, wanted: pa.Schema, schema: pa.Schema) -> pa.Table:
+def _conform(given: pa.Table, wanted: pa.Schema, schema: pa.Schema) -> pa.Table:
     columns = []
     for want in wanted:
         have, column = _NOTHING, pa.nulls(given.num_rows)
