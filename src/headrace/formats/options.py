@@ -156,8 +156,8 @@ class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, Commo
 
     def format_for(self, schema: pa.Schema | None) -> Format:
         """The format for rows with these columns; None writes whatever columns there are."""
-        made = _MAKERS.get(self.format, _MAKERS["json"])(self, schema)
-        return made if self.framing is None else Framed(made, self.framing_max_length)
+        inner = _MAKERS.get(self.format, _MAKERS["json"])(self, schema)
+        return inner if self.framing is None else Framed(inner, self.framing_max_length)
 
 
 class LineFormatOptions(FormatOptions):

@@ -72,13 +72,13 @@ def read_groups(
     for key in np.unique(keys).tolist():
         group = np.flatnonzero(keys == key)
         try:
-            found = read(key, messages if len(group) == len(messages) else messages.take(pa.array(group)))
+            records = read(key, messages if len(group) == len(messages) else messages.take(pa.array(group)))
         except LineError as error:
             bad |= dict.fromkeys(group.tolist(), error)
             continue
-        bad |= {int(group[place]): error for place, error in found.bad.items()}
-        counts[group] = found.counts_of(len(group))
-        tables.append(found.rows)
+        bad |= {int(group[place]): error for place, error in records.bad.items()}
+        counts[group] = records.counts_of(len(group))
+        tables.append(records.rows)
         places.append(np.repeat(group, counts[group]))
     rows, order = pa.concat_tables(tables), np.concatenate(places)
     if len(tables) > 2:

@@ -82,21 +82,21 @@ def read_all_blocks(files: Iterable[bytes]) -> Iterator[Iterator[tuple[bytes, st
 
     They raise a LineError where a file is not what it should be.
     """
-    beginning, known = b"", None
+    beginning, header = b"", None
     for data in files:
-        if known is not None and data.startswith(beginning):
+        if header is not None and data.startswith(beginning):
             # Small files are mostly alike, but for the mark between their blocks.
-            sync = data[known.end - _SYNC_BYTES : known.end]
-            yield _blocks(replace(known, sync=sync), data)
+            sync = data[header.end - _SYNC_BYTES : header.end]
+            yield _blocks(replace(header, sync=sync), data)
             continue
         try:
-            known = read_header(data)
+            header = read_header(data)
         except LineError as error:
-            known = None
+            header = None
             yield _raise(error)
             continue
-        beginning = data[: known.end - _SYNC_BYTES]
-        yield _blocks(known, data)
+        beginning = data[: header.end - _SYNC_BYTES]
+        yield _blocks(header, data)
 
 
 def _raise(error: LineError) -> Iterator[tuple[bytes, str]]:

@@ -109,20 +109,20 @@ class AvroFormat(Format):
             if self._layout == "raw":
                 self._reader_of(self._own(), "own")  # refuses columns that do not fit the schema
             return self._decode_file(data, where)
-        found = self._read(data)
-        return found.decoded(data, first_line=first_line, where=where, drop_bad=self._drop_bad)
+        records = self._read(data)
+        return records.decoded(data, first_line=first_line, where=where, drop_bad=self._drop_bad)
 
     def _decode_file(self, data: bytes, where: str) -> Decoded:
         """The rows of a whole file; of one that is cut off those before that."""
-        found = self._read_files([data] if data else [], whole=False)
-        place = f"after {found.rows.num_rows} records" if found.rows.num_rows else "the whole file"
+        records = self._read_files([data] if data else [], whole=False)
+        place = f"after {records.rows.num_rows} records" if records.rows.num_rows else "the whole file"
         bad = [
             bad_file(error.reason, where=where, column=error.column, hint=error.hint, position=place)
-            for error in found.bad.values()
+            for error in records.bad.values()
         ]
         if bad and not self._drop_bad:
             raise bad[0]
-        return Decoded(found.rows, bad)
+        return Decoded(records.rows, bad)
 
     def _read(self, messages: Sequence[bytes]) -> ReadRecords:
         if self._layout == "file":
@@ -138,7 +138,7 @@ class AvroFormat(Format):
         return self._node or schema_of(list(self.schema))
 
     def _empty(self) -> pa.Table:
-        return pa.schema([plain_field(one) for one in self.schema or ()]).empty_table()
+        return pa.schema([plain_field(column) for column in self.schema or ()]).empty_table()
 
     def _read_registered(self, number: int, records: pa.Array) -> ReadRecords:
         if number < 0:
@@ -159,8 +159,8 @@ class AvroFormat(Format):
         if key not in self._reader:
             make = block_reader if blocks else record_reader
             if self._unstructured:
-                given = arrow_schema(as_record(node))
-                read = _as_json(make(node, given), whole=node.kind == "record")
+                columns = arrow_schema(as_record(node))
+                read = _as_json(make(node, columns), whole=node.kind == "record")
             else:
                 read = self._renamed(make(node, self._wanted(node)))
             self._reader[key] = read
@@ -169,15 +169,15 @@ class AvroFormat(Format):
     def _wanted(self, node: AvroType) -> pa.Schema:
         """The columns under the names that they have in a schema."""
         assert self.schema is not None, "reading needs a schema"
-        return pa.schema([one.with_name(_member_name(one.name, node)) for one in self.schema])
+        return pa.schema([column.with_name(_member_name(column.name, node)) for column in self.schema])
 
     def _renamed(self, read: Reader) -> Reader:
         assert self.schema is not None
         names = self.schema.names
 
         def renamed(records: pa.Array) -> ReadRecords:
-            found = read(records)
-            return replace(found, rows=found.rows.rename_columns(names))
+            result = read(records)
+            return replace(result, rows=result.rows.rename_columns(names))
 
         return renamed
 
@@ -198,16 +198,16 @@ class AvroFormat(Format):
                 owners.append(place)
                 kinds.append(schemas.setdefault(schema, len(schemas)))
         names = list(schemas)
-        found = read_groups(
+        result = read_groups(
             pa.array(arrays, BYTES),
             np.array(kinds, np.int64),
             lambda kind, records: self._read_blocks(names[kind], records),
             empty=self._empty(),
         )
-        for block, problem in found.bad.items():
+        for block, problem in result.bad.items():
             bad.setdefault(owners[block], problem)
-        counts = np.bincount(owners, found.counts_of(len(arrays)), len(files)).astype(np.int64)
-        return ReadRecords(found.rows, bad, counts)
+        counts = np.bincount(owners, result.counts_of(len(arrays)), len(files)).astype(np.int64)
+        return ReadRecords(result.rows, bad, counts)
 
     def _read_blocks(self, schema: str, records: pa.Array) -> ReadRecords:
         try:
@@ -244,8 +244,8 @@ class AvroFormat(Format):
         elif self._layout == "file":
             head, sync = write_header(node)
             records = join(head + zigzag(1), with_lengths(records, signed=True), sync)
-        made: list[bytes] = records.to_pylist()
-        return made
+        encoded: list[bytes] = records.to_pylist()
+        return encoded
 
 
 def _member_name(column: str, node: AvroType) -> str:
@@ -256,15 +256,15 @@ def _as_json(read: Reader, *, whole: bool) -> Reader:
     """Reads each record as the text of a JSON value: an object, or the value that a record wraps."""
 
     def read_json(records: pa.Array) -> ReadRecords:
-        found = read(records)
-        rows = found.rows.combine_chunks()
+        result = read(records)
+        rows = result.rows.combine_chunks()
         columns = [column.combine_chunks() for column in rows.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
         if whole:
             texts = encode_objects(list(rows.schema), batch)
         else:
             texts = encode_values(batch.column(0), rows.schema.field(0), PLAIN)
-        return replace(found, rows=pa.table({COLUMN: texts.cast(pa.string())}))
+        return replace(result, rows=pa.table({COLUMN: texts.cast(pa.string())}))
 
     return read_json
 

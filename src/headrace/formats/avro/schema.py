@@ -92,29 +92,30 @@ def _load(text: str) -> Any:
         ) from None
 
 
-def _parse(given: Any, space: str, names: _Names) -> AvroType:
-    if isinstance(given, list):
-        branches = [_parse(one, space, names) for one in given]
-        return AvroType("union", fields=[(one.name or one.kind, one) for one in branches])
-    if isinstance(given, str):
-        return _named(given, space, names)
-    kind = given.get("type") if isinstance(given, dict) else None
+def _parse(definition: Any, space: str, names: _Names) -> AvroType:
+    if isinstance(definition, list):
+        branches = [_parse(branch, space, names) for branch in definition]
+        return AvroType("union", fields=[(branch.name or branch.kind, branch) for branch in branches])
+    if isinstance(definition, str):
+        return _named(definition, space, names)
+    kind = definition.get("type") if isinstance(definition, dict) else None
     if isinstance(kind, dict | list):
         return _parse(kind, space, names)
     if not isinstance(kind, str):
-        raise ConfigurationError(f"the Avro schema has no type in {json.dumps(given)[:100]}")
+        raise ConfigurationError(f"the Avro schema has no type in {json.dumps(definition)[:100]}")
     try:
         if kind in ("record", "error", "enum", "fixed"):
-            return _parse_named(given, space, names)
+            return _parse_named(definition, space, names)
         if kind == "array":
-            return AvroType("array", item=_parse(given["items"], space, names))
+            return AvroType("array", item=_parse(definition["items"], space, names))
         if kind == "map":
-            return AvroType("map", item=_parse(given["values"], space, names))
+            return AvroType("map", item=_parse(definition["values"], space, names))
     except KeyError as error:
         raise ConfigurationError(
-            f"the Avro schema has no {error} in {json.dumps(given)[:100]}", hint=f"a type `{kind}` needs it"
+            f"the Avro schema has no {error} in {json.dumps(definition)[:100]}",
+            hint=f"a type `{kind}` needs it",
         ) from None
-    return _logical(_named(kind, space, names), given)
+    return _logical(_named(kind, space, names), definition)
 
 
 def _named(name: str, space: str, names: _Names) -> AvroType:
@@ -129,30 +130,30 @@ def _named(name: str, space: str, names: _Names) -> AvroType:
     )
 
 
-def _parse_named(given: Mapping[str, Any], space: str, names: _Names) -> AvroType:
-    name, space = given["name"], given.get("namespace", space)
+def _parse_named(definition: Mapping[str, Any], space: str, names: _Names) -> AvroType:
+    name, space = definition["name"], definition.get("namespace", space)
     if "." in name:
         space = name.rpartition(".")[0]
     full = name if "." in name or not space else f"{space}.{name}"
     names[full] = None
-    if given["type"] == "enum":
-        node = AvroType("enum", full, symbols=tuple(given["symbols"]))
-    elif given["type"] == "fixed":
-        node = _logical(AvroType("fixed", full, size=int(given["size"])), given)
+    if definition["type"] == "enum":
+        node = AvroType("enum", full, symbols=tuple(definition["symbols"]))
+    elif definition["type"] == "fixed":
+        node = _logical(AvroType("fixed", full, size=int(definition["size"])), definition)
     else:
-        members = [(one["name"], _parse(one["type"], space, names)) for one in given["fields"]]
+        members = [(member["name"], _parse(member["type"], space, names)) for member in definition["fields"]]
         node = AvroType("record", full, fields=members)
     names[full] = node
     return node
 
 
-def _logical(node: AvroType, given: Mapping[str, Any]) -> AvroType:
+def _logical(node: AvroType, definition: Mapping[str, Any]) -> AvroType:
     """The type with its meaning; one that is not known, or does not fit, has none, as Avro wants it."""
-    name = given.get("logicalType", "")
+    name = definition.get("logicalType", "")
     if name in LOGICAL and LOGICAL[name][0] == node.kind:
         return replace(node, logical=name)
     if name == "decimal" and node.kind in ("bytes", "fixed"):
-        precision, scale = int(given.get("precision", 0)), int(given.get("scale", 0))
+        precision, scale = int(definition.get("precision", 0)), int(definition.get("scale", 0))
         if 0 < precision <= 76 and 0 <= scale <= precision:
             return replace(node, logical="decimal", precision=precision, scale=scale)
     if name == "uuid" and (node.kind == "string" or (node.kind, node.size) == ("fixed", 16)):
@@ -199,7 +200,9 @@ def arrow_field(name: str, node: AvroType) -> pa.Field:
     if optional is not None:
         return arrow_field(name, optional)
     if node.kind == "union" and node.logical == BRANCHES:
-        members = [arrow_field(one, branch) for one, branch in node.fields if branch.kind != "null"]
+        members = [
+            arrow_field(branch_name, branch) for branch_name, branch in node.fields if branch.kind != "null"
+        ]
         return pa.field(name, pa.struct(members))
     if node.kind in ("union", "ref"):
         return pa.field(name, pa.string(), metadata=JSON_COLUMN)

@@ -18,7 +18,7 @@ def with_branches(node: AvroType, wanted: pa.Schema) -> AvroType:
 
 
 def _record(node: AvroType, wanted: Sequence[pa.Field], path: Path) -> AvroType:
-    fields = {one.name: one for one in wanted}
+    fields = {field.name: field for field in wanted}
     members = [
         (name, _fit(member, fields[name], (*path, name)) if name in fields else member)
         for name, member in node.fields
@@ -55,10 +55,10 @@ def _fit(node: AvroType, wanted: pa.Field, path: Path) -> AvroType:
 
 
 def _union(node: AvroType, wanted: Sequence[pa.Field], path: Path) -> AvroType:
-    fields = {one.name: one for one in wanted}
+    fields = {field.name: field for field in wanted}
     members = []
     for own, branch in node.fields:
-        name = next((one for one in _names(own, branch) if one in fields), None)
+        name = next((candidate for candidate in _names(own, branch) if candidate in fields), None)
         fitted = branch if name is None else _fit(branch, fields[name], (*path, name))
         members.append((own if name is None else name, fitted))
     if not any(name in fields for name, _ in members):
@@ -76,4 +76,4 @@ def _names(name: str, branch: AvroType) -> list[str]:
     names = [name, name.rpartition(".")[2], plain_name(name)]
     if branch.logical and branch.logical != BRANCHES and not branch.name:
         names.append(plain_name(branch.logical))
-    return [*names, *(one.lower() for one in names)]
+    return [*names, *(spelling.lower() for spelling in names)]

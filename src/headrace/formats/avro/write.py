@@ -75,9 +75,9 @@ def _encode(node: AvroType, column: pa.Array, path: Path) -> pa.Array:
             return join(value, _encode(optional, column, path))
         # The bytes of values that are not there are made of something, and not taken.
         present = column.is_valid()
-        made = _encode(optional, column.filter(present), path)
+        encoded = _encode(optional, column.filter(present), path)
         return pc.replace_with_mask(
-            pa.repeat(pa.scalar(zigzag(null), BYTES), len(column)), present, join(value, made)
+            pa.repeat(pa.scalar(zigzag(null), BYTES), len(column)), present, join(value, encoded)
         )
     if column.null_count and node.kind != "null":
         raise PlanError(
@@ -139,7 +139,7 @@ def _fixed(node: AvroType, column: pa.Array) -> pa.Array:
     if node.logical == "uuid":
         return pa.array([uuid.UUID(text).bytes for text in column.to_pylist()], BYTES)
     if node.logical == "duration":
-        parts = np.array([tuple(one) for one in column.to_pylist()], np.int64).reshape(-1, 3)
+        parts = np.array([tuple(value) for value in column.to_pylist()], np.int64).reshape(-1, 3)
         parts[:, 2] //= 10**6
         return sized(parts.astype("<u4"), 12)
     return column.cast(pa.binary()).cast(BYTES)
@@ -155,8 +155,8 @@ def _decimals(column: pa.Array, size: int | None) -> pa.Array:
     spare = (numbers[:, :-1] == sign) & ((numbers[:, 1:] >= 0x80) == (sign == 0xFF))
     first = np.argmin(np.append(spare, np.zeros((len(numbers), 1), bool), axis=1), axis=1)
     if size is None:
-        kept = np.arange(width) >= first[:, None]
-        return bytes_array(numbers[kept], offsets_of(width - first))
+        significant = np.arange(width) >= first[:, None]
+        return bytes_array(numbers[significant], offsets_of(width - first))
     if size >= width:
         return sized(np.append(np.repeat(sign, size - width, axis=1), numbers, axis=1), size)
     if len(numbers) and int(first.min()) < width - size:

@@ -58,9 +58,9 @@ class CsvRowEnds:
     def _one_by_one(self, data: bytes, start: int, *, last: bool) -> list[int]:
         ends: list[int] = []
         while start < len(data):
-            found = self._row.match(data, start, start + LONGEST)
-            if found is not None and (found[1] or (last and found.end() == len(data))):
-                start = found.end()
+            match = self._row.match(data, start, start + LONGEST)
+            if match is not None and (match[1] or (last and match.end() == len(data))):
+                start = match.end()
             elif not last and len(data) - start < LONGEST:
                 break  # it may go on
             else:

@@ -34,8 +34,8 @@ def read_values(texts: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int,
     """The texts in the types of the columns, and why some rows cannot be, by their place."""
     bad: dict[int, LineError] = {}
     for field in schema:
-        known = texts.schema.field(field.name).type if field.name in texts.schema.names else field.type
-        if known == field.type or is_json(field) or is_text(field.type):
+        parsed = texts.schema.field(field.name).type if field.name in texts.schema.names else field.type
+        if parsed == field.type or is_json(field) or is_text(field.type):
             continue
         column = pc.utf8_trim_whitespace(texts.column(field.name))
         if pa.types.is_struct(field.type) or is_list(field.type):

@@ -215,8 +215,8 @@ class _Lines:
         frequent, tries = np.bincount(self._counts), _TRIES
         for count in np.argsort(-frequent)[: np.count_nonzero(frequent)].tolist():
             rows = np.flatnonzero(self._counts == count) if count else self._counts[:0]
-            found = self._layouts.by_quotes.setdefault(count, [])
-            for layout in found:
+            layouts = self._layouts.by_quotes.setdefault(count, [])
+            for layout in layouts:
                 rows = self._match(layout, rows, count)
             while tries and len(rows):
                 tries -= 1
@@ -226,8 +226,8 @@ class _Lines:
                     rows = rows[1:]
                     continue
                 rows = self._match(new, rows, count)
-                if len(found) < _TRIES:
-                    found.append(new)
+                if len(layouts) < _TRIES:
+                    layouts.append(new)
 
     def _match(self, layout: _Layout, rows: _Places, count: int) -> _Places:
         """Note where values are in those lines that are of a layout; the others are returned."""
@@ -241,8 +241,8 @@ class _Lines:
 
         def find(place: tuple[int, int]) -> _Places:
             quote, behind = place
-            found: _Places = ends if quote > count else self._quotes[firsts + quote]
-            return found + behind if behind else found
+            positions: _Places = ends if quote > count else self._quotes[firsts + quote]
+            return positions + behind if behind else positions
 
         fits = find(layout.values[-1].end) + len(layout.fixed[-1]) == ends
         spans = []
@@ -292,10 +292,10 @@ class _Lines:
             return np.zeros(len(starts), np.bool_)
         windows = np.ndarray((len(self._data) - size + 1,), f"V{size}", self._data, 0, (1,))
         inside = starts < len(windows)
-        found = windows[np.where(inside, starts, 0)]
-        if found.tobytes() == fixed * len(starts):  # much faster than to compare them one by one
+        pieces = windows[np.where(inside, starts, 0)]
+        if pieces.tobytes() == fixed * len(starts):  # much faster than to compare them one by one
             return inside
-        same: _Mask = inside & (found == np.void(fixed))
+        same: _Mask = inside & (pieces == np.void(fixed))
         return same
 
     # ----------------------------------------------------------------------------------- columns
@@ -312,7 +312,7 @@ class _Lines:
             for (path, quoted), column in self._columns.items()
             if not quoted
         }
-        columns = [self._read((one.name,), one.type, bare) for one in self._layouts.schema]
+        columns = [self._read((field.name,), field.type, bare) for field in self._layouts.schema]
         return pa.table(columns, schema=self._layouts.schema)
 
     def _read(self, path: Path, kind: pa.DataType, bare: Mapping[Path, pa.Array]) -> pa.Array:
@@ -378,10 +378,10 @@ class _Lines:
 
 
 def _walk(fields: Iterable[pa.Field], path: Path) -> Iterator[tuple[Path, pa.DataType]]:
-    for one in fields:
-        yield (*path, one.name), one.type
-        if pa.types.is_struct(one.type):
-            yield from _walk(one.type, (*path, one.name))
+    for field in fields:
+        yield (*path, field.name), field.type
+        if pa.types.is_struct(field.type):
+            yield from _walk(field.type, (*path, field.name))
 
 
 def _read_numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array:

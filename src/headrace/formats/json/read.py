@@ -205,27 +205,27 @@ class JsonReader:
 
     def _sniff(self, data: bytes) -> frozenset[Path]:
         """Which of the columns that may be numbers or texts are numbers, as the first lines have it."""
-        known: dict[Path, bool] = {}
+        is_number: dict[Path, bool] = {}
         for line in islice((line for line in io.BytesIO(data) if line.strip()), _SNIFFED):
             message = json.loads(line)
             if not isinstance(message, dict):
                 raise LineError("it is not a JSON object")
             for field in self._fields:
-                self._look(message.get(field.name), field, (), known)
-            if len(known) == len(self._ambiguous):
+                self._look(message.get(field.name), field, (), is_number)
+            if len(is_number) == len(self._ambiguous):
                 break
-        return frozenset(path for path, number in known.items() if number)
+        return frozenset(path for path, number in is_number.items() if number)
 
-    def _look(self, value: Any, field: pa.Field, path: Path, known: dict[Path, bool]) -> None:
+    def _look(self, value: Any, field: pa.Field, path: Path, is_number: dict[Path, bool]) -> None:
         path = _step(path, field)
         if isinstance(value, dict) and pa.types.is_struct(field.type):
             for child in field.type:
-                self._look(value.get(child.name), child, path, known)
+                self._look(value.get(child.name), child, path, is_number)
         elif isinstance(value, list) and is_list(field.type):
             for item in value[:1]:
-                self._look(item, field.type.value_field, path, known)
+                self._look(item, field.type.value_field, path, is_number)
         elif path in self._ambiguous and value is not None:
-            known.setdefault(path, not isinstance(value, str))
+            is_number.setdefault(path, not isinstance(value, str))
 
     def _wired(self, numbers: frozenset[Path]) -> LineLayouts:
         """The columns as Arrow's parser reads them, and the layouts of lines that have them."""
@@ -294,10 +294,10 @@ class JsonReader:
         if is_list(kind):
             item = kind.value_field
             values = self._convert(array.values, item, path)
-            made = pa.ListArray.from_arrays(
+            lists = pa.ListArray.from_arrays(
                 array.offsets, values, type=pa.list_(plain_field(item)), mask=array.is_null()
             )
-            return made.cast(plain_field(field).type)
+            return lists.cast(plain_field(field).type)
         if array.type == kind:
             if pa.types.is_decimal(kind):
                 array.validate(full=True)  # the parser lets numbers pass that have too many digits
