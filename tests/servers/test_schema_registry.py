@@ -218,6 +218,19 @@ def test_a_registry_that_asks_for_a_password_or_stumbles(
     assert asked >= 4
 
 
+def test_the_certificate_of_a_registry_has_to_be_trusted(
+    schema_registry: str, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.3)
+    with run_guard(schema_registry, certificate=certificate) as guard:
+        registry = SchemaRegistry(guard.address, subject="tls-value", key="me", secret="hunter2")
+        with pytest.raises(ExternalError, match=r"does not answer: .*CERTIFICATE_VERIFY_FAILED"):
+            registry.register("AVRO", '"string"')
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        number = registry.register("AVRO", '"string"')
+        assert json.loads(registry.schema(number).text) == "string"
+
+
 def test_columns_are_found_out_from_the_registry(
     kafka: KafkaBroker, schema_registry: str, tmp_path: Path
 ) -> None:
