@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ssl
 import subprocess
 import tarfile
 import threading
@@ -70,8 +71,21 @@ class Guard(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, registry: str, *, user: str = "me", password: str = "hunter2") -> None:
+    def __init__(
+        self,
+        registry: str,
+        *,
+        user: str = "me",
+        password: str = "hunter2",
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Guarded)
+        self.scheme = "http"
+        if certificate is not None:
+            self.scheme = "https"
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.registry = registry
         self.login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
         self.failures = 0
@@ -80,7 +94,7 @@ class Guard(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
 
 class _Guarded(BaseHTTPRequestHandler):
@@ -124,9 +138,9 @@ class _Guarded(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def run_guard(registry: str) -> Iterator[Guard]:
-    """Run a guard before a registry until the block ends."""
-    with Guard(registry) as guard:
+def run_guard(registry: str, *, certificate: tuple[Path, Path] | None = None) -> Iterator[Guard]:
+    """Run a guard before a registry until the block ends, behind TLS with a certificate and its key."""
+    with Guard(registry, certificate=certificate) as guard:
         thread = threading.Thread(target=guard.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

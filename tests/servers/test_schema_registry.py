@@ -44,7 +44,7 @@ ROWS: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def forget() -> None:
     """Each test asks the registry anew."""
-    client._KNOWN.clear()
+    client._CACHE.clear()
 
 
 def options(kafka: KafkaBroker, registry: str, topic: str, form: str, **more: str) -> str:
@@ -206,7 +206,7 @@ def test_a_registry_that_asks_for_a_password_or_stumbles(
         guard.failures = 2
         topic = write(kafka, guard.address, "avro", tmp_path, **login)
         assert read(kafka, guard.address, topic, "avro", tmp_path, **login) == ROWS
-        client._KNOWN.clear()
+        client._CACHE.clear()
         wrong = login | {"schema_registry.api_secret": "hunter3"}
         with pytest.raises(ExternalError, match="refuses the user: Unauthorized") as raised:
             read(kafka, guard.address, topic, "avro", tmp_path / "wrong", **wrong)
@@ -216,6 +216,19 @@ def test_a_registry_that_asks_for_a_password_or_stumbles(
     with pytest.raises(ExternalError, match=f"the schema registry at {guard.address} does not answer"):
         read(kafka, guard.address, topic, "avro", tmp_path / "gone", **login)
     assert asked >= 4
+
+
+def test_the_certificate_of_a_registry_has_to_be_trusted(
+    schema_registry: str, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.3)
+    with run_guard(schema_registry, certificate=certificate) as guard:
+        registry = SchemaRegistry(guard.address, subject="tls-value", key="me", secret="hunter2")
+        with pytest.raises(ExternalError, match=r"does not answer: .*CERTIFICATE_VERIFY_FAILED"):
+            registry.register("AVRO", '"string"')
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        number = registry.register("AVRO", '"string"')
+        assert json.loads(registry.schema(number).text) == "string"
 
 
 def test_columns_are_found_out_from_the_registry(

@@ -148,7 +148,7 @@ class Format(ABC):
             if name not in schema.names:
                 raise PlanError(
                     f"the rows have no column `{name}`",
-                    hint=suggest(name, schema.names) or f"the columns are {', '.join(schema.names)}",
+                    hint=suggest(name, schema.names, listing="the columns are"),
                 )
 
     def columns(self, rows: Rows) -> tuple[list[pa.Field], pa.RecordBatch]:
@@ -158,8 +158,8 @@ class Format(ABC):
             batches = rows.combine_chunks().to_batches()
             rows = batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
         if self.schema is None:
-            kept = [name for name in rows.schema.names if name != RETRACT]
-            rows = rows.select(kept)
+            names = [name for name in rows.schema.names if name != RETRACT]
+            rows = rows.select(names)
             return list(rows.schema), rows
         plain = pa.schema([plain_field(field) for field in self.schema])
         rows = rows.select(plain.names)
@@ -173,8 +173,8 @@ class Format(ABC):
 
 def count_newlines(data: bytes) -> int:
     """How many newlines there are; several times faster than `bytes.count` where lines are short."""
-    found = np.frombuffer(data, np.uint8)
-    pieces = (found[begin : begin + _COUNTED] for begin in range(0, len(found), _COUNTED))
+    buffer = np.frombuffer(data, np.uint8)
+    pieces = (buffer[begin : begin + _COUNTED] for begin in range(0, len(buffer), _COUNTED))
     return sum(int(np.count_nonzero(piece == _NEWLINE)) for piece in pieces)
 
 

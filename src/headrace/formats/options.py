@@ -156,8 +156,8 @@ class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, Commo
 
     def format_for(self, schema: pa.Schema | None) -> Format:
         """The format for rows with these columns; None writes whatever columns there are."""
-        made = _MAKERS.get(self.format, _MAKERS["json"])(self, schema)
-        return made if self.framing is None else Framed(made, self.framing_max_length)
+        inner = _MAKERS.get(self.format, _MAKERS["json"])(self, schema)
+        return inner if self.framing is None else Framed(inner, self.framing_max_length)
 
 
 class LineFormatOptions(FormatOptions):
@@ -229,7 +229,7 @@ def implied_columns(options: FormatOptions) -> pa.Schema | None:
     if options.format in {"raw_string", "raw_bytes"} or options.unstructured:
         return pa.schema({"value": pa.binary() if options.format == "raw_bytes" else pa.string()})
     if options.json_confluent_schema_registry and (registry := options.registry()) is not None:
-        return schema_columns(registry.wanted("JSON"), changes=options.format == "debezium_json")
+        return schema_columns(registry.latest_of_kind("JSON"), changes=options.format == "debezium_json")
     if options.format == "avro":
         return avro.implied_columns(options, options.registry())
     if options.format == "protobuf":

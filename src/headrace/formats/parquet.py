@@ -54,10 +54,10 @@ class ParquetFormat(Format):
     ) -> Decoded:
         """The rows of whole files."""
         tables: list[pa.Table] = []
-        for one in [data] if isinstance(data, bytes) else data:
-            with pq.ParquetFile(pa.BufferReader(one)) as file:
-                found = read_rows(file, 0, file.metadata.num_rows, self.schema, where=where)
-                tables += [one.rows for one in found]
+        for content in [data] if isinstance(data, bytes) else data:
+            with pq.ParquetFile(pa.BufferReader(content)) as file:
+                decoded = read_rows(file, 0, file.metadata.num_rows, self.schema, where=where)
+                tables += [part.rows for part in decoded]
         return Decoded(pa.concat_tables(tables) if tables else _plain(self.schema).empty_table())
 
     def encode(self, rows: Rows) -> bytes:
@@ -130,18 +130,28 @@ def read_rows(
             break  # what is left of the group is not decoded
 
 
-def _paths(known: pa.Schema, wanted: pa.Schema) -> list[str]:
+def _paths(file_schema: pa.Schema, wanted: pa.Schema) -> list[str]:
     """What to read of a file: columns, and only those fields in them that are wanted."""
-    return [path for one in wanted if one.name in known.names for path in _inside(known.field(one.name), one)]
+    return [
+        path
+        for column in wanted
+        if column.name in file_schema.names
+        for path in _inside(file_schema.field(column.name), column)
+    ]
 
 
-def _inside(known: pa.Field, wanted: pa.Field) -> list[str]:
-    if not (pa.types.is_struct(known.type) and pa.types.is_struct(wanted.type)):
-        return [known.name]
-    found = {part.name: part for part in known.type}
-    inner = [path for one in wanted.type if one.name in found for path in _inside(found[one.name], one)]
+def _inside(column: pa.Field, wanted: pa.Field) -> list[str]:
+    if not (pa.types.is_struct(column.type) and pa.types.is_struct(wanted.type)):
+        return [column.name]
+    members = {part.name: part for part in column.type}
+    inner = [
+        path
+        for member in wanted.type
+        if member.name in members
+        for path in _inside(members[member.name], member)
+    ]
     # Without any of the fields, the others still tell whether there is a value.
-    return [f"{known.name}.{path}" for path in inner] or [known.name]
+    return [f"{column.name}.{path}" for path in inner] or [column.name]
 
 
 def conform(
@@ -152,10 +162,10 @@ def conform(
     A type that cannot be read as the one declared is a ConfigurationError.
     """
     bad: list[BadLineError] = []
-    found = list(_conform(table, schema, first, where, bad))
+    tables = list(_conform(table, schema, first, where, bad))
     if bad and not drop_bad:
         raise bad[0]
-    return Decoded(pa.concat_tables(found) if found else _plain(schema).empty_table(), bad)
+    return Decoded(pa.concat_tables(tables) if tables else _plain(schema).empty_table(), bad)
 
 
 def _conform(

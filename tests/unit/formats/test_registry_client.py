@@ -8,6 +8,7 @@ import itertools
 import json
 import pickle
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, MissingExtraError
 from headrace.base.options import parse_options
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.formats.avro.format import AvroFormat
@@ -377,10 +378,10 @@ def http(status: str, body: bytes, *, length: int | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("trouble", "reason"),
     [
-        (http("200 OK", b'{"schema', length=100), "IncompleteRead"),
-        (http("500 Internal Server Error", b'{"mess', length=100), "IncompleteRead"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "IncompleteRead"),
-        (b"\x15\x03\x01\x00\x02\x02\n\r\n", "BadStatusLine"),
+        (http("200 OK", b'{"schema', length=100), "peer closed connection"),
+        (http("500 Internal Server Error", b'{"mess', length=100), "peer closed connection"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "peer closed connection"),
+        (b"\x15\x03\x01\x00\x02\x02\n\r\n", "illegal status line"),
         (http("200 OK", b"<h1>Back soon</h1>"), "status 200 without `schema`"),
         (http("200 OK", b"null"), "status 200 without `schema`"),
         (http("200 OK", b'{"status": "maintenance"}'), "status 200 without `schema`"),
@@ -420,6 +421,91 @@ def test_what_is_no_answer_of_a_registry_may_pass(
         assert raised.value.retry
 
 
+class Redirecting(BaseHTTPRequestHandler):
+    """Sends every request on, and notes who it says that it is from."""
+
+    server: Redirects
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.server.users.append(self.headers.get("Authorization"))
+        target = self.server.target
+        if target and not self.path.startswith("/moved"):
+            self.send_response(307)
+            self.send_header("Location", f"{target}/moved{self.path}")
+            data = b""
+        else:
+            self.send_response(200)
+            data = json.dumps({"schema": json.dumps(FIRST)}).encode()
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+class Redirects(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, target: str = "") -> None:
+        super().__init__(("127.0.0.1", 0), Redirecting)
+        self.address = f"http://127.0.0.1:{self.server_address[1]}"
+        self.target = target
+        self.users: list[str | None] = []
+
+
+@contextlib.contextmanager
+def redirecting(target: str = "") -> Iterator[Redirects]:
+    with Redirects(target) as redirects:
+        thread = threading.Thread(target=redirects.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield redirects
+        redirects.shutdown()
+        thread.join(10)
+
+
+LOGIN = "Basic " + base64.b64encode(b"me:hunter2").decode()
+
+
+def test_a_redirect_to_another_origin_does_not_carry_the_password() -> None:
+    with redirecting() as other, redirecting(other.address) as first:
+        registry = SchemaRegistry(first.address, subject="t", key="me", secret="hunter2")
+        assert registry.schema(1).kind == "AVRO"
+    assert (first.users, other.users) == ([LOGIN], [None])
+
+
+def test_a_redirect_within_an_origin_carries_the_password() -> None:
+    with redirecting() as first:
+        first.target = first.address
+        registry = SchemaRegistry(first.address, subject="t", key="me", secret="hunter2")
+        assert registry.schema(1).kind == "AVRO"
+    assert first.users == [LOGIN, LOGIN]
+
+
+def test_the_proxy_of_the_environment_is_asked(
+    server: Recorded, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", registry.endpoint)
+    with pytest.raises(LineError, match="it names schema 1"):
+        SchemaRegistry("http://registry.invalid", subject="t").schema(1)
+    assert server.asked == [("http://registry.invalid/schemas/ids/1", None)]
+    monkeypatch.setenv("http_proxy", "gopher://127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match="the proxy that the environment names cannot be used"):
+        SchemaRegistry("http://registry.invalid", subject="t").schema(1)
+
+
+def test_a_registry_without_its_client_says_what_to_install(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = topic(registry, format="avro", avro__confluent_schema_registry=True)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(MissingExtraError, match="a schema registry needs the package `httpx`") as raised:
+        options.registry()
+    assert raised.value.hint == "pip install 'headrace[registry]'"
+
+
 def test_what_a_registry_refuses_is_told(registry: SchemaRegistry) -> None:
     with pytest.raises(ExternalError, match="refuses the user: Unauthorized") as raised:
         registry.schema(8)
@@ -443,6 +529,7 @@ def test_what_a_registry_refuses_is_told(registry: SchemaRegistry) -> None:
         ({"json__confluent_schema_registry": True, "json__include_schema": True}, "does not go with"),
         ({"json__confluent_schema_registry": True, "framing": "newline"}, "is for messages of lines"),
         ({"schema_registry__endpoint": "ftp://r"}, "is an http or https address"),
+        ({"schema_registry__endpoint": "http://me:hunter2@r"}, "is an address without a user"),
         ({"schema_registry__api_key": "me"}, "belong together"),
         ({"format": "avro", "csv__header": False}, "does not go with the format avro"),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.formats._shared.shapes import shape_rows
+from headrace.formats._shared.conform import conform_rows
 from headrace.formats.base import Decoded, LineError
 
 
@@ -42,15 +42,17 @@ class ReadRecords:
         return Decoded(self.rows, bad, None if plain else self.counts_of(len(messages)))
 
 
-def shape_records(
+def conform_records(
     table: pa.Table, bad: Mapping[int, LineError], wanted: pa.Schema, *, messages: int
 ) -> ReadRecords:
     """The columns wanted of good messages; `table` has their rows, `bad` the others of so many messages."""
-    shaped = shape_rows(table, wanted)
-    if not shaped.bad:
-        return ReadRecords(shaped.rows, bad)
+    conformed = conform_rows(table, wanted)
+    if not conformed.bad:
+        return ReadRecords(conformed.rows, bad)
     left = [place for place in range(messages) if place not in bad]
-    return ReadRecords(shaped.rows, {**bad, **{left[place]: error for place, error in shaped.bad.items()}})
+    return ReadRecords(
+        conformed.rows, {**bad, **{left[place]: error for place, error in conformed.bad.items()}}
+    )
 
 
 def read_groups(
@@ -70,13 +72,13 @@ def read_groups(
     for key in np.unique(keys).tolist():
         group = np.flatnonzero(keys == key)
         try:
-            found = read(key, messages if len(group) == len(messages) else messages.take(pa.array(group)))
+            records = read(key, messages if len(group) == len(messages) else messages.take(pa.array(group)))
         except LineError as error:
             bad |= dict.fromkeys(group.tolist(), error)
             continue
-        bad |= {int(group[place]): error for place, error in found.bad.items()}
-        counts[group] = found.counts_of(len(group))
-        tables.append(found.rows)
+        bad |= {int(group[place]): error for place, error in records.bad.items()}
+        counts[group] = records.counts_of(len(group))
+        tables.append(records.rows)
         places.append(np.repeat(group, counts[group]))
     rows, order = pa.concat_tables(tables), np.concatenate(places)
     if len(tables) > 2:

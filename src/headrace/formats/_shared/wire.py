@@ -109,8 +109,8 @@ def sized(data: Any, size: int) -> pa.Array:
 
 def join(*parts: Any) -> pa.Array:
     """The parts of each row one behind the other; a part may be bytes, the same for all rows."""
-    made = [pa.scalar(part, BYTES) if isinstance(part, bytes) else part for part in parts]
-    return pc.binary_join_element_wise(*made, nothing())
+    arrays = [pa.scalar(part, BYTES) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*arrays, nothing())
 
 
 def join_lists(lists: pa.Array, items: pa.Array) -> pa.Array:
@@ -138,11 +138,11 @@ def without_first(values: pa.Array, count: int) -> pa.Array:
     data, offsets = parts_of(values)
     starts = offsets[:-1]
     cut = np.minimum(np.diff(offsets), count)
-    kept = np.zeros(len(data), bool)
-    kept[offsets[0] if len(offsets) else 0 : offsets[-1] if len(offsets) else 0] = True
+    mask = np.zeros(len(data), bool)
+    mask[offsets[0] if len(offsets) else 0 : offsets[-1] if len(offsets) else 0] = True
     for place in range(count):
-        kept[(starts + place)[cut > place]] = False
-    return bytes_array(data[kept], offsets_of(np.diff(offsets) - cut))
+        mask[(starts + place)[cut > place]] = False
+    return bytes_array(data[mask], offsets_of(np.diff(offsets) - cut))
 
 
 def content(values: pa.Array) -> memoryview:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.formats._shared.wire import content, read_varint, zigzag
 from headrace.formats.avro.records import read_bytes, read_long
-from headrace.formats.avro.schema import Node, to_json
+from headrace.formats.avro.schema import AvroType, to_json
 from headrace.formats.base import LineError
 
 MAGIC = b"Obj\x01"
@@ -42,7 +42,7 @@ class Header:
     """Where the first block begins."""
 
 
-class Block(NamedTuple):
+class AvroBlock(NamedTuple):
     """Where the records of a block are, and how many they are."""
 
     rows: int
@@ -82,21 +82,21 @@ def read_all_blocks(files: Iterable[bytes]) -> Iterator[Iterator[tuple[bytes, st
 
     They raise a LineError where a file is not what it should be.
     """
-    beginning, known = b"", None
+    beginning, header = b"", None
     for data in files:
-        if known is not None and data.startswith(beginning):
+        if header is not None and data.startswith(beginning):
             # Small files are mostly alike, but for the mark between their blocks.
-            sync = data[known.end - _SYNC_BYTES : known.end]
-            yield _blocks(replace(known, sync=sync), data)
+            sync = data[header.end - _SYNC_BYTES : header.end]
+            yield _blocks(replace(header, sync=sync), data)
             continue
         try:
-            known = read_header(data)
+            header = read_header(data)
         except LineError as error:
-            known = None
+            header = None
             yield _raise(error)
             continue
-        beginning = data[: known.end - _SYNC_BYTES]
-        yield _blocks(known, data)
+        beginning = data[: header.end - _SYNC_BYTES]
+        yield _blocks(header, data)
 
 
 def _raise(error: LineError) -> Iterator[tuple[bytes, str]]:
@@ -110,7 +110,7 @@ def _blocks(header: Header, data: bytes) -> Iterator[tuple[bytes, str]]:
         yield zigzag(block.rows) + records + b"\0" if block.rows else b"\0", header.schema
 
 
-def find_blocks(header: Header, data: bytes) -> Iterator[Block]:
+def find_blocks(header: Header, data: bytes) -> Iterator[AvroBlock]:
     """The blocks of a file; raises a LineError where one is cut off or not ended as it should be."""
     at = header.end
     while at < len(data):
@@ -119,7 +119,7 @@ def find_blocks(header: Header, data: bytes) -> Iterator[Block]:
         at = begin + size
         if rows < 0 or size < 0 or data[at : at + _SYNC_BYTES] != header.sync:
             raise LineError("a block of the Avro file is cut off")
-        yield Block(rows, begin, at)
+        yield AvroBlock(rows, begin, at)
         at += _SYNC_BYTES
 
 
@@ -150,7 +150,7 @@ def _compress(data: memoryview, compression: AvroCompression) -> bytes | memoryv
     return data
 
 
-def write_header(node: Node, compression: AvroCompression = "uncompressed") -> tuple[bytes, bytes]:
+def write_header(node: AvroType, compression: AvroCompression = "uncompressed") -> tuple[bytes, bytes]:
     """What a file begins with, and the mark at the end of each of its blocks."""
     sync = secrets.token_bytes(_SYNC_BYTES)
     return file_header(json.dumps(to_json(node)).encode(), sync, _NAMES[compression]), sync
@@ -163,7 +163,7 @@ def file_header(schema: bytes, sync: bytes, codec: str = "null") -> bytes:
     return MAGIC + zigzag(len(metadata)) + b"".join(entries) + b"\0" + sync
 
 
-def write_file(node: Node, records: pa.Array, compression: AvroCompression) -> bytes:
+def write_file(node: AvroType, records: pa.Array, compression: AvroCompression) -> bytes:
     """Records as a whole file."""
     header, sync = write_header(node, compression)
     parts: list[bytes | memoryview] = [header]

@@ -24,7 +24,7 @@ from headrace.formats.avro.file import (
     write_header,
 )
 from headrace.formats.avro.read import Reader, as_record, block_reader, record_reader
-from headrace.formats.avro.schema import Node, arrow_schema, parse_schema, schema_of, to_json
+from headrace.formats.avro.schema import AvroType, arrow_schema, parse_schema, schema_of, to_json
 from headrace.formats.avro.write import check_writable, encode_records
 from headrace.formats.base import Decoded, Format, LineError, Rows, bad_file, plain_field, plain_name
 from headrace.formats.json.write import PLAIN, encode_objects, encode_values
@@ -82,7 +82,7 @@ class AvroFormat(Format):
         schema: pa.Schema | None = None,
         *,
         layout: Layout = "file",
-        node: Node | None = None,
+        node: AvroType | None = None,
         registry: SchemaRegistry | None = None,
         unstructured: bool = False,
         compression: AvroCompression = "uncompressed",
@@ -109,20 +109,20 @@ class AvroFormat(Format):
             if self._layout == "raw":
                 self._reader_of(self._own(), "own")  # refuses columns that do not fit the schema
             return self._decode_file(data, where)
-        found = self._read(data)
-        return found.decoded(data, first_line=first_line, where=where, drop_bad=self._drop_bad)
+        records = self._read(data)
+        return records.decoded(data, first_line=first_line, where=where, drop_bad=self._drop_bad)
 
     def _decode_file(self, data: bytes, where: str) -> Decoded:
         """The rows of a whole file; of one that is cut off those before that."""
-        found = self._read_files([data] if data else [], whole=False)
-        place = f"after {found.rows.num_rows} records" if found.rows.num_rows else "the whole file"
+        records = self._read_files([data] if data else [], whole=False)
+        place = f"after {records.rows.num_rows} records" if records.rows.num_rows else "the whole file"
         bad = [
             bad_file(error.reason, where=where, column=error.column, hint=error.hint, position=place)
-            for error in found.bad.values()
+            for error in records.bad.values()
         ]
         if bad and not self._drop_bad:
             raise bad[0]
-        return Decoded(found.rows, bad)
+        return Decoded(records.rows, bad)
 
     def _read(self, messages: Sequence[bytes]) -> ReadRecords:
         if self._layout == "file":
@@ -133,12 +133,12 @@ class AvroFormat(Format):
         numbers, records = split_headers(records)
         return read_groups(records, numbers, self._read_registered, empty=self._empty())
 
-    def _own(self) -> Node:
+    def _own(self) -> AvroType:
         assert self.schema is not None, "reading needs a schema"
         return self._node or schema_of(list(self.schema))
 
     def _empty(self) -> pa.Table:
-        return pa.schema([plain_field(one) for one in self.schema or ()]).empty_table()
+        return pa.schema([plain_field(column) for column in self.schema or ()]).empty_table()
 
     def _read_registered(self, number: int, records: pa.Array) -> ReadRecords:
         if number < 0:
@@ -155,29 +155,29 @@ class AvroFormat(Format):
                 raise LineError(f"schema {number}: {error.message}", hint=error.hint) from None
         return self._reader[number](records)
 
-    def _reader_of(self, node: Node, key: object, *, blocks: bool = False) -> Reader:
+    def _reader_of(self, node: AvroType, key: object, *, blocks: bool = False) -> Reader:
         if key not in self._reader:
             make = block_reader if blocks else record_reader
             if self._unstructured:
-                given = arrow_schema(as_record(node))
-                read = _as_json(make(node, given), whole=node.kind == "record")
+                columns = arrow_schema(as_record(node))
+                read = _as_json(make(node, columns), whole=node.kind == "record")
             else:
                 read = self._renamed(make(node, self._wanted(node)))
             self._reader[key] = read
         return self._reader[key]
 
-    def _wanted(self, node: Node) -> pa.Schema:
+    def _wanted(self, node: AvroType) -> pa.Schema:
         """The columns under the names that they have in a schema."""
         assert self.schema is not None, "reading needs a schema"
-        return pa.schema([one.with_name(_member_name(one.name, node)) for one in self.schema])
+        return pa.schema([column.with_name(_member_name(column.name, node)) for column in self.schema])
 
     def _renamed(self, read: Reader) -> Reader:
         assert self.schema is not None
         names = self.schema.names
 
         def renamed(records: pa.Array) -> ReadRecords:
-            found = read(records)
-            return replace(found, rows=found.rows.rename_columns(names))
+            result = read(records)
+            return replace(result, rows=result.rows.rename_columns(names))
 
         return renamed
 
@@ -198,16 +198,16 @@ class AvroFormat(Format):
                 owners.append(place)
                 kinds.append(schemas.setdefault(schema, len(schemas)))
         names = list(schemas)
-        found = read_groups(
+        result = read_groups(
             pa.array(arrays, BYTES),
             np.array(kinds, np.int64),
             lambda kind, records: self._read_blocks(names[kind], records),
             empty=self._empty(),
         )
-        for block, problem in found.bad.items():
+        for block, problem in result.bad.items():
             bad.setdefault(owners[block], problem)
-        counts = np.bincount(owners, found.counts_of(len(arrays)), len(files)).astype(np.int64)
-        return ReadRecords(found.rows, bad, counts)
+        counts = np.bincount(owners, result.counts_of(len(arrays)), len(files)).astype(np.int64)
+        return ReadRecords(result.rows, bad, counts)
 
     def _read_blocks(self, schema: str, records: pa.Array) -> ReadRecords:
         try:
@@ -223,7 +223,7 @@ class AvroFormat(Format):
         if self._unstructured:
             raise ConfigurationError("`avro.into_unstructured_json` is for reading: leave it out of a sink")
 
-    def _records(self, rows: Rows) -> tuple[Node, pa.Array]:
+    def _records(self, rows: Rows) -> tuple[AvroType, pa.Array]:
         fields, batch = self.columns(rows)
         node = self._node or schema_of(fields)
         table = pa.Table.from_batches([batch])
@@ -244,11 +244,11 @@ class AvroFormat(Format):
         elif self._layout == "file":
             head, sync = write_header(node)
             records = join(head + zigzag(1), with_lengths(records, signed=True), sync)
-        made: list[bytes] = records.to_pylist()
-        return made
+        encoded: list[bytes] = records.to_pylist()
+        return encoded
 
 
-def _member_name(column: str, node: Node) -> str:
+def _member_name(column: str, node: AvroType) -> str:
     return column if any(name == column for name, _ in node.fields) else plain_name(column)
 
 
@@ -256,15 +256,15 @@ def _as_json(read: Reader, *, whole: bool) -> Reader:
     """Reads each record as the text of a JSON value: an object, or the value that a record wraps."""
 
     def read_json(records: pa.Array) -> ReadRecords:
-        found = read(records)
-        rows = found.rows.combine_chunks()
+        result = read(records)
+        rows = result.rows.combine_chunks()
         columns = [column.combine_chunks() for column in rows.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
         if whole:
             texts = encode_objects(list(rows.schema), batch)
         else:
             texts = encode_values(batch.column(0), rows.schema.field(0), PLAIN)
-        return replace(found, rows=pa.table({COLUMN: texts.cast(pa.string())}))
+        return replace(result, rows=pa.table({COLUMN: texts.cast(pa.string())}))
 
     return read_json
 
@@ -289,7 +289,7 @@ def implied_columns(options: AvroOptions, registry: SchemaRegistry | None) -> pa
     if options.avro_schema is not None:
         return arrow_schema(as_record(parse_schema(options.avro_schema)))
     if options.avro_confluent_schema_registry and registry is not None:
-        schema = registry.wanted("AVRO")
+        schema = registry.latest_of_kind("AVRO")
         return arrow_schema(as_record(parse_schema(schema.text, list(schema.references.values()))))
     if options.avro_raw_datums:
         raise ConfigurationError(

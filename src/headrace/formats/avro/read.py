@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats._shared.records import ReadRecords, shape_records
-from headrace.formats._shared.shapes import check_shape, shape_rows
+from headrace.formats._shared.conform import check_columns, conform_rows
+from headrace.formats._shared.records import ReadRecords, conform_records
 from headrace.formats._shared.wire import content, join, sized, zigzag
 from headrace.formats.avro.file import file_header
 from headrace.formats.avro.records import read_record_of
-from headrace.formats.avro.schema import Node, arrow_schema, to_json
+from headrace.formats.avro.schema import AvroType, arrow_schema, to_json
 from headrace.formats.avro.unions import with_branches
 from headrace.formats.base import LineError
 
@@ -44,24 +44,24 @@ class AvroReader:
     Raises a ConfigurationError if the schema does not fit the columns.
     """
 
-    def __init__(self, node: Node, wanted: pa.Schema) -> None:
+    def __init__(self, node: AvroType, wanted: pa.Schema) -> None:
         node = with_branches(as_record(node), wanted)
         self._node, self._wanted = node, wanted
-        given = arrow_schema(node)
-        check_shape(given, wanted)
+        columns = arrow_schema(node)
+        check_columns(columns, wanted)
         # The last column is there for its length, if no other is.
-        kept = [one for one in given if one.name in wanted.names]
-        self._given = pa.schema([*kept, pa.field("", pa.null())])
+        declared = [column for column in columns if column.name in wanted.names]
+        self._read_schema = pa.schema([*declared, pa.field("", pa.null())])
         self._fast = not any(part.kind == "ref" for part in _parts(node))
-        self._slow = pa.schema([one for one in kept if _by_record(dict(node.fields)[one.name])])
+        self._slow = pa.schema([column for column in declared if _by_record(dict(node.fields)[column.name])])
         self._decimals = any(part.logical == "decimal" for part in _parts(node))
         self._read_one = read_record_of(node)
 
     def read(self, messages: pa.Array) -> ReadRecords:
         """The rows of the messages, an array of bytes, in their order."""
         bad: dict[int, LineError] = {}
-        tables = list(self._read(messages, 0, bad)) or [self._given.empty_table()]
-        return shape_records(pa.concat_tables(tables), bad, self._wanted, messages=len(messages))
+        tables = list(self._read(messages, 0, bad)) or [self._read_schema.empty_table()]
+        return conform_records(pa.concat_tables(tables), bad, self._wanted, messages=len(messages))
 
     def _read(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> Iterator[pa.Table]:
         """The columns of the messages that can be read; the others, numbered from `first` on, go to `bad`."""
@@ -82,7 +82,7 @@ class AvroReader:
         yield self._one_by_one(messages, first, bad)
 
     def _together(self, messages: pa.Array) -> pa.Table:
-        names = [name for name in self._given.names[:-1] if name not in self._slow.names]
+        names = [name for name in self._read_schema.names[:-1] if name not in self._slow.names]
         table = _read_marked(self._marked, messages, names)
         table = table.append_column("", pa.nulls(len(messages)))
         if len(self._slow):
@@ -93,10 +93,13 @@ class AvroReader:
                 raise _RefusedError from None
             for name in slow.schema.names:
                 table = table.append_column(name, slow.column(name))
-        columns = [table.column(one.name) for one in self._given]
-        kinds = [one.type for one in self._given]
-        made = [one if one.type == kind else one.cast(kind) for one, kind in zip(columns, kinds, strict=True)]
-        whole = pa.table(made, schema=self._given)
+        columns = [table.column(column.name) for column in self._read_schema]
+        kinds = [column.type for column in self._read_schema]
+        arrays = [
+            column if column.type == kind else column.cast(kind)
+            for column, kind in zip(columns, kinds, strict=True)
+        ]
+        whole = pa.table(arrays, schema=self._read_schema)
         if self._decimals:
             try:
                 whole.validate(full=True)  # numbers with more digits than the schema says pass the reader
@@ -107,7 +110,7 @@ class AvroReader:
     @functools.cached_property
     def _marked(self) -> bytes:
         """The schema of a message and the mark after it."""
-        mark = (_MARK, Node("fixed", "headrace.Mark", size=_MARK_BYTES))
+        mark = (_MARK, AvroType("fixed", "headrace.Mark", size=_MARK_BYTES))
         return json.dumps(to_json(_plain(replace(self._node, fields=[*self._node.fields, mark])))).encode()
 
     def _one_by_one(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> pa.Table:
@@ -118,61 +121,61 @@ class AvroReader:
             except LineError as error:
                 bad[place] = error
         try:
-            return _columns(list(values.values()), self._given)
+            return _columns(list(values.values()), self._read_schema)
         except ValueError:
-            tables = [self._given.empty_table()]
+            tables = [self._read_schema.empty_table()]
         for place, value in values.items():
             try:
-                tables.append(_columns([value], self._given))
+                tables.append(_columns([value], self._read_schema))
             except ValueError as error:
                 bad[place] = LineError(str(error))
         return pa.concat_tables(tables)
 
 
-def as_record(node: Node) -> Node:
+def as_record(node: AvroType) -> AvroType:
     """A record with the one member `value`, whose bytes are the same; a record is one already."""
-    return node if node.kind == "record" else Node("record", "Value", fields=[("value", node)])
+    return node if node.kind == "record" else AvroType("record", "Value", fields=[("value", node)])
 
 
 Reader: TypeAlias = Callable[[pa.Array], ReadRecords]
 """Makes rows of some records, or of some arrays of records."""
 
 
-def record_reader(node: Node, wanted: pa.Schema) -> Reader:
+def record_reader(node: AvroType, wanted: pa.Schema) -> Reader:
     """What reads records of a schema into the columns of `wanted`."""
     return AvroReader(node, wanted).read
 
 
-def block_reader(node: Node, wanted: pa.Schema) -> Reader:
+def block_reader(node: AvroType, wanted: pa.Schema) -> Reader:
     """What reads arrays of records of a schema into the columns of `wanted`."""
     node = with_branches(as_record(node), wanted)
-    given = arrow_schema(node)
-    check_shape(given, wanted)
-    kept = pa.schema([one for one in given if one.name in wanted.names] or list(given)[:1])
-    block = Node("record", "Block", fields=[("rows", Node("array", item=node))])
-    reader = AvroReader(block, pa.schema([pa.field("rows", pa.list_(pa.struct(list(kept))))]))
+    columns = arrow_schema(node)
+    check_columns(columns, wanted)
+    declared = pa.schema([column for column in columns if column.name in wanted.names] or list(columns)[:1])
+    block = AvroType("record", "Block", fields=[("rows", AvroType("array", item=node))])
+    reader = AvroReader(block, pa.schema([pa.field("rows", pa.list_(pa.struct(list(declared))))]))
 
     def read(blocks: pa.Array) -> ReadRecords:
-        found = reader.read(blocks)
-        lists = found.rows.column("rows").combine_chunks()
-        counts = found.counts_of(len(blocks))
+        result = reader.read(blocks)
+        lists = result.rows.column("rows").combine_chunks()
+        counts = result.counts_of(len(blocks))
         counts[counts == 1] = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        shaped = shape_rows(pa.table(lists.flatten().flatten(), schema=kept), wanted)
-        owners, bad = np.repeat(np.arange(len(blocks)), counts), dict(found.bad)
-        for row, error in shaped.bad.items():
+        conformed = conform_rows(pa.table(lists.flatten().flatten(), schema=declared), wanted)
+        owners, bad = np.repeat(np.arange(len(blocks)), counts), dict(result.bad)
+        for row, error in conformed.bad.items():
             counts[owners[row]] -= 1
             bad.setdefault(int(owners[row]), error)
-        return ReadRecords(shaped.rows, bad, counts)
+        return ReadRecords(conformed.rows, bad, counts)
 
     return read
 
 
 def _columns(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    columns = [pa.array([value.get(one.name) for value in values], one.type) for one in schema]
+    columns = [pa.array([value.get(column.name) for value in values], column.type) for column in schema]
     return pa.table(columns, schema=schema)
 
 
-def _plain(node: Node) -> Node:
+def _plain(node: AvroType) -> AvroType:
     """The type without the meaning of a UUID, which stays the text that it is."""
     return replace(
         node,
@@ -182,7 +185,7 @@ def _plain(node: Node) -> Node:
     )
 
 
-def _parts(node: Node) -> Iterator[Node]:
+def _parts(node: AvroType) -> Iterator[AvroType]:
     yield node
     for _, member in node.fields:
         yield from _parts(member)
@@ -190,7 +193,7 @@ def _parts(node: Node) -> Iterator[Node]:
         yield from _parts(node.item)
 
 
-def _by_record(node: Node) -> bool:
+def _by_record(node: AvroType) -> bool:
     """Whether a value of the type has to be read record by record."""
     return any(
         (part.kind == "union" and part.optional is None)
@@ -201,7 +204,7 @@ def _by_record(node: Node) -> bool:
     )
 
 
-def _is_empty(node: Node) -> bool:
+def _is_empty(node: AvroType) -> bool:
     if node.kind == "record":
         return all(_is_empty(member) for _, member in node.fields)
     return node.kind == "null" or (node.kind == "fixed" and node.size == 0)
@@ -229,8 +232,8 @@ def _read_marked(schema: bytes, messages: pa.Array, columns: Sequence[str]) -> p
             batch = next(frame.execute_stream()).to_pyarrow()
         except Exception as error:  # the reader has no error of its own
             raise _RefusedError from error
-    found = batch.column(_MARK)
-    numbers = np.frombuffer(found.buffers()[1], "<i8")[found.offset :][: len(found)]
+    mark_column = batch.column(_MARK)
+    numbers = np.frombuffer(mark_column.buffers()[1], "<i8")[mark_column.offset :][: len(mark_column)]
     if not np.array_equal(numbers, marks):
         raise _RefusedError
     return pa.Table.from_batches([batch])

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import MonthDayNano
 
 from headrace.formats._shared.wire import read_varint
-from headrace.formats.avro.schema import BRANCHES, LOGICAL, Node
+from headrace.formats.avro.schema import BRANCHES, LOGICAL, AvroType
 from headrace.formats.base import LineError
 from headrace.formats.intervals import format_interval
 from headrace.formats.json.write import encode_json_values
@@ -27,7 +27,7 @@ _EXACT = Context(prec=100)
 _LARGEST = {"int": 31, "long": 63}
 
 
-def read_record_of(node: Node) -> Callable[[bytes], Any]:
+def read_record_of(node: AvroType) -> Callable[[bytes], Any]:
     """What reads a whole message; raises a LineError with the member that cannot be read.
 
     Values are such as Arrow makes columns of; what has no type in Arrow is the text of a JSON value.
@@ -50,10 +50,10 @@ class _Readers:
     """Makes readers; those for JSON give values that JSON has, and not yet the text."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, AvroType] = {}
         self._named: dict[str, Read] = {}
 
-    def make(self, node: Node, *, for_json: bool = False) -> Read:
+    def make(self, node: AvroType, *, for_json: bool = False) -> Read:
         if node.logical == BRANCHES and not for_json:
             return self._branches(node)
         if node.kind == "ref" or (node.kind == "union" and node.optional is None):
@@ -64,7 +64,7 @@ class _Readers:
             return makers[node.kind](node, for_json=for_json)
         return _json_leaf(node) if for_json else _leaf(node)
 
-    def _again(self, node: Node) -> Read:
+    def _again(self, node: AvroType) -> Read:
         """A named type inside itself: its reader is made when one is met."""
 
         def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -74,7 +74,7 @@ class _Readers:
 
         return read
 
-    def _record(self, node: Node, *, for_json: bool) -> Read:
+    def _record(self, node: AvroType, *, for_json: bool) -> Read:
         self._nodes[node.name] = node
         members = [(name, self.make(member, for_json=for_json)) for name, member in node.fields]
 
@@ -89,13 +89,13 @@ class _Readers:
 
         return read
 
-    def _union(self, node: Node, *, for_json: bool) -> Read:
+    def _union(self, node: AvroType, *, for_json: bool) -> Read:
         return _chosen([self.make(branch, for_json=for_json) for _, branch in node.fields])
 
-    def _branches(self, node: Node) -> Read:
+    def _branches(self, node: AvroType) -> Read:
         """A union as a struct, in which the member of the type that was written has its value."""
 
-        def member(name: str, branch: Node) -> Read:
+        def member(name: str, branch: AvroType) -> Read:
             read = self.make(branch)
             if branch.kind == "null":
                 return read
@@ -108,13 +108,13 @@ class _Readers:
 
         return _chosen([member(name, branch) for name, branch in node.fields])
 
-    def _array(self, node: Node, *, for_json: bool) -> Read:
+    def _array(self, node: AvroType, *, for_json: bool) -> Read:
         assert node.item is not None
         return _items(self.make(node.item, for_json=for_json))
 
-    def _map(self, node: Node, *, for_json: bool) -> Read:
+    def _map(self, node: AvroType, *, for_json: bool) -> Read:
         assert node.item is not None
-        key, item = _leaf(Node("string")), self.make(node.item, for_json=for_json)
+        key, item = _leaf(AvroType("string")), self.make(node.item, for_json=for_json)
 
         def entry(data: bytes, at: int) -> tuple[Any, int]:
             name, at = key(data, at)
@@ -194,7 +194,7 @@ def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     return data[at : at + size], at + size
 
 
-def _enum(node: Node) -> Read:
+def _enum(node: AvroType) -> Read:
     symbols = node.symbols
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -206,7 +206,7 @@ def _enum(node: Node) -> Read:
     return read
 
 
-def _fixed(node: Node) -> Read:
+def _fixed(node: AvroType) -> Read:
     meaning = _meaning(node)
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -216,7 +216,7 @@ def _fixed(node: Node) -> Read:
     return read
 
 
-def _meaning(node: Node) -> Callable[[bytes], Any]:
+def _meaning(node: AvroType) -> Callable[[bytes], Any]:
     if node.logical == "decimal":
 
         def number(value: bytes) -> Decimal:
@@ -231,7 +231,7 @@ def _meaning(node: Node) -> Callable[[bytes], Any]:
     return (lambda value: str(uuid.UUID(bytes=value))) if node.logical == "uuid" else bytes
 
 
-def _json_leaf(node: Node) -> Read:
+def _json_leaf(node: AvroType) -> Read:
     leaf = _leaf(node)
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -241,7 +241,7 @@ def _json_leaf(node: Node) -> Read:
     return read
 
 
-def _json_value(value: Any, node: Node) -> Any:
+def _json_value(value: Any, node: AvroType) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
@@ -256,7 +256,7 @@ def _json_value(value: Any, node: Node) -> Any:
     return value
 
 
-def _leaf(node: Node) -> Read:
+def _leaf(node: AvroType) -> Read:
     if node.kind in ("enum", "fixed"):
         return _enum(node) if node.kind == "enum" else _fixed(node)
     if node.kind == "null":
@@ -294,7 +294,7 @@ def _text(value: bytes) -> str:
         raise LineError("a text is not UTF-8") from None
 
 
-def _integer(node: Node) -> Read:
+def _integer(node: AvroType) -> Read:
     bits = _LARGEST[node.kind]
 
     def read(data: bytes, at: int) -> tuple[Any, int]:

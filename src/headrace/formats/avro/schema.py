@@ -46,15 +46,15 @@ _SIMPLE: Mapping[str, pa.DataType] = {
 
 
 @dataclass(frozen=True)
-class Node:
+class AvroType:
     """A type of a schema. `kind` is a primitive type, a complex one, or `ref`, a named type inside itself."""
 
     kind: str
     name: str = ""
     logical: str = ""
-    fields: Sequence[tuple[str, Node]] = ()
+    fields: Sequence[tuple[str, AvroType]] = ()
     """The members of a record, or the branches of a union under the names of their types."""
-    item: Node | None = None
+    item: AvroType | None = None
     """What an array or a map holds."""
     symbols: Sequence[str] = ()
     size: int = 0
@@ -62,17 +62,17 @@ class Node:
     scale: int = 0
 
     @property
-    def optional(self) -> Node | None:
+    def optional(self) -> AvroType | None:
         """The other branch of a union with null, if it has just these two."""
         branches = [node for _, node in self.fields if node.kind != "null"]
         return branches[0] if self.kind == "union" and len(self.fields) == 2 and len(branches) == 1 else None
 
 
-_Names: TypeAlias = dict[str, Node | None]
+_Names: TypeAlias = dict[str, AvroType | None]
 """The named types that have been seen; None while one is being read."""
 
 
-def parse_schema(text: str, references: Sequence[str] = ()) -> Node:
+def parse_schema(text: str, references: Sequence[str] = ()) -> AvroType:
     """Read a schema; `references` are schemas that it names, each after those that it names itself."""
     names: _Names = {}
     for reference in references:
@@ -92,67 +92,68 @@ def _load(text: str) -> Any:
         ) from None
 
 
-def _parse(given: Any, space: str, names: _Names) -> Node:
-    if isinstance(given, list):
-        branches = [_parse(one, space, names) for one in given]
-        return Node("union", fields=[(one.name or one.kind, one) for one in branches])
-    if isinstance(given, str):
-        return _named(given, space, names)
-    kind = given.get("type") if isinstance(given, dict) else None
+def _parse(definition: Any, space: str, names: _Names) -> AvroType:
+    if isinstance(definition, list):
+        branches = [_parse(branch, space, names) for branch in definition]
+        return AvroType("union", fields=[(branch.name or branch.kind, branch) for branch in branches])
+    if isinstance(definition, str):
+        return _named(definition, space, names)
+    kind = definition.get("type") if isinstance(definition, dict) else None
     if isinstance(kind, dict | list):
         return _parse(kind, space, names)
     if not isinstance(kind, str):
-        raise ConfigurationError(f"the Avro schema has no type in {json.dumps(given)[:100]}")
+        raise ConfigurationError(f"the Avro schema has no type in {json.dumps(definition)[:100]}")
     try:
         if kind in ("record", "error", "enum", "fixed"):
-            return _parse_named(given, space, names)
+            return _parse_named(definition, space, names)
         if kind == "array":
-            return Node("array", item=_parse(given["items"], space, names))
+            return AvroType("array", item=_parse(definition["items"], space, names))
         if kind == "map":
-            return Node("map", item=_parse(given["values"], space, names))
+            return AvroType("map", item=_parse(definition["values"], space, names))
     except KeyError as error:
         raise ConfigurationError(
-            f"the Avro schema has no {error} in {json.dumps(given)[:100]}", hint=f"a type `{kind}` needs it"
+            f"the Avro schema has no {error} in {json.dumps(definition)[:100]}",
+            hint=f"a type `{kind}` needs it",
         ) from None
-    return _logical(_named(kind, space, names), given)
+    return _logical(_named(kind, space, names), definition)
 
 
-def _named(name: str, space: str, names: _Names) -> Node:
+def _named(name: str, space: str, names: _Names) -> AvroType:
     if name in PRIMITIVES:
-        return Node(name)
+        return AvroType(name)
     for full in (f"{space}.{name}", name) if space and "." not in name else (name,):
         if full in names:
-            return names[full] or Node("ref", full)
+            return names[full] or AvroType("ref", full)
     raise ConfigurationError(
         f"the Avro schema names the type `{name}`, which it does not define",
         hint=f"the types are {', '.join([*PRIMITIVES, *names])}",
     )
 
 
-def _parse_named(given: Mapping[str, Any], space: str, names: _Names) -> Node:
-    name, space = given["name"], given.get("namespace", space)
+def _parse_named(definition: Mapping[str, Any], space: str, names: _Names) -> AvroType:
+    name, space = definition["name"], definition.get("namespace", space)
     if "." in name:
         space = name.rpartition(".")[0]
     full = name if "." in name or not space else f"{space}.{name}"
     names[full] = None
-    if given["type"] == "enum":
-        node = Node("enum", full, symbols=tuple(given["symbols"]))
-    elif given["type"] == "fixed":
-        node = _logical(Node("fixed", full, size=int(given["size"])), given)
+    if definition["type"] == "enum":
+        node = AvroType("enum", full, symbols=tuple(definition["symbols"]))
+    elif definition["type"] == "fixed":
+        node = _logical(AvroType("fixed", full, size=int(definition["size"])), definition)
     else:
-        members = [(one["name"], _parse(one["type"], space, names)) for one in given["fields"]]
-        node = Node("record", full, fields=members)
+        members = [(member["name"], _parse(member["type"], space, names)) for member in definition["fields"]]
+        node = AvroType("record", full, fields=members)
     names[full] = node
     return node
 
 
-def _logical(node: Node, given: Mapping[str, Any]) -> Node:
+def _logical(node: AvroType, definition: Mapping[str, Any]) -> AvroType:
     """The type with its meaning; one that is not known, or does not fit, has none, as Avro wants it."""
-    name = given.get("logicalType", "")
+    name = definition.get("logicalType", "")
     if name in LOGICAL and LOGICAL[name][0] == node.kind:
         return replace(node, logical=name)
     if name == "decimal" and node.kind in ("bytes", "fixed"):
-        precision, scale = int(given.get("precision", 0)), int(given.get("scale", 0))
+        precision, scale = int(definition.get("precision", 0)), int(definition.get("scale", 0))
         if 0 < precision <= 76 and 0 <= scale <= precision:
             return replace(node, logical="decimal", precision=precision, scale=scale)
     if name == "uuid" and (node.kind == "string" or (node.kind, node.size) == ("fixed", 16)):
@@ -162,7 +163,7 @@ def _logical(node: Node, given: Mapping[str, Any]) -> Node:
     return node
 
 
-def to_json(node: Node, defined: set[str] | None = None) -> Any:
+def to_json(node: AvroType, defined: set[str] | None = None) -> Any:
     """The schema as JSON values; a named type is defined where it comes first."""
     defined = set() if defined is None else defined
     if node.kind == "union":
@@ -193,20 +194,22 @@ def _member(name: str, kind: Any) -> dict[str, Any]:
     return {"name": name, "type": kind, **({"default": None} if optional else {})}
 
 
-def arrow_field(name: str, node: Node) -> pa.Field:
+def arrow_field(name: str, node: AvroType) -> pa.Field:
     """The field that holds values of the type; what Arrow has no type for is JSON."""
     optional = node.optional
     if optional is not None:
         return arrow_field(name, optional)
     if node.kind == "union" and node.logical == BRANCHES:
-        members = [arrow_field(one, branch) for one, branch in node.fields if branch.kind != "null"]
+        members = [
+            arrow_field(branch_name, branch) for branch_name, branch in node.fields if branch.kind != "null"
+        ]
         return pa.field(name, pa.struct(members))
     if node.kind in ("union", "ref"):
         return pa.field(name, pa.string(), metadata=JSON_COLUMN)
     return pa.field(name, _arrow_type(node))
 
 
-def _arrow_type(node: Node) -> pa.DataType:
+def _arrow_type(node: AvroType) -> pa.DataType:
     if node.kind == "record":
         return pa.struct([arrow_field(name, member) for name, member in node.fields])
     if node.kind == "array":
@@ -226,15 +229,15 @@ def _arrow_type(node: Node) -> pa.DataType:
     return LOGICAL[node.logical][1] if node.logical else _SIMPLE[node.kind]
 
 
-def arrow_schema(node: Node) -> pa.Schema:
+def arrow_schema(node: AvroType) -> pa.Schema:
     """The columns of messages of this type: the members of a record, else the one column `value`."""
     members = node.fields if node.kind == "record" else [("value", node)]
     return pa.schema([arrow_field(name, member) for name, member in members])
 
 
-def schema_of(columns: Sequence[pa.Field], name: str = "Row") -> Node:
+def schema_of(columns: Sequence[pa.Field], name: str = "Row") -> AvroType:
     """The record whose members are these columns; a column that may be null is a union with null."""
-    members: dict[str, Node] = {}
+    members: dict[str, AvroType] = {}
     for column in columns:
         member = plain_name(column.name)
         if member in members:
@@ -243,32 +246,36 @@ def schema_of(columns: Sequence[pa.Field], name: str = "Row") -> Node:
                 hint="rename one: Avro knows only letters, digits and `_`",
             )
         node = _node_of(column, f"{name}_{member}")
-        null = ("null", Node("null"))
+        null = ("null", AvroType("null"))
         optional = column.nullable and node.kind != "null"
-        members[member] = Node("union", fields=[null, (node.name or node.kind, node)]) if optional else node
-    return Node("record", name, fields=list(members.items()))
+        members[member] = (
+            AvroType("union", fields=[null, (node.name or node.kind, node)]) if optional else node
+        )
+    return AvroType("record", name, fields=list(members.items()))
 
 
-def _node_of(column: pa.Field, name: str) -> Node:
+def _node_of(column: pa.Field, name: str) -> AvroType:
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if is_json(column) or is_text(kind):
-        return Node("string")
+        return AvroType("string")
     if pa.types.is_struct(kind):
         return schema_of(list(kind), name)
     if is_list(kind):
         (member,) = schema_of([kind.value_field.with_name(name)]).fields
-        return Node("array", item=member[1])
+        return AvroType("array", item=member[1])
     if pa.types.is_map(kind) and is_text(kind.key_type):
         (member,) = schema_of([kind.item_field.with_name(name)]).fields
-        return Node("map", item=member[1])
+        return AvroType("map", item=member[1])
     if pa.types.is_decimal(kind):
-        return Node("bytes", logical="decimal", precision=kind.precision, scale=kind.scale)
+        return AvroType("bytes", logical="decimal", precision=kind.precision, scale=kind.scale)
     if pa.types.is_timestamp(kind):
-        return Node("long", logical="timestamp-millis" if kind.unit in ("s", "ms") else "timestamp-micros")
+        return AvroType(
+            "long", logical="timestamp-millis" if kind.unit in ("s", "ms") else "timestamp-micros"
+        )
     if pa.types.is_time(kind):
-        return Node("long", logical="time-micros")
+        return AvroType("long", logical="time-micros")
     for test, node in _NODES:
         if test(kind):
             return node
@@ -278,15 +285,15 @@ def _node_of(column: pa.Field, name: str) -> Node:
     )
 
 
-_NODES: Sequence[tuple[Any, Node]] = (
-    (pa.types.is_null, Node("null")),
-    (pa.types.is_boolean, Node("boolean")),
-    (lambda kind: pa.types.is_integer(kind) and kind.bit_width < 32, Node("int")),
-    (pa.types.is_int32, Node("int")),
-    (pa.types.is_integer, Node("long")),
-    (pa.types.is_float64, Node("double")),
-    (pa.types.is_floating, Node("float")),
-    (is_binary, Node("bytes")),
-    (pa.types.is_date, Node("int", logical="date")),
-    (pa.types.is_duration, Node("long")),
+_NODES: Sequence[tuple[Any, AvroType]] = (
+    (pa.types.is_null, AvroType("null")),
+    (pa.types.is_boolean, AvroType("boolean")),
+    (lambda kind: pa.types.is_integer(kind) and kind.bit_width < 32, AvroType("int")),
+    (pa.types.is_int32, AvroType("int")),
+    (pa.types.is_integer, AvroType("long")),
+    (pa.types.is_float64, AvroType("double")),
+    (pa.types.is_floating, AvroType("float")),
+    (is_binary, AvroType("bytes")),
+    (pa.types.is_date, AvroType("int", logical="date")),
+    (pa.types.is_duration, AvroType("long")),
 )

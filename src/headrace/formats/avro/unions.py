@@ -8,17 +8,17 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headrace.base.errors import ConfigurationError
-from headrace.formats.avro.schema import BRANCHES, Node
+from headrace.formats.avro.schema import BRANCHES, AvroType
 from headrace.formats.base import Path, is_json, is_list, plain_name
 
 
-def with_branches(node: Node, wanted: pa.Schema) -> Node:
+def with_branches(node: AvroType, wanted: pa.Schema) -> AvroType:
     """The type of a record, in which unions that are declared as structs have the names of their members."""
     return _record(node, list(wanted), ())
 
 
-def _record(node: Node, wanted: Sequence[pa.Field], path: Path) -> Node:
-    fields = {one.name: one for one in wanted}
+def _record(node: AvroType, wanted: Sequence[pa.Field], path: Path) -> AvroType:
+    fields = {field.name: field for field in wanted}
     members = [
         (name, _fit(member, fields[name], (*path, name)) if name in fields else member)
         for name, member in node.fields
@@ -26,7 +26,7 @@ def _record(node: Node, wanted: Sequence[pa.Field], path: Path) -> Node:
     return replace(node, fields=members)
 
 
-def _fit(node: Node, wanted: pa.Field, path: Path) -> Node:
+def _fit(node: AvroType, wanted: pa.Field, path: Path) -> AvroType:
     if is_json(wanted):
         return node
     if node.optional is not None:
@@ -54,11 +54,11 @@ def _fit(node: Node, wanted: pa.Field, path: Path) -> Node:
     return node
 
 
-def _union(node: Node, wanted: Sequence[pa.Field], path: Path) -> Node:
-    fields = {one.name: one for one in wanted}
+def _union(node: AvroType, wanted: Sequence[pa.Field], path: Path) -> AvroType:
+    fields = {field.name: field for field in wanted}
     members = []
     for own, branch in node.fields:
-        name = next((one for one in _names(own, branch) if one in fields), None)
+        name = next((candidate for candidate in _names(own, branch) if candidate in fields), None)
         fitted = branch if name is None else _fit(branch, fields[name], (*path, name))
         members.append((own if name is None else name, fitted))
     if not any(name in fields for name, _ in members):
@@ -71,9 +71,9 @@ def _union(node: Node, wanted: Sequence[pa.Field], path: Path) -> Node:
     return replace(node, fields=members, logical=BRANCHES)
 
 
-def _names(name: str, branch: Node) -> list[str]:
+def _names(name: str, branch: AvroType) -> list[str]:
     """What the member of a branch may be called: its type as it is, without its namespace, in lower case."""
     names = [name, name.rpartition(".")[2], plain_name(name)]
     if branch.logical and branch.logical != BRANCHES and not branch.name:
         names.append(plain_name(branch.logical))
-    return [*names, *(one.lower() for one in names)]
+    return [*names, *(spelling.lower() for spelling in names)]

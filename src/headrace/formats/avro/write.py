@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import ConfigurationError, PlanError
-from headrace.formats._shared.shapes import check_shape, shape_rows
+from headrace.formats._shared.conform import check_columns, conform_rows
 from headrace.formats._shared.wire import (
     BYTES,
     bytes_array,
@@ -23,19 +23,19 @@ from headrace.formats._shared.wire import (
     zigzag,
     zigzags,
 )
-from headrace.formats.avro.schema import Node, arrow_schema
+from headrace.formats.avro.schema import AvroType, arrow_schema
 from headrace.formats.base import Path
 
 
-def check_writable(node: Node, columns: pa.Schema) -> None:
+def check_writable(node: AvroType, columns: pa.Schema) -> None:
     """Raise a ConfigurationError unless rows with these columns can be written as records of the type."""
     if node.kind != "record":
         raise ConfigurationError("rows are written as records: the Avro schema is of another type")
-    check_shape(columns, arrow_schema(node), writing=True)
+    check_columns(columns, arrow_schema(node), writing=True)
     _check(node, ())
 
 
-def _check(node: Node, path: Path) -> None:
+def _check(node: AvroType, path: Path) -> None:
     if node.kind == "ref" or (node.kind == "union" and node.optional is None):
         raise ConfigurationError(
             f"member `{'.'.join(path)}` of the Avro schema cannot be written from a column",
@@ -47,17 +47,17 @@ def _check(node: Node, path: Path) -> None:
         _check(node.item, path)
 
 
-def encode_records(node: Node, rows: pa.Table) -> pa.Array:
+def encode_records(node: AvroType, rows: pa.Table) -> pa.Array:
     """Each row as a record of the type; `check_writable` has passed."""
-    shaped = shape_rows(rows, arrow_schema(node))
-    for place, error in shaped.bad.items():
+    conformed = conform_rows(rows, arrow_schema(node))
+    for place, error in conformed.bad.items():
         column = f"column `{error.column}`: " if error.column else ""
         raise PlanError(f"row {place} cannot be written as Avro, {column}{error.reason}")
-    columns = [column.combine_chunks() for column in shaped.rows.columns]
+    columns = [column.combine_chunks() for column in conformed.rows.columns]
     return _members(node, columns, rows.num_rows, ())
 
 
-def _members(node: Node, columns: Sequence[pa.Array], count: int, path: Path) -> pa.Array:
+def _members(node: AvroType, columns: Sequence[pa.Array], count: int, path: Path) -> pa.Array:
     parts = [
         _encode(member, column, (*path, name))
         for (name, member), column in zip(node.fields, columns, strict=True)
@@ -65,7 +65,7 @@ def _members(node: Node, columns: Sequence[pa.Array], count: int, path: Path) ->
     return join(*parts) if parts else pa.repeat(pa.scalar(b"", BYTES), count)
 
 
-def _encode(node: Node, column: pa.Array, path: Path) -> pa.Array:
+def _encode(node: AvroType, column: pa.Array, path: Path) -> pa.Array:
     optional = node.optional
     if optional is not None:
         branches = [branch.kind for _, branch in node.fields]
@@ -75,9 +75,9 @@ def _encode(node: Node, column: pa.Array, path: Path) -> pa.Array:
             return join(value, _encode(optional, column, path))
         # The bytes of values that are not there are made of something, and not taken.
         present = column.is_valid()
-        made = _encode(optional, column.filter(present), path)
+        encoded = _encode(optional, column.filter(present), path)
         return pc.replace_with_mask(
-            pa.repeat(pa.scalar(zigzag(null), BYTES), len(column)), present, join(value, made)
+            pa.repeat(pa.scalar(zigzag(null), BYTES), len(column)), present, join(value, encoded)
         )
     if column.null_count and node.kind != "null":
         raise PlanError(
@@ -93,7 +93,7 @@ def _encode(node: Node, column: pa.Array, path: Path) -> pa.Array:
     return _LEAVES[node.kind](node, column)
 
 
-def _encode_items(node: Node, column: pa.Array, path: Path) -> pa.Array:
+def _encode_items(node: AvroType, column: pa.Array, path: Path) -> pa.Array:
     assert node.item is not None
     if node.kind == "array":
         items = _encode(node.item, column.flatten(), path)
@@ -101,13 +101,13 @@ def _encode_items(node: Node, column: pa.Array, path: Path) -> pa.Array:
         entry = pa.struct([pa.field("key", pa.string()), pa.field("value", column.type.item_type)])
         column = column.cast(pa.list_(entry))
         keys, values = column.flatten().flatten()
-        items = join(_encode(Node("string"), keys, path), _encode(node.item, values, path))
+        items = join(_encode(AvroType("string"), keys, path), _encode(node.item, values, path))
     counts = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
     listed = join(varints(zigzags(counts)), join_lists(column, items), b"\0")
     return pc.if_else(pa.array(counts > 0), listed, pa.scalar(b"\0", BYTES))
 
 
-def _encode_enum(node: Node, column: pa.Array, path: Path) -> pa.Array:
+def _encode_enum(node: AvroType, column: pa.Array, path: Path) -> pa.Array:
     index = pc.index_in(column, pa.array(node.symbols, pa.string()))
     if index.null_count:
         value = column.filter(index.is_null())[0].as_py()
@@ -118,28 +118,28 @@ def _encode_enum(node: Node, column: pa.Array, path: Path) -> pa.Array:
     return _integers(node, index)
 
 
-def _integers(_: Node, column: pa.Array) -> pa.Array:
+def _integers(_: AvroType, column: pa.Array) -> pa.Array:
     numbers = column.cast(pa.int32()) if column.type.bit_width == 32 else column
     return varints(zigzags(numbers.cast(pa.int64()).to_numpy(zero_copy_only=False)))
 
 
-def _floats(node: Node, column: pa.Array) -> pa.Array:
+def _floats(node: AvroType, column: pa.Array) -> pa.Array:
     numbers = column.to_numpy(zero_copy_only=False)
     return sized(numbers.astype("<f4" if node.kind == "float" else "<f8"), 4 if node.kind == "float" else 8)
 
 
-def _bytes(node: Node, column: pa.Array) -> pa.Array:
+def _bytes(node: AvroType, column: pa.Array) -> pa.Array:
     values = _decimals(column, None) if node.logical == "decimal" else column.cast(BYTES)
     return with_lengths(values, signed=True)
 
 
-def _fixed(node: Node, column: pa.Array) -> pa.Array:
+def _fixed(node: AvroType, column: pa.Array) -> pa.Array:
     if node.logical == "decimal":
         return _decimals(column, node.size)
     if node.logical == "uuid":
         return pa.array([uuid.UUID(text).bytes for text in column.to_pylist()], BYTES)
     if node.logical == "duration":
-        parts = np.array([tuple(one) for one in column.to_pylist()], np.int64).reshape(-1, 3)
+        parts = np.array([tuple(value) for value in column.to_pylist()], np.int64).reshape(-1, 3)
         parts[:, 2] //= 10**6
         return sized(parts.astype("<u4"), 12)
     return column.cast(pa.binary()).cast(BYTES)
@@ -155,8 +155,8 @@ def _decimals(column: pa.Array, size: int | None) -> pa.Array:
     spare = (numbers[:, :-1] == sign) & ((numbers[:, 1:] >= 0x80) == (sign == 0xFF))
     first = np.argmin(np.append(spare, np.zeros((len(numbers), 1), bool), axis=1), axis=1)
     if size is None:
-        kept = np.arange(width) >= first[:, None]
-        return bytes_array(numbers[kept], offsets_of(width - first))
+        significant = np.arange(width) >= first[:, None]
+        return bytes_array(numbers[significant], offsets_of(width - first))
     if size >= width:
         return sized(np.append(np.repeat(sign, size - width, axis=1), numbers, axis=1), size)
     if len(numbers) and int(first.min()) < width - size:
@@ -164,7 +164,7 @@ def _decimals(column: pa.Array, size: int | None) -> pa.Array:
     return sized(numbers[:, width - size :], size)
 
 
-_LEAVES: Mapping[str, Callable[[Node, pa.Array], pa.Array]] = {
+_LEAVES: Mapping[str, Callable[[AvroType, pa.Array], pa.Array]] = {
     "null": lambda _, column: pa.repeat(pa.scalar(b"", BYTES), len(column)),
     "boolean": lambda _, column: sized(column.to_numpy(zero_copy_only=False).astype(np.uint8), 1),
     "int": _integers,

@@ -18,7 +18,7 @@ from headrace.base.columns import RETRACT
 from headrace.base.errors import ConfigurationError, InternalError, PlanError, suggest
 from headrace.base.options import Options
 from headrace.formats.base import Decoded, Format, LineError, Rows, is_text, line_ends, split_lines
-from headrace.formats.csv.rows import RowEnds
+from headrace.formats.csv.rows import CsvRowEnds
 from headrace.formats.csv.values import is_parsed, read_values
 from headrace.formats.json.write import PLAIN, encode_values, join_lines
 
@@ -36,7 +36,7 @@ def _read_character(value: Any) -> Any:
 
 
 def _read_texts(value: Any) -> Any:
-    return [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+    return [text.strip() for text in value.split(",")] if isinstance(value, str) else value
 
 
 Character = Annotated[str, BeforeValidator(_read_character)]
@@ -83,7 +83,7 @@ class CsvFormat(Format):
         self._heads: dict[str, list[str]] = {}
         self.head_lines = int(self._options.csv_header)
         if self._options.csv_quote:
-            self.row_ends = RowEnds(self._options.csv_delimiter, self._options.csv_quote)
+            self.row_ends = CsvRowEnds(self._options.csv_delimiter, self._options.csv_quote)
 
     # ------------------------------------------------------------------------------------------- reading
 
@@ -102,7 +102,7 @@ class CsvFormat(Format):
         rows = self._read_together(data, names, *self._count(data, names))
         if rows is not None:
             return Decoded(rows)
-        numbered = [one for one in self.split_rows(data, first_line) if self._is_row(one[1], names)]
+        numbered = [entry for entry in self.split_rows(data, first_line) if self._is_row(entry[1], names)]
         return self._read_apart(numbered, names, where)
 
     def _decode_messages(
@@ -114,7 +114,7 @@ class CsvFormat(Format):
         rows = self._read_together(b"\n".join([*lines, b""]), names, count, closed)
         if rows is not None:
             return Decoded(rows, counts=np.ones(len(lines), np.int64) if blank else None)
-        numbered = [one for one in split_lines(lines, first_line) if self._is_row(one[1], names)]
+        numbered = [entry for entry in split_lines(lines, first_line) if self._is_row(entry[1], names)]
         decoded = self._read_apart(numbered, names, where)
         if not blank:
             return decoded
@@ -131,8 +131,8 @@ class CsvFormat(Format):
         except pa.ArrowInvalid as error:
             raise ConfigurationError(f"the first line cannot be read: {error}", where=where) from None
         names = [str(name).strip() for values in texts.to_pydict().values() for name in values]
-        lost = [one for one in schema if one.name not in names]
-        if len(lost) == len(schema) or any(not one.nullable for one in lost):
+        lost = [column for column in schema if column.name not in names]
+        if len(lost) == len(schema) or any(not column.nullable for column in lost):
             raise ConfigurationError(
                 f"the first line names no column `{lost[0].name}`",
                 where=where,
@@ -259,7 +259,7 @@ class CsvFormat(Format):
 
         kinds = dict.fromkeys(names, pa.string())
         if typed:
-            kinds |= {one.name: one.type for one in self._readable() if is_parsed(one.type)}
+            kinds |= {column.name: column.type for column in self._readable() if is_parsed(column.type)}
         blank = not every and self._keeps_blank(names)
         if not (data if blank else data.strip()):
             return pa.schema([(name, pa.string()) for name in wanted]).empty_table(), odd
@@ -302,15 +302,15 @@ class CsvFormat(Format):
         fields, batch = self.columns(rows)
         if batch.num_rows == 0:
             return b""
-        return self._lines([self._cells(batch.column(place), one) for place, one in enumerate(fields)])
+        return self._lines([self._cells(batch.column(place), field) for place, field in enumerate(fields)])
 
     def messages(self, rows: Rows) -> list[bytes]:
         """The rows as messages."""
         fields, batch = self.columns(rows)
-        cells = [self._cells(batch.column(place), one) for place, one in enumerate(fields)]
+        cells = [self._cells(batch.column(place), field) for place, field in enumerate(fields)]
         lines = pc.binary_join_element_wise(*cells, pa.scalar(self._options.csv_delimiter, _TEXT))
-        made: list[bytes] = lines.cast(pa.large_binary()).to_pylist()
-        return made
+        encoded: list[bytes] = lines.cast(pa.large_binary()).to_pylist()
+        return encoded
 
     def _lines(self, cells: Sequence[pa.Array]) -> bytes:
         lines = pc.binary_join_element_wise(*cells, pa.scalar(self._options.csv_delimiter, _TEXT))
@@ -333,7 +333,7 @@ class CsvFormat(Format):
         delimiter, quote = self._options.csv_delimiter, self._options.csv_quote
         odd = pc.is_in(texts, pa.array(self._options.csv_null, _TEXT))
         if not (plain and delimiter in _NOT_IN_VALUES):
-            special = "".join(re.escape(one) for one in (delimiter, quote, "\n", "\r"))
+            special = "".join(re.escape(character) for character in (delimiter, quote, "\n", "\r"))
             odd = pc.or_(odd, pc.fill_null(pc.match_substring_regex(texts, f"[{special}]|^\\s|\\s$"), False))
         if not pc.any(odd).as_py():
             return texts

@@ -16,7 +16,7 @@ _NEWLINE = 10
 _RETURN = 13
 
 
-class RowEnds:
+class CsvRowEnds:
     """Finds the ends of rows, always the same ones however a file is cut into pieces.
 
     A quote opens a value only where a value begins, and closes it only where one ends. A row that does not go
@@ -58,9 +58,9 @@ class RowEnds:
     def _one_by_one(self, data: bytes, start: int, *, last: bool) -> list[int]:
         ends: list[int] = []
         while start < len(data):
-            found = self._row.match(data, start, start + LONGEST)
-            if found is not None and (found[1] or (last and found.end() == len(data))):
-                start = found.end()
+            match = self._row.match(data, start, start + LONGEST)
+            if match is not None and (match[1] or (last and match.end() == len(data))):
+                start = match.end()
             elif not last and len(data) - start < LONGEST:
                 break  # it may go on
             else:

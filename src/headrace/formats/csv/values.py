@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats._shared.shapes import shape_rows
+from headrace.formats._shared.conform import conform_rows
 from headrace.formats.base import LineError, is_binary, is_json, is_list, is_text, plain_field
 from headrace.formats.intervals import parse_interval
 from headrace.formats.json.read import JsonReader
@@ -34,8 +34,8 @@ def read_values(texts: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int,
     """The texts in the types of the columns, and why some rows cannot be, by their place."""
     bad: dict[int, LineError] = {}
     for field in schema:
-        known = texts.schema.field(field.name).type if field.name in texts.schema.names else field.type
-        if known == field.type or is_json(field) or is_text(field.type):
+        parsed = texts.schema.field(field.name).type if field.name in texts.schema.names else field.type
+        if parsed == field.type or is_json(field) or is_text(field.type):
             continue
         column = pc.utf8_trim_whitespace(texts.column(field.name))
         if pa.types.is_struct(field.type) or is_list(field.type):
@@ -48,8 +48,8 @@ def read_values(texts: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int,
     if bad:
         left = np.delete(left, list(bad))
         texts = texts.take(pa.array(left))
-    shaped = shape_rows(texts, schema)
-    return shaped.rows, bad | {int(left[place]): error for place, error in shaped.bad.items()}
+    conformed = conform_rows(texts, schema)
+    return conformed.rows, bad | {int(left[place]): error for place, error in conformed.bad.items()}
 
 
 def _read_json(texts: Sequence[str | None], field: pa.Field, bad: dict[int, LineError]) -> pa.Array:

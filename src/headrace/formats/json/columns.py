@@ -58,8 +58,8 @@ def schema_columns(schema: RegisteredSchema, *, changes: bool = False) -> pa.Sch
 
 
 def _properties(node: Any) -> Mapping[str, Any]:
-    found = node.get("properties") if isinstance(node, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    properties = node.get("properties") if isinstance(node, Mapping) else None
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def _followed(node: Any, root: Any) -> Any:
@@ -84,7 +84,7 @@ def _without_null(node: Any, root: Any) -> Any:
         return None
     for word in ("oneOf", "anyOf"):
         if isinstance(node.get(word), Sequence):
-            others = [one for one in node[word] if not _is_null(one)]
+            others = [branch for branch in node[word] if not _is_null(branch)]
             return _without_null(others[0], root) if len(others) == 1 else None
     return node
 
@@ -121,11 +121,11 @@ def _field(name: str, node: Any, root: Any, depth: int) -> pa.Field:
 def _type(node: Mapping[str, Any], root: Any, depth: int) -> pa.DataType | None:
     """The type of values; None where it is left open."""
     kinds = node.get("type")
-    kinds = [one for one in kinds if one != "null"] if isinstance(kinds, list) else [kinds]
+    kinds = [name for name in kinds if name != "null"] if isinstance(kinds, list) else [kinds]
     if len(kinds) != 1:
         return None
     if kinds[0] == "object" and _properties(node):
-        return pa.struct([one.with_nullable(True) for one in _fields(node, root, depth + 1)])
+        return pa.struct([field.with_nullable(True) for field in _fields(node, root, depth + 1)])
     if kinds[0] == "array" and isinstance(node.get("items"), Mapping):
         item = _field("item", node["items"], root, depth + 1)
         return None if item.metadata else pa.list_(item.type)

@@ -54,7 +54,7 @@ class DebeziumFormat(Format):
             if schema is not None and name not in schema.names:
                 raise ConfigurationError(
                     f"the primary key names `{name}`, which is not a column",
-                    hint=suggest(name, schema.names) or f"the columns are {', '.join(schema.names)}",
+                    hint=suggest(name, schema.names, listing="the columns are"),
                 )
         self._key = tuple(primary_key)
         self._style = style
@@ -116,7 +116,7 @@ class DebeziumFormat(Format):
 def debezium_format(options: Any, schema: pa.Schema | None) -> Format:
     """The format that the options of a table ask for; they are FormatOptions."""
     style, drop = options.style(DEBEZIUM), options.bad_data != "fail"
-    made = DebeziumFormat(
+    inner = DebeziumFormat(
         schema,
         primary_key=options.primary_key,
         style=style,
@@ -125,9 +125,9 @@ def debezium_format(options: Any, schema: pa.Schema | None) -> Format:
     )
     registry = options.registry() if options.json_confluent_schema_registry else None
     if registry is None:
-        return made
+        return inner
     describe = functools.partial(_describe, style=style)
-    return RegisteredJson(made, registry, describe=describe, counts=count_rows, drop_bad=drop)
+    return RegisteredJson(inner, registry, describe=describe, counts=count_rows, drop_bad=drop)
 
 
 def _describe(fields: Sequence[pa.Field], style: JsonStyle) -> dict[str, Any]:
@@ -185,8 +185,8 @@ def _unroll(messages: pa.Table) -> pa.Table:
 
 
 def _is_one_of(op: pa.Array, *names: str) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.is_in(op, pa.array(names, op.type)).to_numpy(zero_copy_only=False)
-    return found
+    matches: NDArray[np.bool_] = pc.is_in(op, pa.array(names, op.type)).to_numpy(zero_copy_only=False)
+    return matches
 
 
 def _check(
@@ -235,7 +235,7 @@ def _cancelled(objects: pa.Array, retracts: NDArray[np.bool_]) -> tuple[pa.Array
     order = same_sign[::-1][np.argsort(codes[same_sign[::-1]], kind="stable")]
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    kept = np.sort(order[rank < np.abs(net[codes[order]])])
-    rows, removed = objects.take(pa.array(kept)), pa.array(retracts[kept])
-    nothing = pa.nulls(len(kept), _TEXT)
+    remaining = np.sort(order[rank < np.abs(net[codes[order]])])
+    rows, removed = objects.take(pa.array(remaining)), pa.array(retracts[remaining])
+    nothing = pa.nulls(len(remaining), _TEXT)
     return pc.if_else(removed, rows, nothing), pc.if_else(removed, nothing, rows)

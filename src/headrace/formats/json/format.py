@@ -197,19 +197,19 @@ class UnstructuredJsonFormat(Format):
 
 def json_format(options: Any, schema: pa.Schema | None) -> Format:
     """The format that the options of a table ask for; they are FormatOptions."""
-    made: Format
+    inner: Format
     drop = options.bad_data != "fail"
     if options.json_unstructured:
         if schema is not None:
             check_value_column(schema, pa.string(), what="`json.unstructured`")
-        made = UnstructuredJsonFormat(schema, with_schema=options.json_include_schema, drop_bad=drop)
+        inner = UnstructuredJsonFormat(schema, with_schema=options.json_include_schema, drop_bad=drop)
         describe: Describe = any_schema
     else:
         style = options.style(PLAIN)
-        made = JsonFormat(schema, style=style, with_schema=options.json_include_schema, drop_bad=drop)
+        inner = JsonFormat(schema, style=style, with_schema=options.json_include_schema, drop_bad=drop)
         describe = functools.partial(json_schema, style=style)
     registry = options.registry() if options.json_confluent_schema_registry else None
-    return made if registry is None else RegisteredJson(made, registry, describe=describe, drop_bad=drop)
+    return inner if registry is None else RegisteredJson(inner, registry, describe=describe, drop_bad=drop)
 
 
 def decode_json_lines(

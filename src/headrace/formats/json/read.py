@@ -1,6 +1,6 @@
 """JSON objects to rows of declared types, exactly: no value goes through a float that is not one.
 
-Lines that are alike are read by their shape (`json_shapes`), others are parsed by Arrow into the types that
+Lines that are alike are read by their layout (`layouts`), others are parsed by Arrow into the types that
 its parser knows; both are converted by column from there. Lines that Arrow refuses are looked at one by one:
 what is only written differently, such as a number in quotes, is rewritten and read; what is left is bad.
 """
@@ -32,8 +32,8 @@ from headrace.formats.base import (
     split_lines,
 )
 from headrace.formats.intervals import parse_interval
+from headrace.formats.json.layouts import LineLayouts
 from headrace.formats.json.rewrite import JsonRewriter, decode_base64, decode_decimal
-from headrace.formats.json.shapes import Shapes
 
 ROW = {b"headrace.row": b"true"}
 """The metadata of struct fields that hold a row of the table: what one of them is like, the others are."""
@@ -62,7 +62,7 @@ class JsonReader:
         self._decimal_bytes = decimal_bytes
         self._drop_bad = drop_bad
         self._finish = finish
-        self._shapes: dict[frozenset[Path], Shapes] = {}
+        self._layouts: dict[frozenset[Path], LineLayouts] = {}
         self._plain = pa.schema([plain_field(field) for field in self._fields])
         wire = self._wired(frozenset()).schema
         self._ambiguous = frozenset(path for field in self._fields for path in self._ambiguities(field, ()))
@@ -180,9 +180,9 @@ class JsonReader:
         if not data.isascii():
             data.decode()  # Arrow does not look whether texts are UTF-8
         numbers = self._sniff(data) if self._ambiguous else frozenset()
-        shapes = self._wired(numbers)
-        schema = shapes.schema
-        table = shapes.read(data, parse=lambda lines: _parse_rows(b"\n".join(lines), schema, len(lines)))
+        layouts = self._wired(numbers)
+        schema = layouts.schema
+        table = layouts.read(data, parse=lambda lines: _parse_rows(b"\n".join(lines), schema, len(lines)))
         if table is not None:
             return self._done(table)
         return self._done(_parse_rows(data, schema, _count_lines(data) if rows is None else rows))
@@ -205,34 +205,34 @@ class JsonReader:
 
     def _sniff(self, data: bytes) -> frozenset[Path]:
         """Which of the columns that may be numbers or texts are numbers, as the first lines have it."""
-        known: dict[Path, bool] = {}
+        is_number: dict[Path, bool] = {}
         for line in islice((line for line in io.BytesIO(data) if line.strip()), _SNIFFED):
             message = json.loads(line)
             if not isinstance(message, dict):
                 raise LineError("it is not a JSON object")
             for field in self._fields:
-                self._look(message.get(field.name), field, (), known)
-            if len(known) == len(self._ambiguous):
+                self._look(message.get(field.name), field, (), is_number)
+            if len(is_number) == len(self._ambiguous):
                 break
-        return frozenset(path for path, number in known.items() if number)
+        return frozenset(path for path, number in is_number.items() if number)
 
-    def _look(self, value: Any, field: pa.Field, path: Path, known: dict[Path, bool]) -> None:
+    def _look(self, value: Any, field: pa.Field, path: Path, is_number: dict[Path, bool]) -> None:
         path = _step(path, field)
         if isinstance(value, dict) and pa.types.is_struct(field.type):
             for child in field.type:
-                self._look(value.get(child.name), child, path, known)
+                self._look(value.get(child.name), child, path, is_number)
         elif isinstance(value, list) and is_list(field.type):
             for item in value[:1]:
-                self._look(item, field.type.value_field, path, known)
+                self._look(item, field.type.value_field, path, is_number)
         elif path in self._ambiguous and value is not None:
-            known.setdefault(path, not isinstance(value, str))
+            is_number.setdefault(path, not isinstance(value, str))
 
-    def _wired(self, numbers: frozenset[Path]) -> Shapes:
-        """The columns as Arrow's parser reads them, and the shapes of lines that have them."""
-        if numbers not in self._shapes:
+    def _wired(self, numbers: frozenset[Path]) -> LineLayouts:
+        """The columns as Arrow's parser reads them, and the layouts of lines that have them."""
+        if numbers not in self._layouts:
             fields = [self._wire(field, (), numbers) for field in self._fields]
-            self._shapes[numbers] = Shapes(pa.schema(fields))
-        return self._shapes[numbers]
+            self._layouts[numbers] = LineLayouts(pa.schema(fields))
+        return self._layouts[numbers]
 
     def _wire(self, field: pa.Field, path: Path, numbers: frozenset[Path]) -> pa.Field:
         """The field as Arrow's parser reads it."""
@@ -294,10 +294,10 @@ class JsonReader:
         if is_list(kind):
             item = kind.value_field
             values = self._convert(array.values, item, path)
-            made = pa.ListArray.from_arrays(
+            lists = pa.ListArray.from_arrays(
                 array.offsets, values, type=pa.list_(plain_field(item)), mask=array.is_null()
             )
-            return made.cast(plain_field(field).type)
+            return lists.cast(plain_field(field).type)
         if array.type == kind:
             if pa.types.is_decimal(kind):
                 array.validate(full=True)  # the parser lets numbers pass that have too many digits

@@ -71,7 +71,7 @@ class JsonRewriter:
         def rewrite(value: Any) -> Any:
             if not isinstance(value, list):
                 raise _mismatch(value, "a list", path)
-            return [item(one) for one in value]
+            return [item(element) for element in value]
 
         return rewrite
 

@@ -98,15 +98,15 @@ class RegisteredJson(Format):
             contents[place] = b""  # as many lines as there are messages, so that numbers stay right
         if bad and not self._drop_bad:
             raise bad[0]
-        found = self._inner.decode(contents, first_line=first_line, where=where)
-        for error in found.bad:
+        decoded = self._inner.decode(contents, first_line=first_line, where=where)
+        for error in decoded.bad:
             error.record = messages[error.line - first_line]
-        bad = sorted([*bad, *found.bad], key=lambda error: error.line)
+        bad = sorted([*bad, *decoded.bad], key=lambda error: error.line)
         filled = np.array([bool(body.strip()) for body in contents], np.int64)
-        filled[[error.line - first_line for error in found.bad]] = 0
+        filled[[error.line - first_line for error in decoded.bad]] = 0
         good = [contents[place] for place in np.flatnonzero(filled).tolist()]
         filled[filled == 1] = self._counts(good)
-        return Decoded(found.rows, bad, filled)
+        return Decoded(decoded.rows, bad, filled)
 
     def encode(self, rows: Rows) -> bytes:
         """The rows as lines, without numbers of schemas."""

@@ -179,7 +179,7 @@ def _encode_timestamp(column: pa.Array, style: JsonStyle) -> pa.Array:
         return _quote(texts)
     # The fraction is always `digits` long here; cut the groups of three that are zero in each value.
     ticks = plain.cast(pa.int64())
-    kept, cut = texts, 0
+    shortest, cut = texts, 0
     while cut < digits:
         cut += 3
         whole = pc.equal(ticks, pc.multiply(pc.divide(ticks, 10**cut), 10**cut))
@@ -187,8 +187,8 @@ def _encode_timestamp(column: pa.Array, style: JsonStyle) -> pa.Array:
             break
         stop = -cut if cut < digits else -cut - 1
         shorter = pc.utf8_slice_codeunits(texts, 0, stop)
-        kept = shorter if pc.all(whole).as_py() else pc.if_else(whole, shorter, kept)
-    return _quote(kept)
+        shortest = shorter if pc.all(whole).as_py() else pc.if_else(whole, shorter, shortest)
+    return _quote(shortest)
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:
@@ -241,9 +241,9 @@ def _encode_struct(column: pa.Array, field: pa.Field, style: JsonStyle) -> pa.Ar
         texts = pa.repeat(pa.scalar("{}", _TEXT), len(column))
     else:
         encoded = [
-            _encode(values, one, style) for one, values in zip(children, column.flatten(), strict=True)
+            _encode(values, child, style) for child, values in zip(children, column.flatten(), strict=True)
         ]
-        texts = _join_fields([one.name for one in children], encoded, "}")
+        texts = _join_fields([child.name for child in children], encoded, "}")
     return _where_valid(column, texts)
 
 
@@ -259,7 +259,7 @@ def _encode_map(column: pa.Array, style: JsonStyle) -> pa.Array:
         pa.list_(pa.struct([pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)]))
     )
     flat = entries.flatten()
-    keys, values = (_encode(flat.field(one.name), one, style) for one in flat.type)
+    keys, values = (_encode(flat.field(member.name), member, style) for member in flat.type)
     bare = pc.invert(pc.starts_with(keys, '"'))
     if pc.any(bare).as_py():
         keys = pc.if_else(bare, _quote(keys), keys)

@@ -19,8 +19,8 @@ def files_for(columns: Sequence[pa.Field], name: str = "Row") -> Descriptors:
     file = kinds.FileDescriptorProto(name=f"{name.lower()}.proto", syntax="proto3")
     _fill(file.message_type.add(name=name), columns, file)
     imported = load_protobuf("timestamp_pb2").DESCRIPTOR, load_protobuf("duration_pb2").DESCRIPTOR
-    needed = [one for one in imported if one.name in file.dependency]
-    files = [kinds.FileDescriptorProto.FromString(one.serialized_pb) for one in needed]
+    needed = [descriptor for descriptor in imported if descriptor.name in file.dependency]
+    files = [kinds.FileDescriptorProto.FromString(descriptor.serialized_pb) for descriptor in needed]
     return Descriptors(kinds.FileDescriptorSet(file=[*files, file]).SerializeToString())
 
 
@@ -35,25 +35,25 @@ def _fill(message: Any, columns: Sequence[pa.Field], file: Any) -> None:
             )
         names.add(name)
         _describe(message.field.add(name=name, number=number), column, message, file)
-    for one in message.field:
-        if one.proto3_optional:
-            one.oneof_index = len(message.oneof_decl)
-            message.oneof_decl.add(name=f"_{one.name}")
+    for field in message.field:
+        if field.proto3_optional:
+            field.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=f"_{field.name}")
 
 
-def _describe(made: Any, column: pa.Field, message: Any, file: Any) -> None:
+def _describe(field: Any, column: pa.Field, message: Any, file: Any) -> None:
     kind, labels = column.type, descriptors().FieldDescriptorProto
-    made.label = labels.LABEL_OPTIONAL
+    field.label = labels.LABEL_OPTIONAL
     if pa.types.is_map(kind):
-        entry = message.nested_type.add(name=f"{camel(made.name)}Entry")
+        entry = message.nested_type.add(name=f"{camel(field.name)}Entry")
         entry.options.map_entry = True
-        made.label, made.type, made.type_name = labels.LABEL_REPEATED, labels.TYPE_MESSAGE, entry.name
-        for number, one in enumerate((kind.key_field, kind.item_field), 1):
+        field.label, field.type, field.type_name = labels.LABEL_REPEATED, labels.TYPE_MESSAGE, entry.name
+        for number, member in enumerate((kind.key_field, kind.item_field), 1):
             inner = entry.field.add(name=("key", "value")[number - 1], number=number)
-            _describe(inner, one.with_nullable(False), entry, file)
+            _describe(inner, member.with_nullable(False), entry, file)
         return
     if is_list(kind):
-        made.label, column = labels.LABEL_REPEATED, kind.value_field.with_name(column.name)
+        field.label, column = labels.LABEL_REPEATED, kind.value_field.with_name(column.name)
         kind = column.type
         if is_list(kind) or pa.types.is_map(kind):
             raise _no_type(column)
@@ -62,14 +62,14 @@ def _describe(made: Any, column: pa.Field, message: Any, file: Any) -> None:
         imported = f"google/protobuf/{name.rpartition('.')[2].lower()}.proto"
         if imported not in file.dependency:
             file.dependency.append(imported)
-        made.type, made.type_name = labels.TYPE_MESSAGE, f".{name}"
+        field.type, field.type_name = labels.TYPE_MESSAGE, f".{name}"
     elif pa.types.is_struct(kind):
-        nested = message.nested_type.add(name=camel(made.name))
-        made.type, made.type_name = labels.TYPE_MESSAGE, nested.name
+        nested = message.nested_type.add(name=camel(field.name))
+        field.type, field.type_name = labels.TYPE_MESSAGE, nested.name
         _fill(nested, list(kind), file)
     else:
-        made.type = getattr(labels, f"TYPE_{_kind_of(column).upper()}")
-        made.proto3_optional = column.nullable and made.label == labels.LABEL_OPTIONAL
+        field.type = getattr(labels, f"TYPE_{_kind_of(column).upper()}")
+        field.proto3_optional = column.nullable and field.label == labels.LABEL_OPTIONAL
 
 
 def _kind_of(column: pa.Field) -> str:

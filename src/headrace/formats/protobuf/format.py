@@ -15,8 +15,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from headrace.base.errors import ConfigurationError, HeadraceError
 from headrace.base.options import Options
-from headrace.formats._shared.records import ReadRecords, read_groups, shape_records
-from headrace.formats._shared.shapes import check_shape
+from headrace.formats._shared.conform import check_columns
+from headrace.formats._shared.records import ReadRecords, conform_records, read_groups
 from headrace.formats._shared.wire import (
     BYTES,
     content,
@@ -61,9 +61,9 @@ def _compile(value: str) -> LoadedFile:
         files = compile_files(text, path.name, {} if inline else path.parent)
     except HeadraceError as error:
         raise ValueError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
-    made = LoadedFile("schema.proto" if inline else value)
-    made.content = files.content
-    return made
+    loaded = LoadedFile("schema.proto" if inline else value)
+    loaded.content = files.content
+    return loaded
 
 
 class ProtobufOptions(Options):
@@ -155,13 +155,13 @@ class ProtobufFormat(Format):
         """The rows of messages, or of a whole file."""
         if isinstance(data, bytes):
             messages: Sequence[bytes] = [data] if data else []
-            found = self._read_delimited(messages)
+            records = self._read_delimited(messages)
         else:
             messages = data
-            found = (
+            records = (
                 self._read_delimited(messages) if self._delimited else self._read(pa.array(messages, BYTES))
             )
-        return found.decoded(messages, first_line=first_line, where=where, drop_bad=self._drop_bad)
+        return records.decoded(messages, first_line=first_line, where=where, drop_bad=self._drop_bad)
 
     def _read(self, messages: pa.Array) -> ReadRecords:
         if self._registry is None:
@@ -181,12 +181,12 @@ class ProtobufFormat(Format):
         keys = np.empty(len(messages), np.int64)
         for at, (number, (place, _)) in enumerate(zip(numbers.tolist(), places, strict=True)):
             keys[at] = types.setdefault((number, place), len(types))
-        known = list(types)
+        type_keys = list(types)
         bodies = pa.array([body for _, body in places], BYTES)
         return read_groups(
             bodies,
             keys,
-            lambda key, records: self._read_registered(*known[key], records),
+            lambda key, records: self._read_registered(*type_keys[key], records),
             empty=self._empty(),
         )
 
@@ -224,29 +224,35 @@ class ProtobufFormat(Format):
 
     def _make(self, files: Descriptors, descriptor: Any) -> Reader:
         message = message_of(descriptor)
-        given = arrow_schema(message)
-        wanted = given if self._unstructured else self._wanted(given)
-        check_shape(given, wanted)
+        message_schema = arrow_schema(message)
+        wanted = message_schema if self._unstructured else self._wanted(message_schema)
+        check_columns(message_schema, wanted)
 
         def read(records: pa.Array) -> ReadRecords:
             table, bad = read_messages(records, message, wanted.names, files.as_json)
-            found = shape_records(table, bad, wanted, messages=len(records))
+            result = conform_records(table, bad, wanted, messages=len(records))
             if not self._unstructured:
                 assert self.schema is not None
-                return replace(found, rows=found.rows.rename_columns(self.schema.names))
-            columns = [column.combine_chunks() for column in found.rows.columns]
-            batch = pa.RecordBatch.from_arrays(columns, schema=given)
-            texts = encode_objects(list(given), batch) if columns else pa.array(["{}"] * found.rows.num_rows)
-            return replace(found, rows=pa.table({COLUMN: texts.cast(pa.string())}))
+                return replace(result, rows=result.rows.rename_columns(self.schema.names))
+            columns = [column.combine_chunks() for column in result.rows.columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=message_schema)
+            texts = (
+                encode_objects(list(message_schema), batch)
+                if columns
+                else pa.array(["{}"] * result.rows.num_rows)
+            )
+            return replace(result, rows=pa.table({COLUMN: texts.cast(pa.string())}))
 
         return read
 
-    def _wanted(self, given: pa.Schema) -> pa.Schema:
+    def _wanted(self, message_schema: pa.Schema) -> pa.Schema:
         assert self.schema is not None, "reading needs a schema"
-        return pa.schema([one.with_name(_field_name(one.name, given.names)) for one in self.schema])
+        return pa.schema(
+            [column.with_name(_field_name(column.name, message_schema.names)) for column in self.schema]
+        )
 
     def _empty(self) -> pa.Table:
-        return pa.schema([plain_field(one) for one in self.schema or ()]).empty_table()
+        return pa.schema([plain_field(column) for column in self.schema or ()]).empty_table()
 
     def _read_delimited(self, messages: Sequence[bytes]) -> ReadRecords:
         """The rows of messages that hold several, each behind its length."""
@@ -261,11 +267,11 @@ class ProtobufFormat(Format):
                 bad[place] = error
         if self._registry is not None and self._files is None:
             return ReadRecords(self._empty())  # which type they are is told by each message
-        found = self._own_reader()(pa.array(records, BYTES))
-        for row, problem in found.bad.items():
+        result = self._own_reader()(pa.array(records, BYTES))
+        for row, problem in result.bad.items():
             bad.setdefault(owners[row], problem)
-        counts = np.bincount(owners, found.counts_of(len(records)), len(messages)).astype(np.int64)
-        return ReadRecords(found.rows, bad, counts)
+        counts = np.bincount(owners, result.counts_of(len(records)), len(messages)).astype(np.int64)
+        return ReadRecords(result.rows, bad, counts)
 
     # ------------------------------------------------------------------------------------------- writing
 
@@ -281,9 +287,9 @@ class ProtobufFormat(Format):
         fields, batch = self.columns(rows)
         _, descriptor = self._own(fields)
         message = message_of(descriptor)
-        known = [one.name for one in message.fields]
+        names = [field.name for field in message.fields]
         table = pa.Table.from_batches([batch])
-        table = table.rename_columns([_field_name(name, known) for name in table.schema.names])
+        table = table.rename_columns([_field_name(name, names) for name in table.schema.names])
         check_writable(message, table.schema)
         return descriptor, encode_messages(message, table)
 
@@ -300,20 +306,20 @@ class ProtobufFormat(Format):
             records = join(header(number) + _write_place(place_of(descriptor)), records)
         elif self._delimited:
             records = with_lengths(records)
-        made: list[bytes] = records.to_pylist()
-        return made
+        encoded: list[bytes] = records.to_pylist()
+        return encoded
 
 
-def _field_name(column: str, known: Sequence[str]) -> str:
-    return column if column in known else plain_name(column)
+def _field_name(column: str, names: Sequence[str]) -> str:
+    return column if column in names else plain_name(column)
 
 
 def _alone(file: Any) -> Any:
     """A file that imports only what is known everywhere."""
-    for one in file.dependencies:
-        if not one.name.startswith("google/protobuf/"):
+    for dependency in file.dependencies:
+        if not dependency.name.startswith("google/protobuf/"):
             raise ConfigurationError(
-                f"`{file.name}` imports `{one.name}` and cannot be registered for that reason",
+                f"`{file.name}` imports `{dependency.name}` and cannot be registered for that reason",
                 hint="put both into one file",
             )
     return file
@@ -371,7 +377,7 @@ def implied_columns(options: ProtobufOptions, registry: SchemaRegistry | None) -
     """The fields of the type that is given or registered."""
     files = options.proto_files
     if files is None and options.protobuf_confluent_schema_registry and registry is not None:
-        files = registered_files(registry.wanted("PROTOBUF"))
+        files = registered_files(registry.latest_of_kind("PROTOBUF"))
     if files is None:
         raise ConfigurationError(
             "messages of Protobuf do not tell their columns",

@@ -20,7 +20,7 @@ from headrace.formats.protobuf.wire import (
     GROUP,
     PADDING,
     VARINT,
-    Found,
+    FieldValues,
     Level,
     read_varints,
     walk,
@@ -61,10 +61,10 @@ def read_messages(
     buffer = np.append(data, np.zeros(PADDING, np.uint8))
     bad: dict[int, LineError] = {}
     level = Level(buffer, offsets[:-1], offsets[1:], np.arange(len(messages)), bad, as_json)
-    fields = [one for one in message.fields if one.name in wanted]
-    walk(level, {one.number for one in message.fields if one.oneof or one in fields})
+    fields = [field for field in message.fields if field.name in wanted]
+    walk(level, {field.number for field in message.fields if field.oneof or field in fields})
     columns = _columns(level, fields, message)
-    schema = pa.schema([*(arrow_field(one) for one in fields), pa.field("", pa.null())])
+    schema = pa.schema([*(arrow_field(field) for field in fields), pa.field("", pa.null())])
     table = pa.table([*columns, pa.nulls(len(messages))], schema=schema)
     if bad:
         table = table.take(pa.array(np.delete(np.arange(len(messages)), list(bad))))
@@ -76,53 +76,53 @@ def read_messages(
 
 def _columns(level: Level, fields: Sequence[ProtoField], message: ProtoMessage) -> list[pa.Array]:
     last = _last_of_oneofs(level, message)
-    return [_column(level, one, last.get(one.number)) for one in fields]
+    return [_column(level, field, last.get(field.number)) for field in fields]
 
 
 def _last_of_oneofs(level: Level, message: ProtoMessage) -> dict[int, NDArray[np.bool_]]:
     """Of fields of which a message has one: where it is this one, if several are there somewhere."""
     groups: dict[str, list[ProtoField]] = {}
-    for one in message.fields:
-        if one.oneof and one.number in level.found:
-            groups.setdefault(one.oneof, []).append(one)
+    for field in message.fields:
+        if field.oneof and field.number in level.values:
+            groups.setdefault(field.oneof, []).append(field)
     chosen: dict[int, NDArray[np.bool_]] = {}
     for group in groups.values():
         steps = np.full((len(group), level.count), -1)
-        for place, one in enumerate(group):
-            for found in _values(level, one):
-                np.maximum.at(steps[place], found.rows, found.steps)
+        for place, field in enumerate(group):
+            for occurrences in _values(level, field):
+                np.maximum.at(steps[place], occurrences.rows, occurrences.steps)
         if ((steps >= 0).sum(axis=0) > 1).any():
             latest = steps.max(axis=0)
-            chosen |= {one.number: steps[place] == latest for place, one in enumerate(group)}
+            chosen |= {field.number: steps[place] == latest for place, field in enumerate(group)}
     return chosen
 
 
-def _values(level: Level, one: ProtoField) -> list[Found]:
+def _values(level: Level, field: ProtoField) -> list[FieldValues]:
     """The values of a field that are written as its type wants it; others are not known to it."""
-    wire = _WIRE.get(one.kind, VARINT)
-    return [found for found in level.found.get(one.number, ()) if found.wire == wire]
+    wire = _WIRE.get(field.kind, VARINT)
+    return [occurrences for occurrences in level.values.get(field.number, ()) if occurrences.wire == wire]
 
 
-def _known(one: ProtoField, found: Found) -> Found:
+def _without_unknown(field: ProtoField, occurrences: FieldValues) -> FieldValues:
     """The values without numbers that an enum does not know."""
-    if not one.closed or not len(found.rows):
-        return found
-    numbers = found.values.astype(np.uint32).view(np.int32)
-    return _picked(found, np.isin(numbers, list(one.values)))
+    if not field.closed or not len(occurrences.rows):
+        return occurrences
+    numbers = occurrences.values.astype(np.uint32).view(np.int32)
+    return _picked(occurrences, np.isin(numbers, list(field.values)))
 
 
-def _column(level: Level, one: ProtoField, chosen: NDArray[np.bool_] | None) -> pa.Array:
-    if one.repeated:
-        return _repeated(level, one)
-    found = _known(one, _joined(_values(level, one)))
+def _column(level: Level, field: ProtoField, chosen: NDArray[np.bool_] | None) -> pa.Array:
+    if field.repeated:
+        return _repeated(level, field)
+    occurrences = _without_unknown(field, _joined(_values(level, field)))
     if chosen is not None:
-        found = _picked(found, chosen[found.rows])
-    if one.message is not None:
-        return _inside(level, one, found)
-    values = _scalars(level, one, found)
+        occurrences = _picked(occurrences, chosen[occurrences.rows])
+    if field.message is not None:
+        return _inside(level, field, occurrences)
+    values = _scalars(level, field, occurrences)
     order = np.full(level.count, -1)
-    order[found.rows] = np.arange(len(found.rows))  # the last value of a message counts
-    return _placed(values, order, one.default)
+    order[occurrences.rows] = np.arange(len(occurrences.rows))  # the last value of a message counts
+    return _placed(values, order, field.default)
 
 
 def _placed(values: pa.Array, order: Places, default: Any) -> pa.Array:
@@ -137,36 +137,42 @@ def _placed(values: pa.Array, order: Places, default: Any) -> pa.Array:
     return pa.concat_arrays([values, pa.array([default], values.type)]).take(pa.array(order))
 
 
-def _joined(found: Sequence[Found]) -> Found:
-    if len(found) == 1:
-        return found[0]
-    if not found:
+def _joined(occurrences: Sequence[FieldValues]) -> FieldValues:
+    if len(occurrences) == 1:
+        return occurrences[0]
+    if not occurrences:
         none = np.zeros(0, np.int64)
-        return Found(VARINT, none, none, none, none)
-    parts = [[getattr(one, name) for one in found] for name in ("rows", "values", "lengths", "steps")]
-    return Found(found[0].wire, *(np.concatenate(part) for part in parts))
+        return FieldValues(VARINT, none, none, none, none)
+    parts = [
+        [getattr(values, name) for values in occurrences] for name in ("rows", "values", "lengths", "steps")
+    ]
+    return FieldValues(occurrences[0].wire, *(np.concatenate(part) for part in parts))
 
 
-def _picked(found: Found, places: Any) -> Found:
-    return Found(
-        found.wire, found.rows[places], found.values[places], found.lengths[places], found.steps[places]
+def _picked(occurrences: FieldValues, places: Any) -> FieldValues:
+    return FieldValues(
+        occurrences.wire,
+        occurrences.rows[places],
+        occurrences.values[places],
+        occurrences.lengths[places],
+        occurrences.steps[places],
     )
 
 
-def _in_order(found: Found) -> Found:
+def _in_order(occurrences: FieldValues) -> FieldValues:
     """The values by message, those of one in their order."""
-    if len(found.rows) < 2 or bool((np.diff(found.rows) >= 0).all()):
-        return found
-    return _picked(found, np.lexsort((found.steps, found.rows)))
+    if len(occurrences.rows) < 2 or bool((np.diff(occurrences.rows) >= 0).all()):
+        return occurrences
+    return _picked(occurrences, np.lexsort((occurrences.steps, occurrences.rows)))
 
 
-def _scalars(level: Level, one: ProtoField, found: Found) -> pa.Array:
+def _scalars(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Array:
     """The values of a field that is no message, one behind the other."""
-    if one.kind in ("string", "bytes"):
-        return _texts(level, one, found)
-    if one.kind in _VIEWS:
-        return pa.array(_fixed(level.buffer, found.values, one.kind))
-    return _from_varints(one, found.values.astype(np.uint64, copy=False))
+    if field.kind in ("string", "bytes"):
+        return _texts(level, field, occurrences)
+    if field.kind in _VIEWS:
+        return pa.array(_fixed(level.buffer, occurrences.values, field.kind))
+    return _from_varints(field, occurrences.values.astype(np.uint64, copy=False))
 
 
 def _fixed(buffer: Bytes, places: Places, kind: str) -> NDArray[Any]:
@@ -176,43 +182,47 @@ def _fixed(buffer: Bytes, places: Places, kind: str) -> NDArray[Any]:
     return np.ascontiguousarray(windows[inside]).view(_VIEWS[kind]).reshape(-1)
 
 
-def _from_varints(one: ProtoField, numbers: Numbers) -> pa.Array:
-    kind = KINDS[one.kind]
-    if one.kind == "bool":
+def _from_varints(field: ProtoField, numbers: Numbers) -> pa.Array:
+    kind = KINDS[field.kind]
+    if field.kind == "bool":
         return pa.array(numbers != 0)
-    if one.kind == "enum":
-        known, codes = np.unique(numbers.astype(np.uint32).view(np.int32), return_inverse=True)
-        names = pa.array([one.values.get(number, str(number)) for number in known.tolist()], kind)
+    if field.kind == "enum":
+        distinct, codes = np.unique(numbers.astype(np.uint32).view(np.int32), return_inverse=True)
+        names = pa.array([field.values.get(number, str(number)) for number in distinct.tolist()], kind)
         return names.take(pa.array(codes)) if len(names) else names
-    if one.kind in ("sint32", "sint64"):
-        if one.kind == "sint32":
+    if field.kind in ("sint32", "sint64"):
+        if field.kind == "sint32":
             numbers = numbers & np.uint64(0xFFFF_FFFF)
         return pa.array(unzigzags(numbers).astype(kind.to_pandas_dtype()))
     # Numbers of 32 bits may be written with 64, of which the lower half counts.
     return pa.array(numbers.view(np.int64).astype(kind.to_pandas_dtype()))
 
 
-def _texts(level: Level, one: ProtoField, found: Found) -> pa.Array:
-    data, offsets = gather(level.buffer, *_inside_buffer(level, found))
+def _texts(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Array:
+    data, offsets = gather(level.buffer, *_inside_buffer(level, occurrences))
     values = pa.Array.from_buffers(
-        pa.large_binary(), len(found.rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        pa.large_binary(), len(occurrences.rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    if one.kind == "bytes":
+    if field.kind == "bytes":
         return values.cast(pa.binary())
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         wrong = [place for place, value in enumerate(values.to_pylist()) if not _is_utf8(value)]
-        level.blame(found.rows[wrong], f"field `{one.name}` is not UTF-8")
-        lengths = found.lengths.copy()
+        level.blame(occurrences.rows[wrong], f"field `{field.name}` is not UTF-8")
+        lengths = occurrences.lengths.copy()
         lengths[wrong] = 0
-        return _texts(level, one, Found(found.wire, found.rows, found.values, lengths, found.steps))
+        return _texts(
+            level,
+            field,
+            FieldValues(occurrences.wire, occurrences.rows, occurrences.values, lengths, occurrences.steps),
+        )
 
 
-def _inside_buffer(level: Level, found: Found) -> tuple[Places, Places]:
+def _inside_buffer(level: Level, occurrences: FieldValues) -> tuple[Places, Places]:
     """Where values begin and how long they are; of bad messages they may reach beyond all of them."""
-    starts = np.minimum(found.values, len(level.buffer))
-    return starts, np.minimum(found.lengths, len(level.buffer) - starts)
+    starts = np.minimum(occurrences.values, len(level.buffer))
+    return starts, np.minimum(occurrences.lengths, len(level.buffer) - starts)
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -223,19 +233,23 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def _repeated(level: Level, one: ProtoField) -> pa.Array:
-    parts = _values(level, one)
-    if one.kind not in _WIRE or one.kind in _VIEWS:
-        packed = [found for found in level.found.get(one.number, ()) if found.wire == BYTES]
-        parts += [_unpacked(level, one, found) for found in packed]
-    found = _in_order(_known(one, _joined(parts)))
-    values = _scalars(level, one, found) if one.message is None else _messages(level, one, found)
-    rows = found.rows
-    if one.kind == "map":
-        kept = _last_of_keys(rows, values.field(0))
-        rows, values = rows[kept], values.take(pa.array(kept))
+def _repeated(level: Level, field: ProtoField) -> pa.Array:
+    parts = _values(level, field)
+    if field.kind not in _WIRE or field.kind in _VIEWS:
+        packed = [
+            occurrences for occurrences in level.values.get(field.number, ()) if occurrences.wire == BYTES
+        ]
+        parts += [_unpacked(level, field, occurrences) for occurrences in packed]
+    occurrences = _in_order(_without_unknown(field, _joined(parts)))
+    values = (
+        _scalars(level, field, occurrences) if field.message is None else _messages(level, field, occurrences)
+    )
+    rows = occurrences.rows
+    if field.kind == "map":
+        last = _last_of_keys(rows, values.field(0))
+        rows, values = rows[last], values.take(pa.array(last))
     offsets = pa.array(offsets_of(np.bincount(rows, minlength=level.count)).astype(np.int32))
-    if one.kind == "map":
+    if field.kind == "map":
         return pa.MapArray.from_arrays(offsets, *values.flatten())
     return pa.ListArray.from_arrays(offsets, values)
 
@@ -248,12 +262,12 @@ def _last_of_keys(rows: Places, keys: pa.Array) -> Places:
     return np.sort(len(entries) - 1 - last)
 
 
-def _unpacked(level: Level, one: ProtoField, found: Found) -> Found:
+def _unpacked(level: Level, field: ProtoField, occurrences: FieldValues) -> FieldValues:
     """The values of a field that were written together, one by one."""
-    starts, lengths = _inside_buffer(level, found)
+    starts, lengths = _inside_buffer(level, occurrences)
     values: Any
-    if one.kind in _VIEWS:
-        size = np.dtype(_VIEWS[one.kind]).itemsize
+    if field.kind in _VIEWS:
+        size = np.dtype(_VIEWS[field.kind]).itemsize
         counts, cut = lengths // size, lengths % size > 0
         firsts = np.repeat(starts, counts)
         values = firsts + size * (np.arange(len(firsts)) - np.repeat(offsets_of(counts)[:-1], counts))
@@ -266,40 +280,42 @@ def _unpacked(level: Level, one: ProtoField, found: Found) -> Found:
         begins = np.maximum(np.append(0, ends + 1)[:-1], offsets[owner])
         cut = (lengths > 0) & (np.append(data, 0)[offsets[1:] - 1] >= 0x80)
         part = replace(level, buffer=np.append(data, np.zeros(PADDING, np.uint8)))
-        values, _ = read_varints(part, begins, found.rows[owner])
+        values, _ = read_varints(part, begins, occurrences.rows[owner])
     if cut.any():
-        level.blame(found.rows[cut], f"field `{one.name}` ends too early")
-    rows, steps = np.repeat(found.rows, counts), np.repeat(found.steps, counts)
-    return Found(_WIRE.get(one.kind, VARINT), rows, values, np.zeros(len(rows), np.int64), steps)
+        level.blame(occurrences.rows[cut], f"field `{field.name}` ends too early")
+    rows, steps = np.repeat(occurrences.rows, counts), np.repeat(occurrences.steps, counts)
+    return FieldValues(_WIRE.get(field.kind, VARINT), rows, values, np.zeros(len(rows), np.int64), steps)
 
 
 # ------------------------------------------------------------------------------------- messages in messages
 
 
-def _inside(level: Level, one: ProtoField, found: Found) -> pa.Array:
+def _inside(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Array:
     """The values of a field that is a message, null where there is none."""
-    if np.bincount(found.rows, minlength=1).max() > 1:
+    if np.bincount(occurrences.rows, minlength=1).max() > 1:
         # Messages that come several times are parts of one, which their bytes in a row are, too.
-        found = _in_order(found)
-        data, offsets = gather(level.buffer, *_inside_buffer(level, found))
-        rows, firsts = np.unique(found.rows, return_index=True)
+        occurrences = _in_order(occurrences)
+        data, offsets = gather(level.buffer, *_inside_buffer(level, occurrences))
+        rows, firsts = np.unique(occurrences.rows, return_index=True)
         starts = offsets[firsts]
         lengths = np.append(starts[1:], len(data)) - starts
         level = replace(level, buffer=np.append(data, np.zeros(PADDING, np.uint8)))
-        found = Found(found.wire, rows, starts, lengths, rows)
+        occurrences = FieldValues(occurrences.wire, rows, starts, lengths, rows)
     order = np.full(level.count, -1)
-    order[found.rows] = np.arange(len(found.rows))
-    return _placed(_messages(level, one, found), order, None)
+    order[occurrences.rows] = np.arange(len(occurrences.rows))
+    return _placed(_messages(level, field, occurrences), order, None)
 
 
-def _messages(level: Level, one: ProtoField, found: Found) -> pa.Array:
+def _messages(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Array:
     """Messages that are values of a field, one behind the other."""
-    message = one.message
+    message = field.message
     assert message is not None
-    starts, lengths = _inside_buffer(level, found)
+    starts, lengths = _inside_buffer(level, occurrences)
     if message.free:
-        return _free(level, message, found, gather(level.buffer, starts, lengths))
-    inner = Level(level.buffer, starts, starts + lengths, level.owners[found.rows], level.bad, level.as_json)
+        return _free(level, message, occurrences, gather(level.buffer, starts, lengths))
+    inner = Level(
+        level.buffer, starts, starts + lengths, level.owners[occurrences.rows], level.bad, level.as_json
+    )
     walk(inner, {member.number for member in message.fields})
     columns = _columns(inner, message.fields, message)
     if message.name in TIMES:
@@ -320,10 +336,12 @@ def _times(level: Level, message: ProtoMessage, columns: Sequence[pa.Array]) -> 
     return pa.array(seconds * 10**9 + nanoseconds).view(TIMES[message.name])
 
 
-def _free(level: Level, message: ProtoMessage, found: Found, slices: tuple[Bytes, Places]) -> pa.Array:
+def _free(
+    level: Level, message: ProtoMessage, occurrences: FieldValues, slices: tuple[Bytes, Places]
+) -> pa.Array:
     data, offsets = slices[0].tobytes(), slices[1].tolist()
     texts: list[str | None] = []
-    for row, begin, end in zip(found.rows.tolist(), offsets, offsets[1:], strict=False):
+    for row, begin, end in zip(occurrences.rows.tolist(), offsets, offsets[1:], strict=False):
         try:
             texts.append(level.as_json(message.name, data[begin:end]))
         except ValueError as error:

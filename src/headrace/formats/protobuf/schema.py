@@ -101,10 +101,10 @@ class Descriptors:
     @functools.cached_property
     def _pool(self) -> Any:
         pool = load_protobuf("descriptor_pool").DescriptorPool()
-        waiting = {one.name: one for one in self._set}
+        waiting = {file.name: file for file in self._set}
         try:
-            for one in self._set:
-                _add(pool, one, waiting)
+            for file in self._set:
+                _add(pool, file, waiting)
         except TypeError as error:
             raise _unusable(error) from None
         return pool
@@ -112,7 +112,7 @@ class Descriptors:
     @functools.cached_property
     def _own(self) -> list[Any]:
         """The files, those that others import first."""
-        return [self._pool.FindFileByName(one.name) for one in self._set]
+        return [self._pool.FindFileByName(file.name) for file in self._set]
 
     def message(self, name: str | None) -> ProtoMessage:
         """A message by its full name, or its own if that is plain; without a name, the only one."""
@@ -120,12 +120,16 @@ class Descriptors:
 
     def descriptor(self, name: str | None) -> Any:
         """The descriptor of a message in the words of the library."""
-        known = {one.full_name: one for file in self._own for one in file.message_types_by_name.values()}
+        by_name = {
+            message.full_name: message
+            for file in self._own
+            for message in file.message_types_by_name.values()
+        }
         if name is None:
             last = list(self._own[-1].message_types_by_name.values())
             if len(last) != 1:
                 raise ConfigurationError(
-                    f"there are {len(last)} messages: {', '.join(one.full_name for one in last)}",
+                    f"there are {len(last)} messages: {', '.join(message.full_name for message in last)}",
                     hint="name one with `protobuf.message_name`",
                 )
             return last[0]
@@ -134,18 +138,20 @@ class Descriptors:
                 return self._pool.FindMessageTypeByName(full)
             except KeyError:
                 continue
-        own = [full for full in known if not full.startswith("google.protobuf.")]
+        own = [full for full in by_name if not full.startswith("google.protobuf.")]
         raise ConfigurationError(
-            f"there is no message `{name}`", hint=suggest(name, own) or f"there are {', '.join(own)}"
+            f"there is no message `{name}`", hint=suggest(name, own, listing="there are")
         )
 
     def as_json(self, name: str, data: bytes) -> str:
         """A message as the text of a JSON value; a ValueError if it is not one."""
-        made = load_protobuf("message_factory").GetMessageClass(self._pool.FindMessageTypeByName(name))
+        message_class = load_protobuf("message_factory").GetMessageClass(
+            self._pool.FindMessageTypeByName(name)
+        )
         json = load_protobuf("json_format")
         try:
             text: str = json.MessageToJson(
-                made.FromString(data),
+                message_class.FromString(data),
                 preserving_proto_field_name=True,
                 indent=None,
                 descriptor_pool=self._pool,
@@ -156,18 +162,18 @@ class Descriptors:
 
     def at(self, path: Sequence[int]) -> Any:
         """The descriptor of a message by its place: among those of the file, then inside it, and so on."""
-        inside, found = list(self._own[-1].message_types_by_name.values()), None
+        inside, message = list(self._own[-1].message_types_by_name.values()), None
         for index in path:
             if not 0 <= index < len(inside):
                 raise ConfigurationError(f"the schema has no message at {list(path)}")
-            found = inside[index]
-            inside = _inside(found)
-        return found
+            message = inside[index]
+            inside = _inside(message)
+        return message
 
 
 def _inside(descriptor: Any) -> list[Any]:
     """The messages that are defined inside one; the entries of maps are not written there."""
-    return [one for one in descriptor.nested_types if not one.GetOptions().map_entry]
+    return [nested for nested in descriptor.nested_types if not nested.GetOptions().map_entry]
 
 
 def place_of(descriptor: Any) -> list[int]:
@@ -176,7 +182,7 @@ def place_of(descriptor: Any) -> list[int]:
     while descriptor is not None:
         outer = descriptor.containing_type
         inside = _inside(outer) if outer else list(descriptor.file.message_types_by_name.values())
-        path.insert(0, [one.full_name for one in inside].index(descriptor.full_name))
+        path.insert(0, [sibling.full_name for sibling in inside].index(descriptor.full_name))
         descriptor = outer
     return path
 
@@ -200,25 +206,27 @@ def _add(pool: Any, file: Any, waiting: dict[str, Any]) -> None:
 
 def compile_files(text: str, name: str, imports: Mapping[str, str] | Path) -> Descriptors:
     """A `.proto` file with those that it imports: texts by their names, or files of a folder."""
-    made: dict[str, Any] = {}
-    _compile(text, name, imports, made)
-    files = descriptors().FileDescriptorSet(file=list(made.values()))
+    compiled: dict[str, Any] = {}
+    _compile(text, name, imports, compiled)
+    files = descriptors().FileDescriptorSet(file=list(compiled.values()))
     return Descriptors(files.SerializeToString())
 
 
-def _compile(text: str, name: str, imports: Mapping[str, str] | Path, made: dict[str, Any]) -> None:
+def _compile(text: str, name: str, imports: Mapping[str, str] | Path, compiled: dict[str, Any]) -> None:
     file = _parse(text, name)
     for wanted in file.dependency:
-        if wanted in made:
+        if wanted in compiled:
             continue
-        known = wanted.removeprefix("google/protobuf/").removesuffix(".proto")
-        if wanted.startswith("google/protobuf/") and known in _WELL_KNOWN:
-            proto = load_protobuf(f"{known}_pb2").DESCRIPTOR
-            for one in (*proto.dependencies, proto):
-                made[one.name] = descriptors().FileDescriptorProto.FromString(one.serialized_pb)
+        module = wanted.removeprefix("google/protobuf/").removesuffix(".proto")
+        if wanted.startswith("google/protobuf/") and module in _WELL_KNOWN:
+            proto = load_protobuf(f"{module}_pb2").DESCRIPTOR
+            for dependency in (*proto.dependencies, proto):
+                compiled[dependency.name] = descriptors().FileDescriptorProto.FromString(
+                    dependency.serialized_pb
+                )
         else:
-            _compile(_import(wanted, name, imports), wanted, imports, made)
-    made[name] = file
+            _compile(_import(wanted, name, imports), wanted, imports, compiled)
+    compiled[name] = file
 
 
 def _parse(text: str, name: str) -> Any:
@@ -254,76 +262,76 @@ def _message(descriptor: Any, *, nested: bool = True) -> ProtoMessage:
     name = descriptor.full_name
     if name in _ANY_SHAPE or (nested and name in _below(descriptor, {})):
         return ProtoMessage(name, free=True)
-    return ProtoMessage(name, [_field(one) for one in descriptor.fields])
+    return ProtoMessage(name, [_field(field) for field in descriptor.fields])
 
 
 def _below(descriptor: Any, seen: dict[str, Any]) -> dict[str, Any]:
     """The messages that are inside one, at any depth; it is one of them if it is inside itself."""
-    for one in descriptor.fields:
-        inside = one.message_type
+    for member in descriptor.fields:
+        inside = member.message_type
         if inside is not None and inside.full_name not in seen:
             seen[inside.full_name] = inside
             _below(inside, seen)
     return seen
 
 
-def _field(given: Any) -> ProtoField:
+def _field(descriptor: Any) -> ProtoField:
     kinds = descriptors().FieldDescriptorProto
-    kind = kinds.Type.Name(given.type).removeprefix("TYPE_").lower()
-    nested = given.message_type
+    kind = kinds.Type.Name(descriptor.type).removeprefix("TYPE_").lower()
+    nested = descriptor.message_type
     message = None if nested is None else _message(nested)
     values: dict[int, str] = {}
-    default = None if kind in {"message", "group"} or given.is_repeated else given.default_value
-    if given.enum_type is not None:
-        for one in given.enum_type.values:
-            values.setdefault(one.number, one.name)
-    presence = given.has_presence
+    default = None if kind in {"message", "group"} or descriptor.is_repeated else descriptor.default_value
+    if descriptor.enum_type is not None:
+        for value in descriptor.enum_type.values:
+            values.setdefault(value.number, value.name)
+    presence = descriptor.has_presence
     if kind == "enum" and default is not None:
         default = values.get(default, str(default))
-    if presence and not given.has_default_value:
+    if presence and not descriptor.has_default_value:
         default = None
     is_map = nested is not None and nested.GetOptions().map_entry
-    oneof = given.containing_oneof
+    oneof = descriptor.containing_oneof
     return ProtoField(
-        number=given.number,
-        name=given.name,
+        number=descriptor.number,
+        name=descriptor.name,
         kind="map" if is_map else kind,
-        repeated=given.is_repeated,
-        packed=given.is_packed,
+        repeated=descriptor.is_repeated,
+        packed=descriptor.is_packed,
         presence=presence,
         default=default,
         values=values,
-        closed=given.enum_type is not None and given.enum_type.is_closed,
+        closed=descriptor.enum_type is not None and descriptor.enum_type.is_closed,
         message=message,
         oneof="" if oneof is None or len(oneof.fields) == 1 else oneof.name,
     )
 
 
-def arrow_field(one: ProtoField) -> pa.Field:
+def arrow_field(field: ProtoField) -> pa.Field:
     """The field that holds the values of a field; what Arrow has no type for is JSON."""
-    if one.kind == "map":
-        assert one.message is not None
-        key, value = (arrow_field(member) for member in one.message.fields)
-        return pa.field(one.name, pa.map_(key.type, value))
-    item = _single(one)
-    if one.repeated:
-        return pa.field(one.name, pa.list_(item.with_name("item")))
+    if field.kind == "map":
+        assert field.message is not None
+        key, value = (arrow_field(member) for member in field.message.fields)
+        return pa.field(field.name, pa.map_(key.type, value))
+    item = _single(field)
+    if field.repeated:
+        return pa.field(field.name, pa.list_(item.with_name("item")))
     return item
 
 
-def _single(one: ProtoField) -> pa.Field:
-    message = one.message
+def _single(field: ProtoField) -> pa.Field:
+    message = field.message
     if message is None:
-        return pa.field(one.name, KINDS[one.kind])
+        return pa.field(field.name, KINDS[field.kind])
     if message.free:
-        return pa.field(one.name, pa.string(), metadata=JSON_COLUMN)
+        return pa.field(field.name, pa.string(), metadata=JSON_COLUMN)
     if message.name in TIMES:
-        return pa.field(one.name, TIMES[message.name])
+        return pa.field(field.name, TIMES[message.name])
     if message.name in WRAPPERS:
-        return pa.field(one.name, KINDS[message.fields[0].kind])
-    return pa.field(one.name, pa.struct([arrow_field(member) for member in message.fields]))
+        return pa.field(field.name, KINDS[message.fields[0].kind])
+    return pa.field(field.name, pa.struct([arrow_field(member) for member in message.fields]))
 
 
 def arrow_schema(message: ProtoMessage) -> pa.Schema:
     """The columns of messages of a type."""
-    return pa.schema([arrow_field(one) for one in message.fields])
+    return pa.schema([arrow_field(field) for field in message.fields])

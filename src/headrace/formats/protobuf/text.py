@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.base.errors import ConfigurationError, MissingExtraError
+from headrace.base.errors import ConfigurationError
+from headrace.base.extras import load_extra
 
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/"""
@@ -41,10 +41,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 def load_protobuf(module: str) -> Any:
     """A module of the package for Protobuf; raises a MissingExtraError if it is not installed."""
-    try:
-        return importlib.import_module(f"google.protobuf.{module}")
-    except ImportError:
-        raise MissingExtraError("the format `protobuf`", extra="protobuf", package="protobuf") from None
+    return load_extra(
+        f"google.protobuf.{module}", feature="the format `protobuf`", extra="protobuf", package="protobuf"
+    )
 
 
 def descriptors() -> Any:

@@ -30,7 +30,7 @@ _LAST_FIELD = 2**29 - 1
 
 
 @dataclass(frozen=True)
-class Found:
+class FieldValues:
     """Values of one field: of which message each is, and its number, or where its bytes are."""
 
     wire: int
@@ -54,7 +54,7 @@ class Level:
     bad: dict[int, LineError]
     as_json: Callable[[str, bytes], str]
     """Makes the text of a JSON value of a message that has no type in Arrow."""
-    found: dict[int, list[Found]] = field(default_factory=dict)
+    values: dict[int, list[FieldValues]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -122,7 +122,7 @@ def _step(
         if number in wanted:
             mine = rows[picked]
             steps = np.full(len(mine), step)
-            level.found.setdefault(number, []).append(Found(wire, mine, values, lengths, steps))
+            level.values.setdefault(number, []).append(FieldValues(wire, mine, values, lengths, steps))
         if len(kinds) == 1:
             return after, odd  # what was found may be a view of the places: they stay as they are
         at[picked] = after
@@ -160,22 +160,22 @@ def read_varints(level: Level, at: Places, rows: Places) -> tuple[Numbers, Place
 def _walk_one(level: Level, row: int, at: int, wanted: set[int], step: int) -> None:
     """Find the values of the wanted fields of one message, from a place on."""
     data, end = level.buffer.data, int(level.ends[row])
-    found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    occurrences: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     try:
         while at < end:
             number, wire, value, length, at = _read_field(data, at, end)
             if wire == END_GROUP:
                 raise LineError("a group is ended that was not begun")  # noqa: TRY301 - one handler for all
             if number in wanted:
-                found.setdefault((number, wire), []).append((value, length, step))
+                occurrences.setdefault((number, wire), []).append((value, length, step))
             step += 1
     except LineError as error:
         level.blame(np.array([row]), error.reason)
-    for (number, wire), values in found.items():
+    for (number, wire), values in occurrences.items():
         numbers = np.array([value for value, _, _ in values], np.uint64 if wire == VARINT else np.int64)
-        lengths, steps = (np.array([one[place] for one in values], np.int64) for place in (1, 2))
+        lengths, steps = (np.array([entry[place] for entry in values], np.int64) for place in (1, 2))
         rows = np.full(len(values), row)
-        level.found.setdefault(number, []).append(Found(wire, rows, numbers, lengths, steps))
+        level.values.setdefault(number, []).append(FieldValues(wire, rows, numbers, lengths, steps))
 
 
 def _read_field(data: Any, at: int, end: int) -> tuple[int, int, int, int, int]:

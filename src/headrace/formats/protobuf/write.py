@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import ConfigurationError, PlanError, suggest
-from headrace.formats._shared.shapes import check_shape, shape_rows
+from headrace.formats._shared.conform import check_columns, conform_rows
 from headrace.formats._shared.wire import (
     BYTES,
     join,
@@ -39,104 +39,104 @@ _FIXED = {
 
 def check_writable(message: ProtoMessage, columns: pa.Schema) -> None:
     """Raise a ConfigurationError unless rows with these columns can be written as messages of the type."""
-    known = {one.name: one for one in message.fields}
+    by_name = {field.name: field for field in message.fields}
     for name in columns.names:
-        if name not in known:
+        if name not in by_name:
             raise ConfigurationError(
                 f"the message `{message.name}` has no field `{name}`",
-                hint=suggest(name, known) or f"it has {', '.join(known)}",
+                hint=suggest(name, by_name, listing="it has"),
             )
-        _check(known[name], (name,))
+        _check(by_name[name], (name,))
     kinds = arrow_schema(message)
-    check_shape(columns, pa.schema([kinds.field(name) for name in columns.names]), writing=True)
+    check_columns(columns, pa.schema([kinds.field(name) for name in columns.names]), writing=True)
 
 
-def _check(one: ProtoField, path: Path) -> None:
-    if one.kind == "group" or (one.message is not None and one.message.free):
-        what = "a group" if one.kind == "group" else f"a `{one.message.name if one.message else ''}`"
+def _check(field: ProtoField, path: Path) -> None:
+    if field.kind == "group" or (field.message is not None and field.message.free):
+        what = "a group" if field.kind == "group" else f"a `{field.message.name if field.message else ''}`"
         raise ConfigurationError(f"field `{'.'.join(path)}` is {what}, which cannot be written")
-    for member in one.message.fields if one.message is not None else ():
+    for member in field.message.fields if field.message is not None else ():
         _check(member, (*path, member.name))
 
 
 def encode_messages(message: ProtoMessage, rows: pa.Table) -> pa.Array:
     """Each row as a message of the type; `check_writable` has passed."""
     kinds = arrow_schema(message)
-    shaped = shape_rows(rows, pa.schema([kinds.field(name) for name in rows.schema.names]))
-    for place, error in shaped.bad.items():
+    conformed = conform_rows(rows, pa.schema([kinds.field(name) for name in rows.schema.names]))
+    for place, error in conformed.bad.items():
         column = f"column `{error.column}`: " if error.column else ""
         raise PlanError(f"row {place} cannot be written as Protobuf, {column}{error.reason}")
-    columns = {name: shaped.rows.column(name).combine_chunks() for name in rows.schema.names}
-    fields = [one for one in message.fields if one.name in columns]
-    return _fields(fields, [columns[one.name] for one in fields], rows.num_rows)
+    columns = {name: conformed.rows.column(name).combine_chunks() for name in rows.schema.names}
+    fields = [field for field in message.fields if field.name in columns]
+    return _fields(fields, [columns[field.name] for field in fields], rows.num_rows)
 
 
 def _fields(fields: Sequence[ProtoField], columns: Sequence[pa.Array], count: int) -> pa.Array:
-    parts = [_field(one, column, (one.name,)) for one, column in zip(fields, columns, strict=True)]
+    parts = [_field(field, column, (field.name,)) for field, column in zip(fields, columns, strict=True)]
     return join(*parts) if parts else pa.repeat(pa.scalar(b"", BYTES), count)
 
 
-def _field(one: ProtoField, column: pa.Array, path: Path) -> pa.Array:
+def _field(field: ProtoField, column: pa.Array, path: Path) -> pa.Array:
     """A field of each message with its number; nothing where it is not set."""
-    if one.repeated:
-        return _repeated(one, column, path)
+    if field.repeated:
+        return _repeated(field, column, path)
     present = column.is_valid()
-    if not one.presence:
+    if not field.presence:
         # A field that has its default is not written.
-        default = pa.scalar(one.default, column.type)
+        default = pa.scalar(field.default, column.type)
         present = pc.and_(present, pc.invert(pc.fill_null(pc.equal(column, default), True)))
-    values = join(_tag(one), _values(one, column.filter(present), path))
+    values = join(_tag(field), _values(field, column.filter(present), path))
     if len(values) == len(column):
         return values
     return pc.replace_with_mask(pa.repeat(pa.scalar(b"", BYTES), len(column)), present, values)
 
 
-def _tag(one: ProtoField, wire: int | None = None) -> bytes:
+def _tag(field: ProtoField, wire: int | None = None) -> bytes:
     if wire is None:
-        slices = one.message is not None or one.kind in {"string", "bytes"}
-        wire = _FIXED[one.kind][1] if one.kind in _FIXED else SLICE if slices else VARINT
-    return varint(one.number << 3 | wire)
+        slices = field.message is not None or field.kind in {"string", "bytes"}
+        wire = _FIXED[field.kind][1] if field.kind in _FIXED else SLICE if slices else VARINT
+    return varint(field.number << 3 | wire)
 
 
-def _repeated(one: ProtoField, column: pa.Array, path: Path) -> pa.Array:
-    if one.kind == "map":
+def _repeated(field: ProtoField, column: pa.Array, path: Path) -> pa.Array:
+    if field.kind == "map":
         entry = pa.struct([pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)])
         column = column.cast(pa.list_(entry))
     items = column.flatten()
-    if items.null_count or (one.kind == "map" and items.field(1).null_count):
+    if items.null_count or (field.kind == "map" and items.field(1).null_count):
         raise PlanError(
             f"column `{'.'.join(path)}` has a null in a list, which Protobuf cannot say",
             hint="leave out the nulls",
         )
-    if one.packed:
-        packed = join(_tag(one, SLICE), with_lengths(join_lists(column, _values(one, items, path))))
+    if field.packed:
+        packed = join(_tag(field, SLICE), with_lengths(join_lists(column, _values(field, items, path))))
         return pc.if_else(pc.greater(pc.fill_null(pc.list_value_length(column), 0), 0), packed, nothing())
-    return join_lists(column, join(_tag(one), _values(one, items, path)))
+    return join_lists(column, join(_tag(field), _values(field, items, path)))
 
 
-def _values(one: ProtoField, column: pa.Array, path: Path) -> pa.Array:
+def _values(field: ProtoField, column: pa.Array, path: Path) -> pa.Array:
     """Values without nulls as they are written behind the number of their field."""
-    message = one.message
+    message = field.message
     if message is not None:
         return with_lengths(_message(message, column))
-    if one.kind in {"string", "bytes"}:
+    if field.kind in {"string", "bytes"}:
         return with_lengths(column.cast(BYTES))
-    if one.kind in _FIXED:
-        view = _FIXED[one.kind][0]
+    if field.kind in _FIXED:
+        view = _FIXED[field.kind][0]
         return sized(column.to_numpy(zero_copy_only=False).astype(view), np.dtype(view).itemsize)
-    if one.kind == "bool":
+    if field.kind == "bool":
         return sized(column.to_numpy(zero_copy_only=False).astype(np.uint8), 1)
-    if one.kind == "enum":
-        return _enum(one, column, path)
+    if field.kind == "enum":
+        return _enum(field, column, path)
     numbers = column.to_numpy(zero_copy_only=False)
-    if pa.types.is_unsigned_integer(KINDS[one.kind]):
+    if pa.types.is_unsigned_integer(KINDS[field.kind]):
         return varints(numbers.astype(np.uint64))
     numbers = numbers.astype(np.int64)
-    return varints(zigzags(numbers) if one.kind.startswith("sint") else numbers.view(np.uint64))
+    return varints(zigzags(numbers) if field.kind.startswith("sint") else numbers.view(np.uint64))
 
 
-def _enum(one: ProtoField, column: pa.Array, path: Path) -> pa.Array:
-    names = {name: number for number, name in one.values.items()}
+def _enum(field: ProtoField, column: pa.Array, path: Path) -> pa.Array:
+    names = {name: number for number, name in field.values.items()}
     coded = column.dictionary_encode()
     numbers: list[int] = []
     for text in coded.dictionary.to_pylist():

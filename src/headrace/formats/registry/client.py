@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import time
-import urllib.error
+import logging
+import ssl
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.client import HTTPException
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,7 +17,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.extras import load_extra
 from headrace.base.options import Options, Secret
+from headrace.base.retry import Backoff, with_retry
 from headrace.formats._shared.wire import parts_of, without_first
 from headrace.formats.base import LineError
 
@@ -30,11 +29,12 @@ PATIENCE_SECONDS = 20.0
 HEADER_BYTES = 5
 """A zero and the number of the schema, in front of every message."""
 
-_ANSWER_SECONDS = 10
-_NOT_THERE = range(40400, 40500)
-"""What a registry says by `error_code` if it does not have a subject, a version or a schema."""
-_MAY_PASS = {
-    HTTPStatus.NOT_FOUND,  # without such a code it is of what stands before the registry
+_BACKOFF = Backoff(first=0.1, longest=2.0)
+_TIMEOUT_SECONDS = 10
+_NOT_FOUND_CODES = range(40400, 40500)
+"""The `error_code` of a registry that does not have a subject, a version or a schema."""
+_TRANSIENT_STATUSES = {
+    HTTPStatus.NOT_FOUND,  # without such a code it comes from a proxy or gateway before the registry
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -68,8 +68,14 @@ class RegistryOptions(Options):
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         for address in _addresses(self.schema_registry_endpoint or ""):
-            if urllib.parse.urlsplit(address).scheme not in ("http", "https"):
+            parts = urllib.parse.urlsplit(address)
+            if parts.scheme not in ("http", "https"):
                 raise ValueError(f"`schema_registry.endpoint` is an http or https address, got `{address}`")
+            if "@" in parts.netloc:
+                raise ValueError(
+                    "`schema_registry.endpoint` is an address without a user: name the user and the password "
+                    "with `schema_registry.api_key` and `schema_registry.api_secret`"
+                )
         if (self.schema_registry_api_key is None) != (self.schema_registry_api_secret is None):
             raise ValueError("`schema_registry.api_key` and `schema_registry.api_secret` belong together")
         return self
@@ -78,6 +84,7 @@ class RegistryOptions(Options):
         """The registry, for the messages of a topic; None if none is named."""
         if self.schema_registry_endpoint is None:
             return None
+        _load_httpx()  # a missing package is told before anything runs
         return SchemaRegistry(
             self.schema_registry_endpoint,
             subject=self.value_subject or f"{topic}-value",
@@ -95,8 +102,8 @@ class RegisteredSchema:
     references: Mapping[str, str] = field(default_factory=dict)
 
 
-_KNOWN: dict[tuple[Any, ...], Any] = {}
-"""What registries have told: what a number stands for never changes."""
+_CACHE: dict[tuple[Any, ...], Any] = {}
+"""Schemas by number, and numbers by schema: what a number stands for never changes."""
 
 
 @dataclass(frozen=True)
@@ -110,24 +117,24 @@ class SchemaRegistry:
 
     def schema(self, number: int) -> RegisteredSchema:
         """The schema with this number; a LineError if there is none."""
-        known = ("id", self.endpoint, number)
-        if known not in _KNOWN:
-            found = self._ask("GET", f"/schemas/ids/{number}")
-            if found is None:
+        cache_key = ("id", self.endpoint, number)
+        if cache_key not in _CACHE:
+            answer = self._request("GET", f"/schemas/ids/{number}")
+            if answer is None:
                 raise LineError(
                     f"it names schema {number}, which the schema registry at {self.endpoint} does not have",
                     hint="check `schema_registry.endpoint`, and that the messages were written for it",
                 )
-            _KNOWN[known] = self._described(found)
-        schema: RegisteredSchema = _KNOWN[known]
+            _CACHE[cache_key] = self._registered(answer)
+        schema: RegisteredSchema = _CACHE[cache_key]
         return schema
 
     def latest(self) -> RegisteredSchema | None:
         """The newest schema of the subject; None if it has none."""
-        found = self._ask("GET", f"/subjects/{_quoted(self.subject)}/versions/latest")
-        return None if found is None else self._described(found)
+        answer = self._request("GET", f"/subjects/{_quoted(self.subject)}/versions/latest")
+        return None if answer is None else self._registered(answer)
 
-    def wanted(self, kind: SchemaType) -> RegisteredSchema:
+    def latest_of_kind(self, kind: SchemaType) -> RegisteredSchema:
         """The newest schema of the subject, to find out the columns of its messages."""
         schema = self.latest()
         if schema is None or schema.kind != kind:
@@ -140,123 +147,153 @@ class SchemaRegistry:
 
     def register(self, kind: SchemaType, text: str) -> int:
         """The number of a schema, which is registered for the subject if it is not yet."""
-        known = ("text", self.endpoint, self.subject, kind, text)
-        if known not in _KNOWN:
+        cache_key = ("text", self.endpoint, self.subject, kind, text)
+        if cache_key not in _CACHE:
             body = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
-            found = self._ask("POST", f"/subjects/{_quoted(self.subject)}/versions", body)
-            if found is None:
+            answer = self._request("POST", f"/subjects/{_quoted(self.subject)}/versions", body)
+            if answer is None:
                 raise ExternalError(
                     f"the schema registry at {self.endpoint} has no subjects to register schemas for",
                     hint="check the path in `schema_registry.endpoint`",
                     where="schema registry",
                 )
-            _KNOWN[known] = int(found["id"])
-        number: int = _KNOWN[known]
+            _CACHE[cache_key] = int(answer["id"])
+        number: int = _CACHE[cache_key]
         return number
 
-    def _described(self, found: Mapping[str, Any]) -> RegisteredSchema:
+    def _registered(self, answer: Mapping[str, Any]) -> RegisteredSchema:
         references: dict[str, str] = {}
-        self._follow(found.get("references") or (), references)
-        return RegisteredSchema(found.get("schemaType") or "AVRO", found["schema"], references)
+        self._add_references(answer, references)
+        return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
 
-    def _follow(self, references: Sequence[Mapping[str, Any]], into: dict[str, str]) -> None:
-        for one in references:
-            if one["name"] in into:
+    def _add_references(self, answer: Mapping[str, Any], texts: dict[str, str]) -> None:
+        """Add the schemas that a schema refers to, each after those that it needs."""
+        references: Sequence[Mapping[str, Any]] = answer.get("references") or ()
+        for reference in references:
+            name, subject, version = reference["name"], reference["subject"], reference["version"]
+            if name in texts:
                 continue
-            place = f"/subjects/{_quoted(one['subject'])}/versions/{one['version']}"
-            found = self._ask("GET", place)
-            if found is None:
+            referred = self._request("GET", f"/subjects/{_quoted(subject)}/versions/{version}")
+            if referred is None:
                 raise ExternalError(
-                    f"the schema registry at {self.endpoint} does not have version {one['version']} of "
-                    f"`{one['subject']}`, which another schema refers to",
+                    f"the schema registry at {self.endpoint} does not have version {version} of "
+                    f"`{subject}`, which another schema refers to",
                     where="schema registry",
                 )
-            self._follow(found.get("references") or (), into)
-            into[one["name"]] = found["schema"]
+            self._add_references(referred, texts)
+            texts[name] = referred["schema"]
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer; None if what is asked for is not there. Asks again while the registry is silent."""
-        deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.1
-        while True:
-            reason = ""
-            for address in _addresses(self.endpoint):
-                try:
-                    return self._ask_one(method, address + path, body)
-                except _SilentError as error:
-                    reason = str(error)
-            if time.monotonic() + pause > deadline:
-                raise ExternalError(
-                    f"the schema registry at {self.endpoint} does not answer: {reason}",
-                    hint="check `schema_registry.endpoint`, and that the registry runs",
-                    where="schema registry",
-                )
-            time.sleep(pause)
-            pause = min(pause * 2, 2.0)
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer; None if the registry does not have what is asked for.
 
-    def _ask_one(self, method: str, url: str, body: Any) -> Any:
-        headers = {"Accept": f"{_TYPE}, application/json"}
-        if self.key is not None:
-            login = base64.b64encode(f"{self.key}:{self.secret}".encode()).decode()
-            headers["Authorization"] = f"Basic {login}"
-        data = None
-        if body is not None:
-            data, headers["Content-Type"] = json.dumps(body).encode(), _TYPE
-        # The options have made sure that it is an http address.
-        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
+        Tries all addresses, again for PATIENCE_SECONDS while none of them answers.
+        """
+        httpx = _load_httpx()
+        auth = None if self.key is None else httpx.BasicAuth(self.key, self.secret)
         try:
-            code, found = _answer(request)
-        except (OSError, ValueError) as error:
-            raise _SilentError(getattr(error, "reason", None) or error) from None
-        except HTTPException as error:  # it was cut off, or is not HTTP
-            raise _SilentError(repr(error)) from None
-        if code >= HTTPStatus.BAD_REQUEST:
-            return self._refused(code, found)
-        wanted = "schema" if method == "GET" else "id"
-        if wanted not in found:
-            raise _SilentError(f"status {code} without `{wanted}`")
-        return found
+            with _open_client(httpx, auth) as client:
+                return with_retry(
+                    lambda: self._request_from_any(client, method, path, body),
+                    is_transient=lambda error: isinstance(error, _UnavailableError),
+                    backoff=_BACKOFF,
+                    deadline=PATIENCE_SECONDS,
+                )
+        except _UnavailableError as error:
+            raise ExternalError(
+                f"the schema registry at {self.endpoint} does not answer: {error}",
+                hint="check `schema_registry.endpoint`, and that the registry runs",
+                where="schema registry",
+            ) from None
 
-    def _refused(self, code: int, answer: Mapping[str, Any]) -> None:
-        reason = str(answer.get("message") or f"status {code}")
-        if answer.get("error_code") in _NOT_THERE:
+    def _request_from_any(self, client: Any, method: str, path: str, body: Any) -> Any:
+        unavailable = _UnavailableError("it has no address")
+        for address in _addresses(self.endpoint):
+            try:
+                return self._request_from(client, method, address + path, body)
+            except _UnavailableError as error:
+                unavailable = error
+        raise unavailable
+
+    def _request_from(self, client: Any, method: str, url: str, body: Any) -> Any:
+        httpx = _load_httpx()
+        content = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"Content-Type": _TYPE}
+        try:
+            response = client.request(method, url, content=content, headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _UnavailableError(str(error) or type(error).__name__) from None
+        answer = _json_object(response.content)
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
+            return self._check_refusal(response.status_code, answer)
+        member = "schema" if method == "GET" else "id"
+        if member not in answer:
+            raise _UnavailableError(f"status {response.status_code} without `{member}`")
+        return answer
+
+    def _check_refusal(self, status: int, answer: Mapping[str, Any]) -> None:
+        """Return if what is asked for is not there, raise for every other refusal."""
+        reason = str(answer.get("message") or f"status {status}")
+        if answer.get("error_code") in _NOT_FOUND_CODES:
             return
-        if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise ExternalError(
                 f"the schema registry at {self.endpoint} refuses the user: {reason}",
                 hint="check `schema_registry.api_key`, `schema_registry.api_secret` and the user's rights",
                 where="schema registry",
             )
-        if code == HTTPStatus.CONFLICT:
+        if status == HTTPStatus.CONFLICT:
             raise ConfigurationError(
                 f"the schema of the rows does not go with the earlier ones of `{self.subject}`: {reason}",
                 hint="change the columns in a compatible way, or write to another `value.subject`",
             )
-        if code < HTTPStatus.INTERNAL_SERVER_ERROR and code not in _MAY_PASS:
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _TRANSIENT_STATUSES:
             raise ConfigurationError(f"the schema registry at {self.endpoint} refuses a request: {reason}")
-        raise _SilentError(reason)
+        raise _UnavailableError(reason)
 
 
-class _SilentError(Exception):
-    """The registry did not answer, or not with an answer."""
+class _UnavailableError(Exception):
+    """The registry did not answer, or something else answered in its place."""
 
 
-def _answer(request: urllib.request.Request) -> tuple[int, dict[str, Any]]:
-    """The status of an answer and its JSON object, which is empty if there is none."""
+def _load_httpx() -> Any:
+    httpx = load_extra("httpx", feature="a schema registry", extra="registry", package="httpx")
+    log = logging.getLogger("httpx")
+    if log.level < logging.WARNING:
+        log.setLevel(logging.WARNING)  # it logs every request
+    return httpx
+
+
+def _open_client(httpx: Any, auth: Any) -> Any:
+    """A client that trusts what the system trusts and takes the proxies of the environment.
+
+    It follows redirects, and leaves out the user and password where one leads to another origin.
+    """
     try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
-            code, text = answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            code, text = error.code, error.read()
+        return httpx.Client(
+            auth=auth,
+            headers={"User-Agent": "headrace", "Accept": f"{_TYPE}, application/json"},
+            verify=ssl.create_default_context(),
+            timeout=_TIMEOUT_SECONDS,
+            follow_redirects=True,
+        )
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(
+            f"the proxy that the environment names cannot be used for the schema registry: {error}",
+            hint="correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or name the registry's host in NO_PROXY",
+        ) from None
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    """The JSON object of an answer, which is empty if there is none."""
     try:
-        found = json.loads(text)
+        value = json.loads(data)
     except ValueError:
-        found = None
-    return code, found if isinstance(found, dict) else {}
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _addresses(endpoint: str) -> list[str]:
-    return [one.strip().rstrip("/") for one in endpoint.split(",") if one.strip()]
+    return [address.strip().rstrip("/") for address in endpoint.split(",") if address.strip()]
 
 
 def _quoted(name: str) -> str:

@@ -37,20 +37,20 @@ _NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond"}
 
 
 @dataclass(frozen=True)
-class Shaped:
+class ConformedRows:
     """The rows that fit, and why the others do not, by their place."""
 
     rows: pa.Table
     bad: dict[int, LineError] = field(default_factory=dict)
 
 
-def check_shape(given: pa.Schema, wanted: pa.Schema, *, writing: bool = False) -> None:
+def check_columns(columns: pa.Schema, wanted: pa.Schema, *, writing: bool = False) -> None:
     """Raise a ConfigurationError unless columns of these types can be made into the ones wanted.
 
     The types wanted are those of a table, or, for `writing`, those of the schema of the messages.
     """
     try:
-        _check_members(list(given), list(wanted), ())
+        _check_members(list(columns), list(wanted), ())
     except _MismatchError as error:
         name, have, want = error.args
         if writing:
@@ -68,36 +68,36 @@ class _MismatchError(Exception):
     """A column, its type, and the type that it should have."""
 
 
-def shape_rows(given: pa.Table, wanted: pa.Schema) -> Shaped:
-    """The columns wanted, found by name; missing ones are null. `check_shape` has passed."""
-    schema = pa.schema([plain_field(one) for one in wanted])
+def conform_rows(rows: pa.Table, wanted: pa.Schema) -> ConformedRows:
+    """The columns wanted, found by name; missing ones are null. `check_columns` has passed."""
+    schema = pa.schema([plain_field(column) for column in wanted])
     try:
-        return Shaped(_shape(given, wanted, schema))
+        return ConformedRows(_conform(rows, wanted, schema))
     except LineError as error:
-        if given.num_rows == 1:
-            return Shaped(schema.empty_table(), {0: error})
+        if rows.num_rows == 1:
+            return ConformedRows(schema.empty_table(), {0: error})
     # Some rows do not fit: the halves tell which.
-    half = given.num_rows // 2
-    first, second = shape_rows(given.slice(0, half), wanted), shape_rows(given.slice(half), wanted)
+    half = rows.num_rows // 2
+    first, second = conform_rows(rows.slice(0, half), wanted), conform_rows(rows.slice(half), wanted)
     bad = first.bad | {half + place: error for place, error in second.bad.items()}
-    return Shaped(pa.concat_tables([first.rows, second.rows]), bad)
+    return ConformedRows(pa.concat_tables([first.rows, second.rows]), bad)
 
 
-def _check_members(given: Sequence[pa.Field], wanted: Sequence[pa.Field], path: Path) -> None:
-    known = {one.name: one for one in given}
-    for one in wanted:
-        below = (*path, one.name)
-        if one.name in known:
-            _check(known[one.name], one, below)
-        elif not one.nullable:
+def _check_members(fields: Sequence[pa.Field], wanted: Sequence[pa.Field], path: Path) -> None:
+    by_name = {column.name: column for column in fields}
+    for column in wanted:
+        below = (*path, column.name)
+        if column.name in by_name:
+            _check(by_name[column.name], column, below)
+        elif not column.nullable:
             raise ConfigurationError(
                 f"column `{'.'.join(below)}` is NOT NULL, and the schema of the messages does not have it",
-                hint=suggest(one.name, known) or f"the schema has {', '.join(known) or 'no fields'}",
+                hint=suggest(column.name, by_name, listing="the schema has") or "the schema has no fields",
             )
 
 
-def _check(given: pa.Field, wanted: pa.Field, path: Path) -> None:
-    have, want = _plain_type(given.type), wanted.type
+def _check(source: pa.Field, wanted: pa.Field, path: Path) -> None:
+    have, want = _plain_type(source.type), wanted.type
     if is_json(wanted) or have == want or pa.types.is_null(have):
         return
     if pa.types.is_struct(have) and pa.types.is_struct(want):
@@ -117,14 +117,14 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _shape(given: pa.Table, wanted: pa.Schema, schema: pa.Schema) -> pa.Table:
+def _conform(rows: pa.Table, wanted: pa.Schema, schema: pa.Schema) -> pa.Table:
     columns = []
     for want in wanted:
-        have, column = _NOTHING, pa.nulls(given.num_rows)
-        if want.name in given.schema.names:
-            have, column = given.schema.field(want.name), given.column(want.name).combine_chunks()
+        have, column = _NOTHING, pa.nulls(rows.num_rows)
+        if want.name in rows.schema.names:
+            have, column = rows.schema.field(want.name), rows.column(want.name).combine_chunks()
         columns.append(_fit(column, have, want, (want.name,)))
-    return pa.table(columns, schema=schema) if columns else given.select([])
+    return pa.table(columns, schema=schema) if columns else rows.select([])
 
 
 def _fit(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> pa.Array:
@@ -159,17 +159,20 @@ def _has_struct(kind: pa.DataType) -> bool:
 def _fit_struct(column: pa.Array, have: list[pa.Field], want: list[pa.Field], path: Path) -> pa.Array:
     members = {field.name: (field, values) for field, values in zip(have, column.flatten(), strict=True)}
     children, valid = [], column.is_valid()
-    for one in want:
-        (field, values), below = members.get(one.name, (_NOTHING, pa.nulls(len(column)))), (*path, one.name)
-        if column.null_count and not one.nullable:
+    for target in want:
+        (field, values), below = (
+            members.get(target.name, (_NOTHING, pa.nulls(len(column)))),
+            (*path, target.name),
+        )
+        if column.null_count and not target.nullable:
             # Below a null struct nothing is missing: only rows that have one are looked at.
-            _fit(values.filter(valid), field, one, below)
+            _fit(values.filter(valid), field, target, below)
         children.append(
-            _fit(values, field, one.with_nullable(one.nullable or bool(column.null_count)), below)
+            _fit(values, field, target.with_nullable(target.nullable or bool(column.null_count)), below)
         )
     if not children:
         return column.cast(pa.struct([]))
-    fields = [plain_field(one) for one in want]
+    fields = [plain_field(target) for target in want]
     return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
 
 

@@ -1,4 +1,4 @@
-"""Lines that are alike are read by their shape: to the same rows and errors as by a parser."""
+"""Lines that are alike are read by their layout: to the same rows and errors as by a parser."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from headrace.base.errors import BadLineError, ExternalError
 from headrace.connectors.filesystem import lines as stream_lines
 from headrace.connectors.filesystem.lines import read_blocks
 from headrace.formats.json.format import JsonFormat
-from headrace.formats.json.shapes import Shapes
+from headrace.formats.json.layouts import LineLayouts
 
 SCHEMA = pa.schema(
     [
@@ -46,7 +46,7 @@ def dump(value: Any) -> bytes:
 
 
 def in_pieces(texts: Sequence[bytes]) -> list[dict[str, Any]]:
-    """The rows as they are read from so few lines at a time that nobody looks for shapes."""
+    """The rows as they are read from so few lines at a time that nobody looks for layouts."""
     pieces = [b"\n".join(texts[begin : begin + 100]) for begin in range(0, len(texts), 100)]
     tables = [JsonFormat(SCHEMA).decode(piece).rows for piece in pieces]
     return [row for table in tables for row in table.to_pylist()]
@@ -58,14 +58,14 @@ GOOD = [dump(line(number)) for number in range(MANY)]
 
 
 def no_parser(_: list[bytes]) -> pa.Table:
-    raise AssertionError("every line has a shape")
+    raise AssertionError("every line has a layout")
 
 
-def test_lines_of_several_shapes_are_read_without_a_parser_in_their_order() -> None:
+def test_lines_of_several_layouts_are_read_without_a_parser_in_their_order() -> None:
     texts = [*GOOD, *(dump({"id": number, "who": None}) for number in range(MANY))]
     texts += [dump({"name": "x", "id": number, "who": {}}) for number in range(MANY)]
     random.Random(1).shuffle(texts)
-    rows = Shapes(PLAIN).read(b"\n".join(texts), parse=no_parser)
+    rows = LineLayouts(PLAIN).read(b"\n".join(texts), parse=no_parser)
     assert rows is not None
     rows.validate(full=True)
     assert rows.to_pylist() == in_pieces(texts)
@@ -141,30 +141,30 @@ def test_a_bad_line_among_them_is_told_with_its_number(bad: bytes) -> None:
 
 def test_times_with_a_zone_are_instants() -> None:
     texts = [dump(line(number, at="2026-01-01T02:00:00+02:00")) for number in range(MANY)]
-    rows = Shapes(PLAIN).read(b"\n".join(texts), parse=no_parser)
+    rows = LineLayouts(PLAIN).read(b"\n".join(texts), parse=no_parser)
     assert rows is not None
     assert set(map(str, rows.column("at").to_pylist())) == {"2026-01-01 00:00:00"}
 
 
-def test_few_lines_without_a_shape_are_parsed_and_many_are_left_to_the_parser() -> None:
+def test_few_lines_without_a_layout_are_parsed_and_many_are_left_to_the_parser() -> None:
     escaped = dump({"id": 1, "name": "a\nb"})
-    shapes, parsed = Shapes(PLAIN), []
+    layouts, parsed = LineLayouts(PLAIN), []
 
     def parse(texts: list[bytes]) -> pa.Table:
         parsed.extend(texts)
         return JsonFormat(SCHEMA).decode(b"\n".join(texts)).rows
 
-    rows = shapes.read(b"\n".join([escaped, *GOOD]), parse=parse)
+    rows = layouts.read(b"\n".join([escaped, *GOOD]), parse=parse)
     assert rows is not None
     assert parsed == [escaped]
     assert rows.slice(0, 2).column("name").to_pylist() == ["a\nb", line(0)["name"]]
-    assert shapes.read(b"\n".join([escaped] * MANY + GOOD), parse=no_parser) is None
-    assert shapes.read(b"\n".join(GOOD), parse=no_parser) is None, "it is not tried again"
+    assert layouts.read(b"\n".join([escaped] * MANY + GOOD), parse=no_parser) is None
+    assert layouts.read(b"\n".join(GOOD), parse=no_parser) is None, "it is not tried again"
 
 
 def test_lines_whose_members_all_have_other_names_are_left_to_the_parser() -> None:
     data = b"\n".join(dump({"id": 1, f"field {number}": "x" * 50}) for number in range(MANY))
-    assert Shapes(PLAIN).read(data, parse=no_parser) is None
+    assert LineLayouts(PLAIN).read(data, parse=no_parser) is None
     assert JsonFormat(SCHEMA).decode(data).rows.num_rows == MANY
 
 
@@ -192,6 +192,6 @@ def test_a_file_that_has_become_shorter_is_told() -> None:
 def test_a_member_that_nobody_wants_may_be_null_in_all_lines() -> None:
     schema = pa.schema([("id", pa.int64())])
     data = b"\n".join(dump({"id": 1_000_000 + number, "extra": None}) for number in range(4000))
-    table = Shapes(schema).read(data, parse=no_parser)
+    table = LineLayouts(schema).read(data, parse=no_parser)
     assert table is not None
     assert table.column("id").to_pylist() == list(range(1_000_000, 1_004_000))

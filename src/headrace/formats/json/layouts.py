@@ -2,8 +2,8 @@
 
 Most lines of a file are written by one program: they have the same members in the same order, and differ only
 in texts, numbers and words. One such line is taken apart into what is fixed and where values stand in it, its
-shape; the quotes of the other lines then tell where their values are, and what lies between these has to be
-the same, byte by byte. Lines that have no shape, such as those with escapes or lists, are left to a parser.
+layout; the quotes of the other lines then tell where their values are, and what lies between these has to be
+the same, byte by byte. Lines that have no layout, such as those with escapes or lists, are left to a parser.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from headrace.formats.base import Path
 
 _LEAST = 64 * 1024
-"""How many bytes of lines are worth the search for shapes."""
+"""How many bytes of lines are worth the search for layouts."""
 _MOST = 2**31 - 1
 _TRIES = 16
-"""How many shapes are looked for among some lines."""
+"""How many layouts are looked for among some lines."""
 _OTHERS = 8
-"""One line in so many may be without a shape."""
+"""One line in so many may be without a layout."""
 _QUOTE, _SLASH, _NEWLINE, _SPACE, _ZERO, _NULL = b'"\\\n 0n'
 _NULL_TEXT = b"null"
 _STRUCTURE = re.compile(rb"[{}]|[^\s{}:,]+")
@@ -55,7 +55,7 @@ def _is_bare(kind: pa.DataType) -> bool:
 
 
 class _Value(NamedTuple):
-    """A value in a shape: where it begins and ends.
+    """A value in a layout: where it begins and ends.
 
     A place is a quote and how many bytes it is behind that. Quote 0 is the beginning of the line, those that
     are in it follow, and then comes its end.
@@ -67,7 +67,7 @@ class _Value(NamedTuple):
     end: tuple[int, int]
 
 
-class _Shape(NamedTuple):
+class _Layout(NamedTuple):
     """The objects and values of lines that are alike, and the bytes before, between and behind the values."""
 
     structs: list[Path]
@@ -75,8 +75,8 @@ class _Shape(NamedTuple):
     fixed: list[bytes]
 
 
-def _shape_of(line: bytes) -> _Shape | None:
-    """The shape of a line without escapes; None if it has none."""
+def _layout_of(line: bytes) -> _Layout | None:
+    """The layout of a line without escapes; None if it has none."""
     try:
         if not isinstance(json.loads(line), dict):
             return None
@@ -113,59 +113,59 @@ def _shape_of(line: bytes) -> _Shape | None:
                     done = token.end()
             fixed[-1] += part[done:]
     paths = [*structs, *(value.path for value in values)]
-    return _Shape(structs, values, fixed) if values and len(set(paths)) == len(paths) else None
+    return _Layout(structs, values, fixed) if values and len(set(paths)) == len(paths) else None
 
 
-class Shapes:
-    """The shapes of lines whose rows have the columns of a schema, as they are found."""
+class LineLayouts:
+    """The layouts of lines whose rows have the columns of a schema, as they are found."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.kinds = dict(_walk(schema, ()))
-        self.found: dict[int, list[_Shape]] = {}
+        self.by_quotes: dict[int, list[_Layout]] = {}
         """By how many quotes there are in a line."""
-        self.worth = bool(len(schema)) and all(_is_read(column.type) for column in schema)
-        """Whether rows can be read by shapes: with these columns, and as far as is known of the lines."""
+        self.is_worthwhile = bool(len(schema)) and all(_is_read(column.type) for column in schema)
+        """Whether rows can be read by layouts: with these columns, and as far as is known of the lines."""
 
     def read(self, data: bytes, *, parse: Callable[[list[bytes]], pa.Table]) -> pa.Table | None:
         """The rows of lines, which are UTF-8; None if they have to be parsed, as have those that follow.
 
-        `parse` reads the few lines without a shape; it raises a ValueError if it cannot.
+        `parse` reads the few lines without a layout; it raises a ValueError if it cannot.
         """
-        if not self.worth or not _LEAST <= len(data) <= _MOST:
+        if not self.is_worthwhile or not _LEAST <= len(data) <= _MOST:
             return None
         try:
             table = self._read(data, parse)
         except ValueError:
             table = None
-        self.worth = table is not None  # what some lines are like, those behind them are
+        self.is_worthwhile = table is not None  # what some lines are like, those behind them are
         return table
 
     def _read(self, data: bytes, parse: Callable[[list[bytes]], pa.Table]) -> pa.Table | None:
         lines = _Lines(data, self)
         lines.match()
-        rest = np.flatnonzero(~lines.known)
-        if len(rest) * _OTHERS > len(lines.known):
+        rest = np.flatnonzero(~lines.matched)
+        if len(rest) * _OTHERS > len(lines.matched):
             return None
         table = lines.table()
         if not len(rest):
             return table
         others = parse([data[lines.begins[row] : lines.ends[row]] for row in rest.tolist()])
-        order = np.empty(len(lines.known), np.int64)
-        order[lines.known] = np.arange(table.num_rows)
+        order = np.empty(len(lines.matched), np.int64)
+        order[lines.matched] = np.arange(table.num_rows)
         order[rest] = np.arange(table.num_rows, len(order))
         return pa.concat_tables([table, others]).take(pa.array(order))
 
-    def of(self, line: bytes) -> _Shape | None:
-        """The shape of a line, if objects and texts are where the columns want them."""
-        shape = _shape_of(line)
-        if shape is None:
+    def layout_of(self, line: bytes) -> _Layout | None:
+        """The layout of a line, if objects and texts are where the columns want them."""
+        layout = _layout_of(line)
+        if layout is None:
             return None
-        for path in shape.structs:
+        for path in layout.structs:
             if path and not pa.types.is_struct(self.kinds.get(path, _OBJECT)):
                 return None
-        quoted = (self.kinds.get(value.path, pa.string()) for value in shape.values if value.quoted)
-        return None if any(pa.types.is_struct(kind) or _is_bare(kind) for kind in quoted) else shape
+        quoted = (self.kinds.get(value.path, pa.string()) for value in layout.values if value.quoted)
+        return None if any(pa.types.is_struct(kind) or _is_bare(kind) for kind in quoted) else layout
 
 
 class _Column(NamedTuple):
@@ -177,10 +177,10 @@ class _Column(NamedTuple):
 
 
 class _Lines:
-    """Lines that are not blank, and where the values are in those that have a shape (`known`)."""
+    """Lines that are not blank, and where the values are in those that have a layout (`matched`)."""
 
-    def __init__(self, data: bytes, shapes: Shapes) -> None:
-        self._data, self._shapes = data, shapes
+    def __init__(self, data: bytes, layouts: LineLayouts) -> None:
+        self._data, self._layouts = data, layouts
         self._bytes = np.frombuffer(data, np.uint8)
         breaks = np.flatnonzero(self._bytes < _SPACE)
         odd = breaks[self._bytes[breaks] != _NEWLINE]
@@ -198,7 +198,7 @@ class _Lines:
         # A line whose quotes tell nothing counts as one without.
         self._counts[np.searchsorted(breaks, odd)] = 0
         self._drop_blank()
-        self.known: _Mask = np.zeros(len(self.ends), np.bool_)
+        self.matched: _Mask = np.zeros(len(self.ends), np.bool_)
         self._structs: dict[Path, _Mask] = {}
         self._columns: dict[tuple[Path, bool], _Column] = {}
         self._ignored: list[tuple[_Places, _Places]] = []
@@ -211,28 +211,28 @@ class _Lines:
             self._counts, self._firsts = np.delete(self._counts, blank), np.delete(self._firsts, blank)
 
     def match(self) -> None:
-        """Find the shapes of as many lines as possible, the most frequent numbers of quotes first."""
+        """Find the layouts of as many lines as possible, the most frequent numbers of quotes first."""
         frequent, tries = np.bincount(self._counts), _TRIES
         for count in np.argsort(-frequent)[: np.count_nonzero(frequent)].tolist():
             rows = np.flatnonzero(self._counts == count) if count else self._counts[:0]
-            found = self._shapes.found.setdefault(count, [])
-            for shape in found:
-                rows = self._match(shape, rows, count)
+            layouts = self._layouts.by_quotes.setdefault(count, [])
+            for layout in layouts:
+                rows = self._match(layout, rows, count)
             while tries and len(rows):
                 tries -= 1
                 first = int(rows[0])
-                new = self._shapes.of(self._data[self.begins[first] : self.ends[first]])
+                new = self._layouts.layout_of(self._data[self.begins[first] : self.ends[first]])
                 if new is None:
                     rows = rows[1:]
                     continue
                 rows = self._match(new, rows, count)
-                if len(found) < _TRIES:
-                    found.append(new)
+                if len(layouts) < _TRIES:
+                    layouts.append(new)
 
-    def _match(self, shape: _Shape, rows: _Places, count: int) -> _Places:
-        """Note where values are in those lines that are of a shape; the others are returned."""
-        # Lines that are of another shape begin in another way, most of them.
-        fits, others = self._is_fixed(self.begins[rows], shape.fixed[0]), rows[:0]
+    def _match(self, layout: _Layout, rows: _Places, count: int) -> _Places:
+        """Note where values are in those lines that are of a layout; the others are returned."""
+        # Lines that are of another layout begin in another way, most of them.
+        fits, others = self._is_fixed(self.begins[rows], layout.fixed[0]), rows[:0]
         if not fits.all():
             rows, others = rows[fits], rows[~fits]
         if not len(rows):
@@ -241,15 +241,15 @@ class _Lines:
 
         def find(place: tuple[int, int]) -> _Places:
             quote, behind = place
-            found: _Places = ends if quote > count else self._quotes[firsts + quote]
-            return found + behind if behind else found
+            positions: _Places = ends if quote > count else self._quotes[firsts + quote]
+            return positions + behind if behind else positions
 
-        fits = find(shape.values[-1].end) + len(shape.fixed[-1]) == ends
+        fits = find(layout.values[-1].end) + len(layout.fixed[-1]) == ends
         spans = []
-        for value, fixed in zip(shape.values, shape.fixed[1:], strict=True):
+        for value, fixed in zip(layout.values, layout.fixed[1:], strict=True):
             end = find(value.end)
             fits &= self._is_fixed(end, fixed)
-            if value.quoted and value.path not in self._shapes.kinds:
+            if value.quoted and value.path not in self._layouts.kinds:
                 continue
             begin = find(value.begin)
             if not value.quoted:
@@ -258,10 +258,10 @@ class _Lines:
         whole = bool(fits.all())
         if not whole:
             rows, others = rows[fits], np.sort(np.append(others, rows[~fits]))
-        self.known[rows] = True
-        for path in shape.structs:
-            if path in self._shapes.kinds:
-                self._structs.setdefault(path, np.zeros_like(self.known))[rows] = True
+        self.matched[rows] = True
+        for path in layout.structs:
+            if path in self._layouts.kinds:
+                self._structs.setdefault(path, np.zeros_like(self.matched))[rows] = True
         for value, begin, end in spans:
             span = (begin, end) if whole else (begin[fits], end[fits])
             self._note(value, rows, *span)
@@ -275,12 +275,12 @@ class _Lines:
                 nulls = ends[~present] - begins[~present] == len(_NULL_TEXT)
                 if not (nulls & self._is_fixed(begins[~present], _NULL_TEXT)).all():
                     raise ValueError
-        if value.path not in self._shapes.kinds:
+        if value.path not in self._layouts.kinds:
             if present.any():
                 self._ignored.append((begins[present], ends[present]))
             return
         if key not in self._columns:
-            self._columns[key] = _Column(self.begins.copy(), self.begins.copy(), np.zeros_like(self.known))
+            self._columns[key] = _Column(self.begins.copy(), self.begins.copy(), np.zeros_like(self.matched))
         column = self._columns[key]
         column.begins[rows], column.ends[rows] = begins, ends
         column.present[rows] = present
@@ -292,16 +292,16 @@ class _Lines:
             return np.zeros(len(starts), np.bool_)
         windows = np.ndarray((len(self._data) - size + 1,), f"V{size}", self._data, 0, (1,))
         inside = starts < len(windows)
-        found = windows[np.where(inside, starts, 0)]
-        if found.tobytes() == fixed * len(starts):  # much faster than to compare them one by one
+        pieces = windows[np.where(inside, starts, 0)]
+        if pieces.tobytes() == fixed * len(starts):  # much faster than to compare them one by one
             return inside
-        same: _Mask = inside & (found == np.void(fixed))
+        same: _Mask = inside & (pieces == np.void(fixed))
         return same
 
     # ----------------------------------------------------------------------------------- columns
 
     def table(self) -> pa.Table:
-        """The rows of the lines that have a shape; a ValueError if a value is none of its column."""
+        """The rows of the lines that have a layout; a ValueError if a value is none of its column."""
         if self._ignored:
             begins, ends = map(np.concatenate, zip(*self._ignored, strict=True))
             begins.sort()
@@ -312,8 +312,8 @@ class _Lines:
             for (path, quoted), column in self._columns.items()
             if not quoted
         }
-        columns = [self._read((one.name,), one.type, bare) for one in self._shapes.schema]
-        return pa.table(columns, schema=self._shapes.schema)
+        columns = [self._read((field.name,), field.type, bare) for field in self._layouts.schema]
+        return pa.table(columns, schema=self._layouts.schema)
 
     def _read(self, path: Path, kind: pa.DataType, bare: Mapping[Path, pa.Array]) -> pa.Array:
         if _is_bare(kind):
@@ -337,7 +337,7 @@ class _Lines:
     def _read_struct(self, path: Path, kind: pa.DataType, bare: Mapping[Path, pa.Array]) -> pa.Array:
         if path not in self._structs:
             return pa.nulls(self._size, kind)
-        missing = ~self._structs[path][self.known]
+        missing = ~self._structs[path][self.matched]
         children = [self._read((*path, child.name), child.type, bare) for child in kind]
         return pa.StructArray.from_arrays(
             children, fields=list(kind), mask=pa.array(missing) if missing.any() else None
@@ -366,22 +366,22 @@ class _Lines:
 
     @functools.cached_property
     def _size(self) -> int:
-        """How many lines have a shape."""
-        return int(np.count_nonzero(self.known))
+        """How many lines have a layout."""
+        return int(np.count_nonzero(self.matched))
 
     def _chosen(self, column: _Column) -> _Column:
-        """What is known of the lines that have a shape."""
-        known = self.known
-        if self._size == len(known):
+        """What is known of the lines that have a layout."""
+        matched = self.matched
+        if self._size == len(matched):
             return column
-        return _Column(column.begins[known], column.ends[known], column.present[known])
+        return _Column(column.begins[matched], column.ends[matched], column.present[matched])
 
 
 def _walk(fields: Iterable[pa.Field], path: Path) -> Iterator[tuple[Path, pa.DataType]]:
-    for one in fields:
-        yield (*path, one.name), one.type
-        if pa.types.is_struct(one.type):
-            yield from _walk(one.type, (*path, one.name))
+    for field in fields:
+        yield (*path, field.name), field.type
+        if pa.types.is_struct(field.type):
+            yield from _walk(field.type, (*path, field.name))
 
 
 def _read_numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
