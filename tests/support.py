@@ -25,7 +25,7 @@ from headrace.model.operator import (
     TaskInfo,
 )
 from headrace.state.tables import GlobalTable, Table
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 WHOLE = (0, 2**64 - 1)
 

@@ -17,7 +17,7 @@ from headrace.connectors import received
 from headrace.connectors.mqtt import connection as mqtt
 from headrace.connectors.mqtt.source import MqttSource
 from headrace.model.operator import Limit
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import found, query, run_until, table, wait_for
 from tests.servers.mqtt import PASSWORD, USER, Mosquitto, run_mosquitto, subscribe

@@ -25,7 +25,7 @@ from headrace.connectors.sample import read_sample
 from headrace.model.operator import Limit, Offset, SourceContext
 from headrace.sql.find_columns import column_lines
 from headrace.sql.one_table import connectors_of
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from tests.servers.postgres import Database
 from tests.support import ListCollector, read_range, task
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.formats.options import FormatOptions, implied_columns, infer_from
 from headrace.model.operator import Limit, Metrics, SourceContext, TaskInfo
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 SAMPLE_ROWS = 1000
 """How many messages are looked at to find out what columns they have."""

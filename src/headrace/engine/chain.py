@@ -33,7 +33,7 @@ from headrace.model.plan import Node
 from headrace.state.manager import TableManager
 from headrace.state.metadata import SubtaskCheckpointMetadata
 from headrace.state.tables import Table
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 
 def load_operator(node: Node) -> Any:

@@ -125,7 +125,7 @@ class OperatorContext:
     version: str = ""
     """Changes when the operator's code or options do: what `resource` made for another is not reused."""
     storage: Any = None
-    """The storage that the state directory is on (`headrace.storage.store.Storage`)."""
+    """The storage that the state directory is on (`headrace.storage.base.Storage`)."""
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
     ended_inputs: frozenset[int] = frozenset()
@@ -319,7 +319,7 @@ class SourceContext:
     task_info: TaskInfo
     split: Split
     storage: Any = None
-    """The storage that the state directory is on (`headrace.storage.store.Storage`)."""
+    """The storage that the state directory is on (`headrace.storage.base.Storage`)."""
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
 

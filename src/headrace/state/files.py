@@ -25,7 +25,7 @@ from headrace.base.errors import CorruptStateError, IncompatibleStateError
 from headrace.state.cache import cache_directory, cached_name, make_cache
 from headrace.state.metadata import StateFile
 from headrace.state.runs import CHUNK, DELETE_KEY, INSERT, OPERATION, Layout, Segment
-from headrace.storage.store import Storage
+from headrace.storage.base import Storage
 
 Migrate = Callable[[str, int, pa.Table], pa.Table]
 """(table, the version that saved the rows, the rows) → the rows as the declared version has them."""

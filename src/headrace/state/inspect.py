@@ -30,7 +30,7 @@ from headrace.state.metadata import (
     SubtaskCheckpointMetadata,
 )
 from headrace.state.runs import Layout, merge
-from headrace.storage.store import Storage
+from headrace.storage.base import Storage
 
 _T = TypeVar("_T")
 

@@ -19,7 +19,7 @@ from headrace.state.metadata import (
 from headrace.state.runs import MIN_TIME, Layout, Run, plan_compaction, size_level, union
 from headrace.state.tables import TABLES, Table
 from headrace.state.writer import SubtaskWriter
-from headrace.storage.store import Storage
+from headrace.storage.base import Storage
 
 MANY_RANGES = 256
 """With this many deleted ranges of time in its metadata, a file is rewritten."""

@@ -23,7 +23,7 @@ from headrace.state.messages import (
 from headrace.state.metadata import StateFile, SubtaskCheckpointMetadata
 from headrace.state.runs import DELETE_KEY, INSERT, Layout, Run, in_memory, merge
 from headrace.state.tables import Table
-from headrace.storage.store import Storage
+from headrace.storage.base import Storage
 
 
 class SubtaskWriter:

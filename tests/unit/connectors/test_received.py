@@ -20,7 +20,7 @@ from headrace.connectors import received, sample
 from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource
 from headrace.model.operator import Finish, Limit, Offset, SourceContext
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from tests.servers.http import Patience
 from tests.support import ListCollector, task
 

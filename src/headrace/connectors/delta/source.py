@@ -20,7 +20,6 @@ from headrace.connectors.filesystem.files import FilesOptions, FilesSource
 from headrace.connectors.filesystem.lake import schema_text
 from headrace.connectors.filesystem.listing import File
 from headrace.formats.options import Columns
-from headrace.storage.directory import Place
 
 _KNOWN = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "inCommitTimestamp"}
 """Features for readers that need nothing more, or are refused where they are met."""
@@ -74,8 +73,8 @@ class DeltaSource(FilesSource):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        self._place = Place(self.options.path, self.options.storage)
-        self.content = ParquetContent(self._place)
+        self._directory = self.options.open_storage()
+        self.content = ParquetContent(self._directory)
         self._checked = False
 
     @property
@@ -178,7 +177,7 @@ class DeltaSource(FilesSource):
         found: list[File] = []
         while True:
             try:
-                log = self._place.read(f"_delta_log/{version + 1:020}.json")
+                log = self._directory.read(f"_delta_log/{version + 1:020}.json")
             except FileNotFoundError:
                 break
             version += 1
@@ -237,7 +236,7 @@ class DeltaSource(FilesSource):
 
     def _measured(self, files: list[File]) -> list[File]:
         """The files with the number of their rows, which the log need not say."""
-        measured = self._place.each(
+        measured = self._directory.map(
             lambda file: file if "rows" in file else self.content.measure(file), files
         )
         return [dict(file) for file in measured if file is not None and file["rows"]]

@@ -35,7 +35,7 @@ from headrace.model.operator import (
     SourceOperator,
     Split,
 )
-from headrace.storage.directory import StorageOptions
+from headrace.storage.options import StorageOptions
 
 LANE = "files"
 _GATHERED_ROWS = 262_144
@@ -78,13 +78,13 @@ class FilesSource(Connector, SourceOperator):
         super().__init__(options, **values)
         assert isinstance(self.options, FilesOptions)
         self.idle_timeout = self.options.idle_timeout
-        self._storage: Any = None
+        self._state_storage: Any = None
         self._folder = ""
         self._looked: float | None = None
         self._known: tuple[int, set[str]] = (-1, set())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_storage": None, "_looked": None, "_known": (-1, set())}
+        return {**self.__dict__, "_state_storage": None, "_looked": None, "_known": (-1, set())}
 
     # ------------------------------------------------------------------------ what a connector says
 
@@ -118,7 +118,7 @@ class FilesSource(Connector, SourceOperator):
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """Long listings are kept where the state of the job is."""
-        self._storage, self._folder = storage, f"listed/{node}"
+        self._state_storage, self._folder = storage, f"listed/{node}"
 
     def initial_offset(self, *, time: float) -> Offset:
         """The beginning of the first file; without `source.watch_interval` all files are listed here."""
@@ -137,7 +137,7 @@ class FilesSource(Connector, SourceOperator):
         return {LANE: {**position, **self._listing(position).add(files)}}
 
     def _listing(self, position: Mapping[str, Any]) -> Listing:
-        return Listing(position, self._storage, self._folder)
+        return Listing(position, self._state_storage, self._folder)
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """`limit.rows` rows further, or the end of the last file."""

@@ -26,8 +26,7 @@ from headrace.connectors.filesystem.layout import path_values
 from headrace.connectors.filesystem.listing import File
 from headrace.formats.options import FileFormatOptions, check_readable, implied_columns, infer_from
 from headrace.formats.types import format_type
-from headrace.storage.directory import Place
-from headrace.storage.objects import Found
+from headrace.storage.base import Storage, StoredFile
 
 
 class FileSystemSource(FilesSource):
@@ -83,14 +82,14 @@ class FileSystemSource(FilesSource):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        self._place = Place(self.options.path, self.options.storage)
+        self._directory = self.options.open_storage()
         self.content: Content
         if self.options.format == "parquet":
-            self.content = ParquetContent(self._place, drop_bad=self.options.bad_data != "fail")
+            self.content = ParquetContent(self._directory, drop_bad=self.options.bad_data != "fail")
         elif self.options.format == "avro":
-            self.content = AvroContent(self._place, self.options)
+            self.content = AvroContent(self._directory, self.options)
         else:
-            self.content = LineContent(self._place, self.options, self.options.compression)
+            self.content = LineContent(self._directory, self.options, self.options.compression)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -111,12 +110,12 @@ class FileSystemSource(FilesSource):
         files = self._files()
         return f"{len(files)} files, {sum(file.size for file in files)} bytes"
 
-    def _files(self) -> list[Found]:
+    def _files(self) -> list[StoredFile]:
         pattern = re.compile(self.options.regex_pattern or "")
         watched = self.options.watch_interval is not None
         return [
             file
-            for file in self._place.files(may_be_missing=watched)
+            for file in _visible_files(self._directory, may_be_missing=watched)
             if not file.path or pattern.search(file.path)
         ]
 
@@ -130,7 +129,7 @@ class FileSystemSource(FilesSource):
             {"path": file.path, "size": file.size, **({"time": file.modified} if watched else {})}
             for file in found
         ]
-        return [dict(file) for file in self._place.each(self.content.measure, listed) if file], {}
+        return [dict(file) for file in self._directory.map(self.content.measure, listed) if file], {}
 
     def infer(self, files: Sequence[File]) -> dict[str, str] | None:
         """The columns of lines or records, from the first file and its path."""
@@ -141,7 +140,7 @@ class FileSystemSource(FilesSource):
             found = infer_from(self.options, sample, where=self.content.where(files[0]))
         elif (found := implied_columns(self.options)) is None:
             raise ConfigurationError(
-                f"there are no files in `{self._place}` to find out the columns from",
+                f"there are no files in `{self._directory.url}` to find out the columns from",
                 hint="declare them with the option `schema`",
             )
         of_path = dict.fromkeys(self.values(files[0]), "string") if files else {}
@@ -169,3 +168,15 @@ class FileSystemSource(FilesSource):
     def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
         """What the directories say."""
         return path_values(file["path"])
+
+
+def _visible_files(storage: Storage, *, may_be_missing: bool) -> list[StoredFile]:
+    """The file itself, or every file below the directory but hidden ones (`.x`, `_x`), sorted by path."""
+    files = storage.list_files()
+    if files is None:
+        if may_be_missing:
+            return []
+        raise ConfigurationError(f"there is no file or directory `{storage.url}`")
+    return sorted(
+        file for file in files if not any(part.startswith((".", "_")) for part in file.path.split("/"))
+    )
