@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, MissingExtraError
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError
+from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Delivery
 from headrace.connectors.filesystem.lake import (
@@ -49,11 +50,7 @@ _FORBIDDEN = {
 
 def load_client() -> Any:
     """The package `deltalake`."""
-    try:
-        import deltalake
-    except ImportError:
-        raise MissingExtraError("the connector `delta`", extra="delta", package="deltalake") from None
-    return deltalake
+    return load_extra("deltalake", feature="the connector `delta`", extra="delta", package="deltalake")
 
 
 def open_table(path: str, storage: Mapping[str, str], *, version: int | None = None) -> Any:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, MissingExtraError
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError
+from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import Secret
 from headrace.connectors.base import Delivery, check_column
@@ -91,10 +92,13 @@ class CatalogOptions(DeclaredOptions):
 
 def load_catalog(options: Any) -> Any:
     """The catalog that options name."""
-    try:
-        from pyiceberg import catalog
-    except ImportError:
-        raise MissingExtraError("the connector `iceberg`", extra="iceberg", package="pyiceberg") from None
+    client = load_extra(
+        "pyiceberg",
+        feature="the connector `iceberg`",
+        extra="iceberg",
+        package="pyiceberg",
+        submodules=["catalog"],
+    )
     properties = {
         "type": options.catalog_type,
         "uri": options.catalog_rest_url or options.catalog_url,
@@ -106,7 +110,7 @@ def load_catalog(options: Any) -> Any:
         name = _OF_STORE.get(key.lower().removeprefix("aws_"), key)
         if not name.endswith("allow_http"):
             properties[name] = value
-    return catalog.load_catalog(
+    return client.catalog.load_catalog(
         options.catalog_name, **{name: value for name, value in properties.items() if value is not None}
     )
 

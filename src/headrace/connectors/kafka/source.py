@@ -276,7 +276,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
                     hint="to go on without them, set `source.lost_messages` = 'skip'",
                     where="kafka",
                 )
-            elif problem.fatal() or not kafka.may_pass(problem):
+            elif problem.fatal() or not kafka.is_transient(problem):
                 raise self.cluster.failure(problem, self.options.topic, trouble)
         return end
 

@@ -18,7 +18,7 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.messages import MessageReader, Messages, declared_columns
 from headrace.connectors.base import Connector, Delivery
 from headrace.connectors.nats import client as nats
-from headrace.connectors.nats.client import NatsServers, close, in_loop, known_errors, load_client
+from headrace.connectors.nats.client import NatsServers, client_errors, close, in_loop, load_client
 from headrace.connectors.nats.options import SourceOptions
 from headrace.connectors.nats.stream import NatsConnector, Reading, StreamMessage, StreamState, stream_state
 from headrace.connectors.received import Inbox, ReceivedSource
@@ -196,7 +196,7 @@ class _SubjectSource(NatsConnector, ReceivedSource):
 
         try:
             connection = in_loop(self._subscribe(take))
-        except known_errors() as error:
+        except client_errors() as error:
             raise self.servers.failure(error) from None
         try:
             while not inbox.closed.is_set():

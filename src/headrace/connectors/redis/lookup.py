@@ -72,7 +72,7 @@ class RedisLookup(FormatLookup):
         """The records of these keys."""
         is_binary = pa.types.is_binary(keys.type) or pa.types.is_fixed_size_binary(keys.type)
         names = (keys if is_binary else keys.cast(pa.string())).to_pylist()
-        values = self.server.patiently(lambda: self._get(names, ctx))
+        values = self.server.with_retry(lambda: self._get(names, ctx))
         there = [index for index, value in enumerate(values) if value is not None]
         rows, good = self._decode(there, names, values, ctx)
         found = keys.take(pa.array(good, pa.int64()))

@@ -186,14 +186,14 @@ class RedisSink(StagingSink):
         writes = [write for write in found if write[3] and write[:2] not in set_again] + written
         batch = hashlib.sha256("-".join(attempts).encode()).hexdigest()[:24]
         mark = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
-        with contextlib.closing(self.server.patiently(self._connect)) as client:
+        with contextlib.closing(self.server.with_retry(self._connect)) as client:
             if self.options.target == "list" and self.options.address:
-                while self.server.patiently(lambda: self._add(client, writes, mark, batch)):
+                while self.server.with_retry(lambda: self._add(client, writes, mark, batch)):
                     pass
                 return
             parts = iter(writes)
             while part := list(itertools.islice(parts, TOGETHER)):
-                self.server.patiently(functools.partial(self._write, client, part))
+                self.server.with_retry(functools.partial(self._write, client, part))
 
     def _connect(self) -> Any:
         # A transaction must not be sent again by the client: whether it was done is in the mark.
