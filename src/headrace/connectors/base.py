@@ -332,5 +332,5 @@ def check_column(name: str, columns: Sequence[str], *, what: str) -> None:
     if name not in columns:
         raise ConfigurationError(
             f"{what}: there is no column `{name}`",
-            hint=suggest(name, columns) or f"the columns are {', '.join(columns)}",
+            hint=suggest(name, columns, listing="the columns are"),
         )

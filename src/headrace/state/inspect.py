@@ -157,7 +157,7 @@ def table_rows(storage: Storage, operator_id: str, table: str, epoch: int | None
             names = list(operator.table_configs)
             raise UserError(
                 f"operator `{operator_id}` has no table `{table}`",
-                hint=suggest(table, names) or f"its tables are {', '.join(names) or 'none'}",
+                hint=suggest(table, names, listing="its tables are") or "it has no tables",
             )
         return _live(storage, operator, operator.table_configs[table])
 
@@ -379,7 +379,7 @@ def _find_operator(
     names = sorted(metadata.operators)
     raise UserError(
         f"checkpoint {metadata.epoch} has no operator `{operator_id}`",
-        hint=suggest(operator_id, names) or f"the operators are {', '.join(names) or 'none'}",
+        hint=suggest(operator_id, names, listing="the operators are") or "it has no operators",
     )
 
 
@@ -474,7 +474,7 @@ def _explain(error: BaseException, sql: str, names: Sequence[str]) -> UserError:
         fields = [one.replace('"', "").rpartition(".")[2] for one in ", ".join(listed).split(", ")]
         return UserError(
             f"there is no column `{name}` in these tables",
-            hint=suggest(name, fields) or f"the columns are {', '.join(fields)}",
+            hint=suggest(name, fields, listing="the columns are"),
             where=sql,
         )
     return UserError(f"the query cannot be run: {text}", where=sql)

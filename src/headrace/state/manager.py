@@ -88,10 +88,9 @@ class TableManager:
     def get(self, name: str) -> Table:
         """The table declared as `name`."""
         if name not in self._tables:
-            names = ", ".join(self._tables) or "none"
             raise PlanError(
                 f"operator `{self.operator_id}` declares no table `{name}`",
-                hint=suggest(name, self._tables) or f"`tables()` declares {names}",
+                hint=suggest(name, self._tables, listing="`tables()` declares") or "`tables()` declares none",
             )
         return self._tables[name]
 

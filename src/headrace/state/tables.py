@@ -78,8 +78,7 @@ class _BatchTable(Table):
             if name not in batch.schema.names:
                 raise PlanError(
                     f"a batch for table `{self.name}` has no column `{name}`",
-                    hint=suggest(name, batch.schema.names)
-                    or f"it has the columns {', '.join(batch.schema.names)}",
+                    hint=suggest(name, batch.schema.names, listing="it has the columns"),
                 )
             found, declared = batch.schema.field(name).type, self.layout.columns.field(name).type
             if found != declared:

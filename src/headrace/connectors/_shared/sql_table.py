@@ -89,7 +89,7 @@ class TableOptions(DeclaredOptions):
         for name in self.primary_key:
             if self.columns is not None and name not in self.columns.names:
                 names = self.columns.names
-                hint = suggest(name, names) or f"the columns are {', '.join(names)}"
+                hint = suggest(name, names, listing="the columns are")
                 raise ValueError(f"`primary_key` names `{name}`, which is not a column; {hint}")
         return self
 
@@ -194,7 +194,7 @@ class TableSink(Connector, ArrowOperator):
             if name not in names:
                 raise PlanError(
                     f"the rows have no column `{name}`",
-                    hint=suggest(name, names) or f"the columns are {', '.join(names)}",
+                    hint=suggest(name, names, listing="the columns are"),
                 )
         for name in key:
             if batch.column(name).null_count:

@@ -176,7 +176,7 @@ class DatabaseSink(TableSink):
         names = table.columns.keys()
         for name in () if columns is None else columns.names:
             if name not in names:
-                hint = suggest(name, names) or f"its columns are {', '.join(names)}"
+                hint = suggest(name, names, listing="its columns are")
                 raise self._error(f"has no column `{name}` in table `{self.options.table}`", hint)
         key = set(self.options.primary_key)
         if not key or key == {column.name for column in table.primary_key}:

@@ -91,7 +91,7 @@ class DeltaSource(FilesSource):
             if name not in known.names:
                 raise ConfigurationError(
                     f"the table `{self.options.path}` has no column `{name}`",
-                    hint=suggest(name, known.names) or f"its columns are {', '.join(known.names)}",
+                    hint=suggest(name, known.names, listing="its columns are"),
                 )
         if self.options.timestamp_column is not None:
             columns = self.options.columns or known

@@ -120,7 +120,7 @@ class PostgresConnector(Connector):
         """Raise an ExternalError for a declared column that the table does not have."""
         for name in () if columns is None else columns.names:
             if name not in table.columns:
-                hint = suggest(name, table.columns) or f"its columns are {', '.join(table.columns)}"
+                hint = suggest(name, table.columns, listing="its columns are")
                 raise self.database.error(f"has no column `{name}` in table `{table.name}`", hint)
 
 

@@ -331,7 +331,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
             raise ExternalError(
                 f"table `{rows.relation.name}` has no column `{name}` in the transaction at "
                 f"{show_lsn(int(rows.positions[0]))}",
-                hint=suggest(name, names) or f"its columns are {', '.join(names)}",
+                hint=suggest(name, names, listing="its columns are"),
                 where=f"postgres at {self.database.address}",
             )
         return rows.columns[names.index(name)]
