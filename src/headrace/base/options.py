@@ -123,8 +123,8 @@ def _explain(item: ErrorDetails, model: type[Options]) -> tuple[str | None, str]
         return option, f"option `{name}` is required"
     message = item["msg"].removeprefix("Value error, ")
     message = f"option `{name}`: {message}, got {item['input']!r}"
-    suggestion = _suggest_value(item)
-    return option, message if suggestion is None else f"{message}: {suggestion}"
+    near = _suggest_value(item)
+    return option, message if near is None else f"{message}: {near}"
 
 
 _QUOTED = re.compile(r"'([^']*)'")

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.base.columns import TIMESTAMP
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
-from headrace.state.tables import GlobalTable, KeyedTable, Table, TimeTable
+from headrace.state.tables import GlobalTable, KeyedTable, StateTable, TimeTable
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class Metrics:
 class TableAccess(Protocol):
     """The state tables of one operator in one subtask."""
 
-    def get(self, name: str) -> Table: ...
+    def get(self, name: str) -> StateTable: ...
 
     def insert_committing_data(self, table: str, data: bytes) -> None: ...
 
@@ -166,7 +166,7 @@ class OperatorContext:
         return value
 
 
-def _expect(table: Table, kind: type[T], name: str) -> T:
+def _expect(table: StateTable, kind: type[T], name: str) -> T:
     if not isinstance(table, kind):
         raise TypeError(f"table `{name}` is a {type(table).__name__}, not a {kind.__name__}")
     return table

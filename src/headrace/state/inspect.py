@@ -29,7 +29,7 @@ from headrace.state.metadata import (
     StateFile,
     SubtaskCheckpointMetadata,
 )
-from headrace.state.runs import Layout, merge
+from headrace.state.runs import RunLayout, merge
 from headrace.storage.base import Storage
 
 _T = TypeVar("_T")
@@ -273,7 +273,7 @@ def _compact_operator(
         one.subtask: dict(one.tables) for one in operator.subtasks
     }
     for name, config in operator.table_configs.items():
-        layout = Layout.of(config)
+        layout = RunLayout.of(config)
         if any(
             file.version != config.version for one in operator.subtasks for file in one.tables.get(name, ())
         ):
@@ -298,7 +298,7 @@ def _compact_files(
     storage: Storage,
     operator: OperatorCheckpointMetadata,
     subtask: SubtaskCheckpointMetadata,
-    layout: Layout,
+    layout: RunLayout,
     *,
     files: Sequence[StateFile],
     low: int,
@@ -388,7 +388,7 @@ def _describe(operator: OperatorCheckpointMetadata) -> OperatorDescription:
     for name, config in operator.table_configs.items():
         entries = [file for one in operator.subtasks for file in one.tables.get(name, ())]
         files = {file.file: file for file in entries}
-        layout = Layout.of(config)
+        layout = RunLayout.of(config)
         tables.append(
             TableDescription(
                 name=name,
@@ -418,7 +418,7 @@ def _describe(operator: OperatorCheckpointMetadata) -> OperatorDescription:
 
 def _live(storage: Storage, operator: OperatorCheckpointMetadata, config: TableConfig) -> pa.Table:
     """The live rows of one table. Rows of an older version get nulls in columns it did not have."""
-    layout = Layout.of(config)
+    layout = RunLayout.of(config)
 
     def fill(table: str, version: int, rows: pa.Table) -> pa.Table:
         del table, version

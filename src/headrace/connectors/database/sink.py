@@ -17,8 +17,8 @@ from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.sql_table import (
     KEPT_EPOCHS,
     Address,
-    Changes,
     Epoch,
+    TableChanges,
     TableSink,
     TableSinkOptions,
     show_address,
@@ -76,11 +76,11 @@ class DatabaseSink(TableSink):
 
     # ---------------------------------------------------------------------------------------- writing
 
-    def write(self, epoch: Epoch, changes: Changes) -> None:
+    def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark is there already."""
         self._run(lambda held: self._write(held, epoch, changes))
 
-    def _write(self, held: _Held, epoch: Epoch, changes: Changes) -> None:
+    def _write(self, held: _Held, epoch: Epoch, changes: TableChanges) -> None:
         epochs = self._epochs()
         if not held.prepared:
             self._create(held, self.options.sink_epochs_table, epochs)
@@ -194,7 +194,7 @@ class DatabaseSink(TableSink):
                 "declare the key that the table has",
             )
 
-    def _change(self, connection: Any, table: Any, changes: Changes) -> None:
+    def _change(self, connection: Any, table: Any, changes: TableChanges) -> None:
         names, key = changes.rows.schema.names, self.options.primary_key
         replaces = make_upsert(connection.dialect.name, table, names, key) if key else None
         self._execute(connection, _make_delete(table, key), table, changes.gone)

@@ -60,7 +60,7 @@ _LAST_MILLISECOND = (2**63 - 1) // 10**6
 _log = logging.getLogger("headrace")
 
 
-class SourceOptions(TopicOptions, MessageOptions):
+class KafkaSourceOptions(TopicOptions, MessageOptions):
     """What is read of a topic, and from where on."""
 
     METADATA: ClassVar = METADATA
@@ -314,7 +314,7 @@ class KafkaSource(_TopicSource):
     read ends the run with its partition and offset, or is dropped and counted in the metric `bad_rows`.
     """
 
-    class Options(LoginOptions, SourceOptions):
+    class Options(LoginOptions, KafkaSourceOptions):
         """The options of the kafka source."""
 
     options: Options
@@ -323,7 +323,7 @@ class KafkaSource(_TopicSource):
 class ConfluentSource(_TopicSource):
     """Reads the messages of a topic of Confluent Cloud, as the kafka source does."""
 
-    class Options(CloudLoginOptions, SourceOptions):
+    class Options(CloudLoginOptions, KafkaSourceOptions):
         """The options of the confluent source."""
 
     options: Options

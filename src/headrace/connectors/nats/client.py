@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.extras import load_extra
 from headrace.base.retry import Backoff, with_retry
-from headrace.connectors.nats.options import ServerOptions, without_password
+from headrace.connectors.nats.options import NatsServerOptions, without_password
 
 FIRST_CONTACT_SECONDS = 10.0
 """How long servers that never answered are waited for: their addresses may be wrong."""
@@ -49,7 +49,7 @@ class NatsServers:
     Whatever goes wrong is an ExternalError with the addresses.
     """
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: NatsServerOptions) -> None:
         self._options = options
         self.shown = ", ".join(map(without_password, options.servers))
 
@@ -85,7 +85,7 @@ class NatsServers:
             raise self.failure(error) from None
 
     async def _work(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        key = (os.getpid(), *(str(getattr(self._options, name)) for name in ServerOptions.model_fields))
+        key = (os.getpid(), *(str(getattr(self._options, name)) for name in NatsServerOptions.model_fields))
         held = _CONNECTIONS.get(key)
         if held is None or not held.is_connected:
             held = await self.connect()

@@ -19,8 +19,14 @@ from headrace.connectors._shared.messages import MessageReader, Messages, declar
 from headrace.connectors.base import Connector, Delivery
 from headrace.connectors.nats import client as nats
 from headrace.connectors.nats.client import NatsServers, client_errors, close, in_loop, load_client
-from headrace.connectors.nats.options import SourceOptions
-from headrace.connectors.nats.stream import NatsConnector, Reading, StreamMessage, StreamState, stream_state
+from headrace.connectors.nats.options import NatsSourceOptions
+from headrace.connectors.nats.stream import (
+    NatsConnector,
+    NatsReading,
+    StreamMessage,
+    StreamState,
+    stream_state,
+)
 from headrace.connectors.received import Inbox, ReceivedSource
 from headrace.connectors.sample import message_columns
 from headrace.formats.options import check_readable
@@ -35,7 +41,7 @@ _WAIT_SECONDS = 0.05
 class _StreamSource(NatsConnector, SourceOperator):
     """Reads a stream by its sequences."""
 
-    Options = SourceOptions
+    Options = NatsSourceOptions
     options: Any
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
@@ -48,7 +54,7 @@ class _StreamSource(NatsConnector, SourceOperator):
         }
         if self.options.consumer_description is not None:
             settings["description"] = self.options.consumer_description
-        self._reading = Reading(
+        self._reading = NatsReading(
             self._stream,
             self.options.consumer_filter_subjects,
             settings,
@@ -171,7 +177,7 @@ class _StreamSource(NatsConnector, SourceOperator):
 class _SubjectSource(NatsConnector, ReceivedSource):
     """Listens to a subject."""
 
-    Options = SourceOptions
+    Options = NatsSourceOptions
     label = "nats"
 
     def validate(self) -> None:
@@ -229,8 +235,8 @@ class NatsSource(Connector, SourceOperator):
     or comes faster than it can be held, is lost. `_timestamp` is then the time at which it came.
     """
 
-    Options = SourceOptions
-    options: SourceOptions
+    Options = NatsSourceOptions
+    options: NatsSourceOptions
     deliveries = (
         Delivery(
             "exactly once",

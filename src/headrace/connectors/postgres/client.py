@@ -107,7 +107,7 @@ class PostgresConnector(Connector):
         self.check_columns(table, self.options.columns)
         return f"table {table.name} with {len(table.columns)} columns"
 
-    def describe(self, connection: Any) -> Table:
+    def describe(self, connection: Any) -> PostgresTable:
         """The table as it is; raises an ExternalError if it is not there."""
         table = describe(connection, self.options.table)
         if table is None:
@@ -116,7 +116,7 @@ class PostgresConnector(Connector):
             )
         return table
 
-    def check_columns(self, table: Table, columns: pa.Schema | None) -> None:
+    def check_columns(self, table: PostgresTable, columns: pa.Schema | None) -> None:
         """Raise an ExternalError for a declared column that the table does not have."""
         for name in () if columns is None else columns.names:
             if name not in table.columns:
@@ -140,7 +140,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class PostgresTable:
     """A table as its database describes it."""
 
     name: str
@@ -169,7 +169,7 @@ _UNIQUE = """
 """
 
 
-def describe(connection: Any, name: str) -> Table | None:
+def describe(connection: Any, name: str) -> PostgresTable | None:
     """A table, or None if there is none of this name."""
     found = connection.execute(_TABLE, [quoted(name)]).fetchone()
     if found is None:
@@ -181,7 +181,7 @@ def describe(connection: Any, name: str) -> Table | None:
     }
     unique = [frozenset(names) for (names,) in connection.execute(_UNIQUE, [oid])]
     shown = own if schema == "public" else f"{schema}.{own}"
-    return Table(shown, oid, columns, unique, identity)
+    return PostgresTable(shown, oid, columns, unique, identity)
 
 
 def exists(connection: Any, name: str) -> bool:

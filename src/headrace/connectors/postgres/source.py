@@ -21,14 +21,14 @@ from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, report_bad, wall_
 from headrace.connectors.postgres.client import (
     CONNECT_SECONDS,
     PostgresConnector,
-    Table,
+    PostgresTable,
     identifier,
     load_client,
     quoted,
 )
 from headrace.connectors.postgres.columns import table_columns
 from headrace.connectors.postgres.options import PostgresSourceOptions
-from headrace.connectors.postgres.pgoutput import Changes, MissingRowError, Rows
+from headrace.connectors.postgres.pgoutput import MissingRowError, ReplicatedRows, ReplicationMessages
 from headrace.connectors.postgres.rows import RowReader
 from headrace.connectors.postgres.slot import Slot, short_name, show_lsn
 from headrace.connectors.postgres.snapshot import Snapshot, copied_rows
@@ -170,7 +170,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
 
         return self.database.run(start)
 
-    def _check(self, connection: Any, table: Table) -> None:
+    def _check(self, connection: Any, table: PostgresTable) -> None:
         """Raise an ExternalError for a table whose changes cannot be read as they are declared."""
         self.check_columns(table, self.options.columns)
         if self._ends:
@@ -301,7 +301,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
             slot.check(connection, lsn=start, oid=oid)
             return slot.messages(connection, end=end)
 
-        changes = Changes(self.database.run(read), oid=oid, start=start, end=end)
+        changes = ReplicationMessages(self.database.run(read), oid=oid, start=start, end=end)
         truncated = changes.truncates() if self._all else []
         if truncated:
             ctx.metrics.add("truncates", len(truncated))
@@ -325,7 +325,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
                 "with another state directory",
             ) from None
 
-    def _texts(self, rows: Rows, name: str) -> pa.Array:
+    def _texts(self, rows: ReplicatedRows, name: str) -> pa.Array:
         names = rows.relation.columns
         if name not in names:
             raise ExternalError(

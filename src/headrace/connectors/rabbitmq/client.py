@@ -25,7 +25,7 @@ _UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR = 0, 320, 541
 _PASSING = {_UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR}
 
 
-class ServerOptions(DeclaredOptions):
+class RabbitServerOptions(DeclaredOptions):
     """The server, and who asks."""
 
     host: str = Field(min_length=1, description="The name or address of the server.")
@@ -75,7 +75,7 @@ class ServerOptions(DeclaredOptions):
 class RabbitServer:
     """A server: settings of connections to it, and what its errors mean. It pickles."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: RabbitServerOptions) -> None:
         self._options = options
         self._port = options.port or (_TLS_PORT if options.tls_enabled else _PORT)
         self.address = f"{options.host}:{self._port}"

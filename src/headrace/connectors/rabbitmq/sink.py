@@ -20,7 +20,7 @@ from headrace.connectors.rabbitmq import client as rabbitmq
 from headrace.connectors.rabbitmq.client import (
     RabbitConnector,
     RabbitServer,
-    ServerOptions,
+    RabbitServerOptions,
     cause_of,
     client_errors,
     is_transient,
@@ -46,7 +46,7 @@ class RabbitSink(RabbitConnector, MessageSink):
     the options say otherwise. The `timestamp` of a message is the event time of the row, in seconds.
     """
 
-    class Options(ServerOptions, FormatOptions):
+    class Options(RabbitServerOptions, FormatOptions):
         """The options of the rabbitmq sink."""
 
         exchange: str = Field(

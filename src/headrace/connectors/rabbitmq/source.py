@@ -15,7 +15,7 @@ from headrace.base.errors import ExternalError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.base import Delivery
-from headrace.connectors.rabbitmq.client import RabbitConnector, ServerOptions, client_errors
+from headrace.connectors.rabbitmq.client import RabbitConnector, RabbitServerOptions, client_errors
 from headrace.connectors.received import Inbox, Received, ReceivedSource
 
 METADATA: Mapping[str, pa.DataType] = {
@@ -41,7 +41,7 @@ class RabbitSource(RabbitConnector, ReceivedSource):
     the time at which it came. One connection reads, beside the driver.
     """
 
-    class Options(ServerOptions, MessageOptions):
+    class Options(RabbitServerOptions, MessageOptions):
         """The options of the rabbitmq source."""
 
         METADATA: ClassVar = METADATA

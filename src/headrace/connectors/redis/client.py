@@ -45,7 +45,7 @@ Addresses = Annotated[
 ]
 
 
-class ServerOptions(DeclaredOptions):
+class RedisServerOptions(DeclaredOptions):
     """The server or the cluster, and who asks."""
 
     address: Address | None = Field(
@@ -89,7 +89,7 @@ class ServerOptions(DeclaredOptions):
 class RedisServer:
     """A server, or a cluster: clients for it, and what its errors mean. It pickles."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: RedisServerOptions) -> None:
         self._options = options
         self.shown = ", ".join(map(without_password, options.addresses))
 

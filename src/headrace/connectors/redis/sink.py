@@ -19,7 +19,7 @@ from headrace.base.errors import ConfigurationError, ExternalError, PlanError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.message_sink import StagingSink
 from headrace.connectors.base import Delivery, check_column, one_schema, staged_batches, without_event_time
-from headrace.connectors.redis.client import RedisServer, ServerOptions
+from headrace.connectors.redis.client import RedisServer, RedisServerOptions
 from headrace.formats.base import is_binary
 from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
@@ -46,7 +46,7 @@ class RedisSink(StagingSink):
     again.
     """
 
-    class Options(ServerOptions, FormatOptions):
+    class Options(RedisServerOptions, FormatOptions):
         """The options of the redis sink."""
 
         target: Literal["string", "list", "hash"] = Field(
