@@ -217,7 +217,7 @@ def test_a_look_leaves_no_trace_at_the_broker(mosquitto: Mosquitto, tmp_path: Pa
     mosquitto.send(topic, numbered(0, 3))
     source = MqttSource(url=mosquitto.url, topic=topic, schema={"n": "int64"})
     assert source.reach() == f"a broker of MQTT 5 at {mosquitto.url}, topic {topic}"
-    look = source.for_a_look()
+    look = source.for_sampling()
     look.open(open_storage(str(tmp_path / "look")), job_id="job", node="op")
     start = look.initial_offset(time=0)
     look.latest_offset(start, Limit(1, 0), parallelism=1)

@@ -279,7 +279,7 @@ class ReceivedSource(Connector, LoggedSource):
         self._ended = False
         self._acknowledges = True
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that acknowledges nothing: what it receives comes again."""
         made = copy.copy(self)
         made._acknowledges = False  # noqa: SLF001 - it is of the same class

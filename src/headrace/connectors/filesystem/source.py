@@ -119,15 +119,15 @@ class FileSystemSource(FilesSource):
             if not file.path or pattern.search(file.path)
         ]
 
-    def look(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+    def discover(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
         """The files of the directory that are not known yet."""
-        found = [file for file in self._files() if file.size and file.path not in known]
+        files = [file for file in self._files() if file.size and file.path not in known]
         if more is not None:
-            found.sort(key=lambda file: (file.modified, file.path))
+            files.sort(key=lambda file: (file.modified, file.path))
         watched = self.options.watch_interval is not None
         listed = [
             {"path": file.path, "size": file.size, **({"time": file.modified} if watched else {})}
-            for file in found
+            for file in files
         ]
         return [dict(file) for file in self._directory.map(self.content.measure, listed) if file], {}
 
@@ -137,14 +137,14 @@ class FileSystemSource(FilesSource):
             return None
         sample = self.content.sample(files[0]) if files else None
         if sample is not None:
-            found = infer_from(self.options, sample, where=self.content.where(files[0]))
-        elif (found := implied_columns(self.options)) is None:
+            columns = infer_from(self.options, sample, where=self.content.where(files[0]))
+        elif (columns := implied_columns(self.options)) is None:
             raise ConfigurationError(
                 f"there are no files in `{self._directory.url}` to find out the columns from",
                 hint="declare them with the option `schema`",
             )
         of_path = dict.fromkeys(self.values(files[0]), "string") if files else {}
-        return {**of_path, **{field.name: format_type(field.type) for field in found}}
+        return {**of_path, **{field.name: format_type(field.type) for field in columns}}
 
     def find_columns(self) -> pa.Schema:
         """Those of the first file, and what its directories name."""
@@ -155,9 +155,9 @@ class FileSystemSource(FilesSource):
         if not files:
             return pa.schema([])
         with self.content.open(files[0]) as file:
-            found = pq.read_schema(file)
-        of_path = [pa.field(name, pa.string()) for name in self.values(files[0]) if name not in found.names]
-        return pa.schema([*of_path, *found])
+            columns = pq.read_schema(file)
+        of_path = [pa.field(name, pa.string()) for name in self.values(files[0]) if name not in columns.names]
+        return pa.schema([*of_path, *columns])
 
     def first(self) -> Sequence[File]:
         """The first file that holds something."""

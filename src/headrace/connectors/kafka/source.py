@@ -134,7 +134,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
         check_readable(self.options)
         declared_columns(self.options, self.label)
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that begins with the first message there is."""
         return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
 

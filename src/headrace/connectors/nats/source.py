@@ -67,7 +67,7 @@ class _StreamSource(NatsConnector, SourceOperator):
         check_readable(self.options)
         declared_columns(self.options, "nats")
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that begins with the first message there is."""
         return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
 
@@ -269,11 +269,11 @@ class NatsSource(Connector, SourceOperator):
         """The version of the server, and what the stream holds."""
         return self._inner.reach()
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that leaves no trace."""
-        made = copy.copy(self)
-        made._inner = self._inner.for_a_look()  # noqa: SLF001 - it is of the same class
-        return made
+        sampler = copy.copy(self)
+        sampler._inner = self._inner.for_sampling()  # noqa: SLF001 - it is of the same class
+        return sampler
 
     def find_columns(self) -> pa.Schema:
         """Those of the schema that messages have, or else of the first that are there, or come."""

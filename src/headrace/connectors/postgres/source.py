@@ -93,7 +93,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
         bounded = str(options.get("source.bounded", "")).lower() in {"true", "yes", "1"}
         return bool(options.get("source.changes", "all") == "all") and not bounded
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that reads some rows of the table and leaves nothing behind."""
         made = copy.copy(self)
         made._looks = True  # noqa: SLF001 - it is of the same class

@@ -189,7 +189,7 @@ class _Sending:
             on_open_error_callback=lambda _, error: self._over(cause_of(error)),
             on_close_callback=lambda _, reason: self._over(reason if self._left else None),
         )
-        self._connection.ioloop.call_later(1, self._look)
+        self._connection.ioloop.call_later(1, self._check_silence)
         try:
             self._connection.ioloop.start()
         finally:
@@ -209,11 +209,11 @@ class _Sending:
         elif self._connection.is_closed:
             self._connection.ioloop.stop()
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         """Give up on a server that is silent for too long."""
         if time.monotonic() - self._heard > rabbitmq.ANSWER_SECONDS:
             self._over(TimeoutError(f"no answer came in {rabbitmq.ANSWER_SECONDS} s"))
-        self._connection.ioloop.call_later(1, self._look)
+        self._connection.ioloop.call_later(1, self._check_silence)
 
     def _opened(self, channel: Any) -> None:
         self._channel = channel
