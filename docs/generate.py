@@ -27,7 +27,7 @@ from headrace.functions.signatures import FUNCTION_NAMES
 from headrace.jobs.settings import PREFIX, SECTIONS
 from headrace.model.registry import BUILT_IN, Role, registry
 from headrace.sql.bind.planning import WINDOWS, Planner
-from headrace.state.tables import Table
+from headrace.state.tables import StateTable
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by `python -m docs.generate`; edit the code it is drawn from. -->"
@@ -292,7 +292,7 @@ def _entry(name: str, value: Any) -> list[str]:
 
 def _is_made_by_users(value: type) -> bool:
     is_protocol = getattr(value, "_is_protocol", False)
-    given = Exception | enum.Enum | headrace.Stream | Table
+    given = Exception | enum.Enum | headrace.Stream | StateTable
     return not (issubclass(value, given) or is_protocol)
 
 

@@ -24,8 +24,8 @@ from headrace.model.operator import (
     Split,
     TaskInfo,
 )
-from headrace.state.tables import GlobalTable, Table
-from headrace.storage.store import open_storage
+from headrace.state.tables import GlobalTable, StateTable
+from headrace.storage.open import open_storage
 
 WHOLE = (0, 2**64 - 1)
 
@@ -141,7 +141,7 @@ class EpochTables:
                 table.insert(key, value)
             self._tables[config.name] = table
 
-    def get(self, name: str) -> Table:
+    def get(self, name: str) -> StateTable:
         return self._tables[name]
 
     def insert_committing_data(self, table: str, data: bytes) -> None:

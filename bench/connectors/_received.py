@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.connectors.received import ReceivedSource
 from headrace.model.operator import Limit, SourceContext
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from tests.support import ListCollector, task
 
 

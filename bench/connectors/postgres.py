@@ -14,7 +14,7 @@ from headrace.connectors.database.sink import DatabaseSink
 from headrace.connectors.postgres.sink import PostgresSink
 from headrace.connectors.postgres.source import PostgresSource
 from headrace.model.operator import Limit
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from tests.servers.postgres import Database, new_database, run_server
 from tests.support import read_split
 

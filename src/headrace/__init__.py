@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from headrace.connectors.blackhole import BlackholeSink
     from headrace.connectors.impulse import ImpulseSource
     from headrace.connectors.memory import MemorySink, MemorySource
-    from headrace.connectors.single_file.file import SingleFileSink, SingleFileSource
+    from headrace.connectors.single_file.sink import SingleFileSink
+    from headrace.connectors.single_file.source import SingleFileSource
     from headrace.connectors.stdout import StdoutSink
     from headrace.functions.user import async_udf, get_include, load_udfs, native_udf, udaf, udf, udtf
     from headrace.jobs.progress import Progress, RunResult
@@ -159,8 +160,8 @@ _HOMES = {
     "Progress": "headrace.jobs.progress",
     "Registry": "headrace.model.registry",
     "RunResult": "headrace.jobs.progress",
-    "SingleFileSink": "headrace.connectors.single_file.file",
-    "SingleFileSource": "headrace.connectors.single_file.file",
+    "SingleFileSink": "headrace.connectors.single_file.sink",
+    "SingleFileSource": "headrace.connectors.single_file.source",
     "SourceContext": "headrace.model.operator",
     "SourceOperator": "headrace.model.operator",
     "Split": "headrace.model.operator",

@@ -40,7 +40,7 @@ MOMENTS = (
 """After which step a life is killed; what follows `metadata_written` is the commit."""
 PRELOADED = [
     *("headrace.sql.compile", "headrace.testing.in_process", "pytest"),
-    *("headrace.connectors.filesystem.source", "headrace.connectors.single_file.file"),
+    *("headrace.connectors.filesystem.source", "headrace.connectors.single_file.source"),
     *("confluent_kafka.admin", "deltalake", "httpx", "nats", "paho.mqtt.client", "pika", "psycopg"),
     *("pyiceberg.catalog.sql", "redis", "websockets.sync.client"),
 ]

@@ -429,8 +429,8 @@ def test_bad_messages_fail_a_look_unless_they_would_be_dropped(kafka: KafkaBroke
     topic = kafka.create()
     kafka.send(topic, [*numbers(0, 1), "nonsense"])
     with pytest.raises(BadLineError, match="nonsense"):
-        read_sample(source(kafka, topic).for_a_look(), 5, 10)
-    batches, told = read_sample(source(kafka, topic, bad_data="drop").for_a_look(), 5, 10)
+        read_sample(source(kafka, topic).for_sampling(), 5, 10)
+    batches, told = read_sample(source(kafka, topic, bad_data="drop").for_sampling(), 5, 10)
     assert sum(batch.num_rows for batch in batches) == 1
     assert "dropped 1 bad rows" in told[0]
 

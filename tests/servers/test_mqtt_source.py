@@ -17,7 +17,7 @@ from headrace.connectors import received
 from headrace.connectors.mqtt import connection as mqtt
 from headrace.connectors.mqtt.source import MqttSource
 from headrace.model.operator import Limit
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import found, query, run_until, table, wait_for
 from tests.servers.mqtt import PASSWORD, USER, Mosquitto, run_mosquitto, subscribe
@@ -217,7 +217,7 @@ def test_a_look_leaves_no_trace_at_the_broker(mosquitto: Mosquitto, tmp_path: Pa
     mosquitto.send(topic, numbered(0, 3))
     source = MqttSource(url=mosquitto.url, topic=topic, schema={"n": "int64"})
     assert source.reach() == f"a broker of MQTT 5 at {mosquitto.url}, topic {topic}"
-    look = source.for_a_look()
+    look = source.for_sampling()
     look.open(open_storage(str(tmp_path / "look")), job_id="job", node="op")
     start = look.initial_offset(time=0)
     look.latest_offset(start, Limit(1, 0), parallelism=1)

@@ -204,10 +204,10 @@ def test_a_stream_that_is_not_there_is_named(nats_server: NatsServer) -> None:
 def test_a_sample_can_be_looked_at(nats_server: NatsServer) -> None:
     stream = nats_server.create()
     nats_server.send(stream, numbers(0, 3))
-    batches, bad = read_sample(source(nats_server, stream).for_a_look(), 2, 10)
+    batches, bad = read_sample(source(nats_server, stream).for_sampling(), 2, 10)
     assert ([batch.column("n").to_pylist() for batch in batches], bad) == ([[0, 1]], [])
     nothing = NatsSource(**nats_server.options(subject="quiet", schema={"n": "int64"}))
-    assert read_sample(nothing.for_a_look(), 2, 0.3) == ([], [])
+    assert read_sample(nothing.for_sampling(), 2, 0.3) == ([], [])
 
 
 def test_the_messages_tell_the_columns(nats_server: NatsServer) -> None:

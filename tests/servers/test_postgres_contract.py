@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.model.operator import SourceOperator
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from tests.contract.test_sinks import Case, SinkContract
 from tests.contract.test_sources import ROWS, SourceContract, build_source
 from tests.servers.postgres import Database, PostgresServer, new_database

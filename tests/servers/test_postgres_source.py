@@ -25,7 +25,7 @@ from headrace.connectors.sample import read_sample
 from headrace.model.operator import Limit, Offset, SourceContext
 from headrace.sql.find_columns import column_lines
 from headrace.sql.one_table import connectors_of
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from tests.servers.postgres import Database
 from tests.support import ListCollector, read_range, task
 
@@ -412,7 +412,7 @@ def test_a_slot_of_a_given_name_is_not_taken_from_another_pipeline(
 
 def test_a_look_leaves_nothing_behind(postgres: Database, tmp_path: Path) -> None:
     postgres.run(*TABLE, "INSERT INTO t SELECT n, 'a' FROM generate_series(1, 2000) n")
-    one = source(postgres, tmp_path).for_a_look()
+    one = source(postgres, tmp_path).for_sampling()
     rows, end = read(one, None, 100)
     assert len(rows) == 1000
     assert one.is_finished(end)
@@ -437,7 +437,7 @@ def test_the_table_tells_its_columns(postgres: Database) -> None:
         "tags TEXT[]",
         "doc JSON",
     ]
-    (batch,), bad = read_sample(tried.connector.for_a_look(), 5, 10)
+    (batch,), bad = read_sample(tried.connector.for_sampling(), 5, 10)
     assert batch.column("tags").to_pylist() == [["a", "b"]]
     assert bad == []
 

@@ -109,7 +109,7 @@ def test_a_sample_can_be_looked_at_and_stays_where_it_is(rabbitmq: RabbitServer)
     queue = rabbitmq.create()
     rabbitmq.send(queue, numbers(0, 3))
     source = RabbitSource(**rabbitmq.options(queue=queue, schema={"n": "int64"}))
-    batches, bad = read_sample(source.for_a_look(), 2, 10)
+    batches, bad = read_sample(source.for_sampling(), 2, 10)
     assert ([batch.column("n").to_pylist()[:1] for batch in batches], bad) == ([[0]], [])
     wait_for(lambda: rabbitmq.waiting(queue) == 3)
 

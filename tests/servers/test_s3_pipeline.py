@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.state.cache import cache_directory
 from headrace.state.inspect import list_checkpoints
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.flows import FLOWS
 from tests.golden.test_flows import contents

@@ -17,7 +17,7 @@ from headrace.state.config import global_table_config, keyed_table_config
 from headrace.state.manager import TableManager
 from headrace.state.metadata import OperatorCheckpointMetadata
 from headrace.state.tables import GlobalTable, KeyedTable
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 
 def test_what_is_written_is_read_listed_and_deleted(s3_url: str) -> None:

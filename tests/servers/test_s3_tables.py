@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from deltalake import DeltaTable
 from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.connectors.filesystem.source import FileSystemSource
 from headrace.connectors.iceberg.sink import IcebergSink, load_catalog
-from headrace.storage import objects as filesystem_objects
-from headrace.storage.directory import Place
+from headrace.storage import base as storage_base
+from headrace.storage.base import RequestRetry
+from headrace.storage.object_store import ObjectStorage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import CrashError, ManualClock
 from tests.servers.s3 import IDENTITY, SECRET, S3Server, run_server
 from tests.support import plan, read_range
@@ -67,8 +70,8 @@ def test_files_of_a_store_hold_each_row_once_after_a_crash(
         **storage,
     }
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "move", crash.wrap(Place.move))
-        patch.setattr(Place, "remove", crash.wrap(Place.remove))
+        patch.setattr(ObjectStorage, "move", crash.wrap(ObjectStorage.move))
+        patch.setattr(ObjectStorage, "delete_directory", crash.wrap(ObjectStorage.delete_directory))
         with pytest.raises(CrashError):
             run(pipeline("filesystem", **options), tmp_path / "state", clock)
     run(pipeline("filesystem", **options), tmp_path / "state", clock, parallelism=3)
@@ -81,17 +84,20 @@ def test_files_of_a_store_hold_each_row_once_after_a_crash(
 
 
 def test_a_move_that_stopped_between_copy_and_removal_is_repeated(url: str, storage: dict[str, Any]) -> None:
-    place = Place(url, {name.removeprefix("storage."): value for name, value in storage.items()})
-    place.write(".staged/x", b"rows")
-    place.write("00001-000-000.json", b"rows")
-    place.move(".staged/x", "00001-000-000.json")
-    assert [(file.path, file.size) for file in place.files()] == [("00001-000-000.json", 4)]
-    assert place.read("00001-000-000.json") == b"rows"
-    assert not place.exists(".staged/x")
-    assert place.children("") == ["00001-000-000.json"]
-    assert [file.path for file in Place(f"{url}/00001-000-000.json", place._storage).files()] == [""]
+    options = {name.removeprefix("storage."): value for name, value in storage.items()}
+    directory = open_storage(url, options)
+    directory.write(".staged/x", b"rows")
+    directory.write("00001-000-000.json", b"rows")
+    directory.move(".staged/x", "00001-000-000.json")
+    assert [(file.path, file.size) for file in directory.list_files() or ()] == [("00001-000-000.json", 4)]
+    assert directory.read("00001-000-000.json") == b"rows"
+    assert not directory.exists(".staged/x")
+    assert directory.children("") == ["00001-000-000.json"]
+    single = open_storage(f"{url}/00001-000-000.json", options)
+    assert [file.path for file in single.list_files() or ()] == [""]
+    assert open_storage(f"{url}/nothing", options).list_files() is None
     with pytest.raises(ConfigurationError, match="there is no file or directory"):
-        Place(f"{url}/nothing", place._storage).files()
+        FileSystemSource(path=f"{url}/nothing", **storage).validate()
 
 
 @pytest.mark.parametrize("step", ["metadata_written", "sink_committed:out"])
@@ -169,7 +175,7 @@ def test_a_store_that_restarts_or_goes_away_during_a_run_costs_no_row(tmp_path: 
 
 
 def test_wrong_keys_are_told(url: str, storage: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filesystem_objects, "RETRIES", 0)
+    monkeypatch.setattr(storage_base, "FILES_RETRY", RequestRetry(0, timedelta(seconds=1)))
     wrong = {**storage, "storage.aws_secret_access_key": "not-the-secret"}
     with pytest.raises(ExternalError, match="cannot be listed") as caught:
         FileSystemSource(path=url, **wrong).reach()

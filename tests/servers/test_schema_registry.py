@@ -258,6 +258,6 @@ def test_a_registered_schema_tells_the_columns_of_a_table_without_any(
     listed = options(kafka, schema_registry, topic, form, type="source", **{"source.offset": "earliest"})
     (tried,) = connectors_of([Source("t.sql", f"CREATE TABLE t WITH ({listed})")], "t")
     assert [field.name for field in tried.found] == ["id", "name", "at", "tags", "place"]
-    batches, bad = read_sample(tried.connector.for_a_look(), 5, 10)
+    batches, bad = read_sample(tried.connector.for_sampling(), 5, 10)
     assert [row["name"] for batch in batches for row in batch.to_pylist()] == ["ä", None]
     assert bad == []

@@ -16,7 +16,7 @@ from headrace.connectors import received
 from headrace.connectors.http import sse
 from headrace.connectors.http.sse import SseSource
 from headrace.model.operator import Limit
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import (
     Answer,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from headrace.base.errors import ExternalError
 from headrace.model.registry import registry
+from headrace.storage.base import RequestRetry
 from tests.support import WITH_SERVERS
 
 HOST = "no-such-host.invalid"
@@ -50,18 +52,18 @@ CASES: dict[tuple[Any, str], dict[str, Any]] = {
     },
 }
 PATIENCE = {
-    "database": "REACH_SECONDS",
-    "filesystem_objects": "RETRIES",
-    "kafka": "FIRST_CONTACT_SECONDS",
-    "nats": "FIRST_CONTACT_SECONDS",
-    "postgres": "CONNECT_SECONDS",
+    "connectors.database.sink.REACH_SECONDS": 1,
+    "connectors.kafka.client.FIRST_CONTACT_SECONDS": 1,
+    "connectors.nats.client.FIRST_CONTACT_SECONDS": 1,
+    "connectors.postgres.client.CONNECT_SECONDS": 1,
+    "storage.base.FILES_RETRY": RequestRetry(1, timedelta(seconds=1)),
 }
 
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in PATIENCE.items():
-        monkeypatch.setattr(f"headrace.connectors.{module}.{name}", 1)
+    for name, value in PATIENCE.items():
+        monkeypatch.setattr(f"headrace.{name}", value)
 
 
 @pytest.mark.parametrize(("role", "name"), CASES)

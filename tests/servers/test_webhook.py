@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.base import retry
 from headrace.base.errors import ExternalError
 from headrace.connectors.http import client as http_client
 from headrace.connectors.http import webhook
@@ -229,6 +230,7 @@ def test_a_server_is_given_the_time_that_it_asks_for_up_to_a_bound(
         # By this clock nothing takes time but the waits that are asked for, each a second.
         clock = SimpleNamespace(monotonic=lambda: max(0.0, len(server.requests) - 1.0))
         monkeypatch.setattr(webhook, "time", clock)
+        monkeypatch.setattr(retry, "time", clock)
         sink(server.url, tmp_path).run(1, numbers(1))
         first, second, third = times
         assert min(second - first, third - second) >= 1

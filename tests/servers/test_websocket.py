@@ -23,7 +23,7 @@ from headrace.connectors.http import client as http_client
 from headrace.connectors.http import websocket
 from headrace.connectors.http.websocket import WebSocketSink, WebSocketSource
 from headrace.model.operator import Limit
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.servers.http import IN_TIME, Patience, found, query, run_until, table, wait_for
 from tests.support import SinkDriver

@@ -201,7 +201,7 @@ def test_a_state_directory_that_is_a_file_is_refused_with_exit_2(tmp_path: Path)
 
 def test_a_state_directory_in_use_is_refused_with_the_process_that_holds_it(tmp_path: Path) -> None:
     from headrace.state.lock import StateLock
-    from headrace.storage.store import open_storage
+    from headrace.storage.open import open_storage
 
     file = write(tmp_path / "numbers_lock.py", "message_count=10")
     with StateLock(open_storage(str(tmp_path / "state"))):

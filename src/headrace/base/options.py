@@ -116,12 +116,25 @@ def _explain(item: ErrorDetails, model: type[Options]) -> tuple[str | None, str]
         return None, item["msg"].removeprefix("Value error, ")
     option, name = str(item["loc"][0]), ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        known = [field.alias or name for name, field in model.model_fields.items()]
-        suggestion = suggest(name, known) or (
-            f"the options are {', '.join(known)}" if known else "it takes no options"
-        )
+        options = [field.alias or name for name, field in model.model_fields.items()]
+        suggestion = suggest(name, options, listing="the options are") or "it takes no options"
         return option, f"unknown option `{name}`: {suggestion}"
     if item["type"] == "missing":
         return option, f"option `{name}` is required"
     message = item["msg"].removeprefix("Value error, ")
-    return option, f"option `{name}`: {message}, got {item['input']!r}"
+    message = f"option `{name}`: {message}, got {item['input']!r}"
+    near = _suggest_value(item)
+    return option, message if near is None else f"{message}: {near}"
+
+
+_QUOTED = re.compile(r"'([^']*)'")
+
+
+def _suggest_value(item: ErrorDetails) -> str | None:
+    """The near values of an enumeration, for one that is not among them; the message lists them all."""
+    if item["type"] not in {"literal_error", "enum"} or not isinstance(item["input"], str):
+        return None
+    values = _QUOTED.findall(item["ctx"]["expected"])
+    by_lower_case = {value.lower(): value for value in values}
+    value = item["input"].strip()
+    return suggest(by_lower_case.get(value.lower(), value), values)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from headrace.base.errors import HeadraceError
+
 T = TypeVar("T")
 
 
@@ -41,23 +43,41 @@ def with_retry(
     attempts: int | None = None,
     stop: threading.Event | None = None,
     on_retry: Callable[[Exception, int], None] | None = None,
+    progress: Callable[[], object] | None = None,
+    requested_pause: Callable[[Exception], float] | None = None,
 ) -> T:
     """Do `action`, again after each error that `is_transient`, and return its result.
 
     Gives up with the last error when the next attempt would begin more than `deadline` seconds after the
-    first one, after `attempts` attempts, or when `stop` is set; a pause ends at once when it is.
+    first failure, after `attempts` attempts, or when `stop` is set; a pause ends at once when it is.
     `on_retry(error, n)` is called before the pause that follows attempt `n`.
+
+    An action that does a part of its work before it fails tells so by `progress()`, which then has another
+    value than before the attempt: deadline and pauses begin anew. `requested_pause(error)` is how many
+    seconds the other side asks to wait; the pause is at least that long, and the deadline as much later.
     """
-    ends = None if deadline is None else time.monotonic() + deadline
-    for attempt, pause in enumerate((backoff or Backoff()).pauses(), start=1):
+    backoff = backoff or Backoff()
+    pauses, ends, attempt = backoff.pauses(), None, 0
+    while True:
+        attempt += 1
+        before = None if progress is None else progress()
         try:
             return action()
         except Exception as error:
-            late = ends is not None and time.monotonic() + pause > ends
-            over = (
-                late or (attempts is not None and attempt >= attempts) or (stop is not None and stop.is_set())
+            if progress is not None and progress() != before:
+                pauses, ends = backoff.pauses(), None
+            pause, now = next(pauses), time.monotonic()
+            if deadline is not None:
+                ends = now + deadline if ends is None else ends
+            if requested_pause is not None:
+                requested = requested_pause(error)
+                pause, ends = max(pause, requested), None if ends is None else ends + requested
+            is_over = (
+                (ends is not None and now + pause > ends)
+                or (attempts is not None and attempt >= attempts)
+                or (stop is not None and stop.is_set())
             )
-            if over or not is_transient(error):
+            if is_over or not is_transient(error):
                 raise
             if on_retry is not None:
                 on_retry(error, attempt)
@@ -65,4 +85,8 @@ def with_retry(
                 time.sleep(pause)
             elif stop.wait(pause):
                 raise
-    raise AssertionError("pauses never end")
+
+
+def is_retryable(error: Exception) -> bool:
+    """Whether an error says of itself that another attempt may help."""
+    return isinstance(error, HeadraceError) and error.retry

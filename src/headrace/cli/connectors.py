@@ -141,7 +141,7 @@ def _sample(connector: Connector, rows: int, seconds: float, found: Sequence[pa.
 
     from headrace.connectors.sample import read_sample
 
-    batches, bad = read_sample(connector.for_a_look(), rows, seconds)
+    batches, bad = read_sample(connector.for_sampling(), rows, seconds)
     if not batches and not bad:
         click.echo(f"  no rows came within {seconds:g} s")
     shown = pa.Table.from_batches(batches).slice(0, rows) if batches else None

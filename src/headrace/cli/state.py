@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.state.inspect import CheckpointSummary, OperatorDescription
-    from headrace.storage.store import Storage
+    from headrace.storage.base import Storage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -236,7 +236,7 @@ def export(state_dir: str, directory: str, epoch: int | None, as_json: bool, ver
 def _open(state_dir: str) -> Storage:
     """The storage of a state directory that has checkpoints in it; nothing is created."""
     from headrace.state.backend import ParquetBackend
-    from headrace.storage.store import open_storage
+    from headrace.storage.open import open_storage
 
     storage = open_storage(state_dir)
     if not ParquetBackend(storage).epochs():

@@ -97,8 +97,8 @@ class Connector:
         """
         return ""
 
-    def for_a_look(self) -> Self:
-        """Of a source: one like it that shows what is there and leaves no trace, for the same command."""
+    def for_sampling(self) -> Self:
+        """Of a source: one that reads a sample and leaves no trace on the other side."""
         return self
 
     def find_columns(self) -> pa.Schema:
@@ -332,5 +332,5 @@ def check_column(name: str, columns: Sequence[str], *, what: str) -> None:
     if name not in columns:
         raise ConfigurationError(
             f"{what}: there is no column `{name}`",
-            hint=suggest(name, columns) or f"the columns are {', '.join(columns)}",
+            hint=suggest(name, columns, listing="the columns are"),
         )

@@ -9,6 +9,7 @@ import time as clock
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from headrace.base.errors import ExternalError, HeadraceError
 from headrace.base.options import Options as DeclaredOptions
+from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.messages import MessageOptions, MessageReader, Messages, declared_columns
 from headrace.connectors.base import Connector, from_ipc, to_ipc
 from headrace.connectors.sample import message_columns
@@ -33,7 +35,7 @@ BUFFERED_MESSAGES, BUFFERED_BYTES = 100_000, 64 * 1024 * 1024
 CLOSE_SECONDS = 5.0
 """How long the end of a run waits for a connection to end."""
 _WAIT_SECONDS = 0.05
-_LONGEST_PAUSE = 10.0
+_BACKOFF = Backoff(first=0.1, longest=10.0)
 
 
 class ReceivedLog:
@@ -277,7 +279,7 @@ class ReceivedSource(Connector, LoggedSource):
         self._ended = False
         self._acknowledges = True
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that acknowledges nothing: what it receives comes again."""
         made = copy.copy(self)
         made._acknowledges = False  # noqa: SLF001 - it is of the same class
@@ -365,29 +367,35 @@ class ReceivedSource(Connector, LoggedSource):
         self._thread.start()
 
     def _listen(self, inbox: Inbox) -> None:
-        pause = 0.1
-        while not inbox.closed.is_set():
+        if inbox.closed.is_set():
+            return
+
+        def attempt() -> None:
             contacts = inbox.contacts
             try:
                 self.listen(inbox)
-            except Exception as error:  # noqa: BLE001 - what is thrown depends on the client's library
+            except Exception as error:
                 if inbox.contacts > contacts:
-                    inbox.heard, pause = clock.monotonic(), 0.1
+                    inbox.heard = clock.monotonic()
                 self._failed, self._problem = clock.monotonic(), error
-                if isinstance(error, HeadraceError) and not error.retry:
-                    return
-                inbox.reconnect()
-                inbox.closed.wait(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                self._ended = not inbox.closed.is_set()
-                return
+                raise
+
+        with suppress(Exception):  # what is raised in the end is kept as the problem, for `_check`
+            with_retry(
+                attempt,
+                is_transient=_is_transient,
+                backoff=_BACKOFF,
+                stop=inbox.closed,
+                on_retry=lambda _error, _attempt: inbox.reconnect(),
+                progress=lambda: inbox.contacts,
+            )
+            self._ended = not inbox.closed.is_set()
 
     def _check(self, inbox: Inbox) -> None:
         problem = self._problem
         if problem is None:
             return
-        if isinstance(problem, HeadraceError) and not problem.retry:
+        if not _is_transient(problem):
             raise problem
         if inbox.heard > min(self._failed, clock.monotonic() - PATIENCE_SECONDS):
             return  # it is there again, or was there a moment ago
@@ -422,6 +430,11 @@ class ReceivedSource(Connector, LoggedSource):
                     if rows.num_rows:
                         collector.collect(rows)
         return Finish.FINAL if detail["ended"] else Finish.GRACEFUL
+
+
+def _is_transient(error: Exception) -> bool:
+    """Whether to connect again: errors of a client's library are those of a server that may come back."""
+    return not isinstance(error, HeadraceError) or error.retry
 
 
 def _messages(batch: pa.RecordBatch, part: int) -> Messages:

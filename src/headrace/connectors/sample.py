@@ -1,4 +1,4 @@
-"""A look at a source: some of its rows, read as a task would, for `connectors test` and to find columns."""
+"""A sample of a source: some of its rows, read as a task would, for `connectors test` and to find columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.formats.options import FormatOptions, implied_columns, infer_from
 from headrace.model.operator import Limit, Metrics, SourceContext, TaskInfo
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 SAMPLE_ROWS = 1000
 """How many messages are looked at to find out what columns they have."""
@@ -31,7 +31,7 @@ def read_sample(
     sample = _Sample()
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         storage = open_storage(folder)
-        source.open(storage, job_id="look", node="look")
+        source.open(storage, job_id="sample", node="sample")
         try:
             ends = time.monotonic() + seconds
             at = source.initial_offset(time=time.time())
@@ -43,7 +43,7 @@ def read_sample(
                     time.sleep(min(0.05, max(0.0, ends - time.monotonic())))
                     continue
                 for split in source.splits(at, reached, parallelism=1):
-                    info = TaskInfo("look", "look", "look", 0, 1, (0, 2**64 - 1), 1)
+                    info = TaskInfo("sample", "sample", "sample", 0, 1, (0, 2**64 - 1), 1)
                     ctx = SourceContext(info, split, storage, Metrics(), sample.told)
                     source.on_start(ctx)
                     source.run(ctx, sample)
@@ -65,7 +65,7 @@ def message_columns(source: Any, *, where: str) -> pa.Schema:
     columns = pa.schema({"value": pa.binary()})
     plain = {"format": "raw_bytes", "columns": columns, "framing": None, "metadata": {}, "bad_data": "fail"}
     raw = type(source)(options.model_copy(update=plain))
-    batches, _ = read_sample(raw.for_a_look(), SAMPLE_ROWS, SAMPLE_SECONDS, quiet=QUIET_SECONDS)
+    batches, _ = read_sample(raw.for_sampling(), SAMPLE_ROWS, SAMPLE_SECONDS, quiet=QUIET_SECONDS)
     messages: Sequence[bytes] = [
         value for batch in batches for value in batch.column("value").to_pylist() if value is not None
     ]

@@ -44,7 +44,7 @@ from headrace.model.operator import (
     SourceOperator,
     Split,
 )
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 LANE = "spark"
 _SETTINGS = {

@@ -32,8 +32,8 @@ from headrace.model.operator import (
 from headrace.model.plan import Node
 from headrace.state.manager import TableManager
 from headrace.state.metadata import SubtaskCheckpointMetadata
-from headrace.state.tables import Table
-from headrace.storage.store import open_storage
+from headrace.state.tables import StateTable
+from headrace.storage.open import open_storage
 
 
 def load_operator(node: Node) -> Any:
@@ -54,7 +54,7 @@ class NoTables:
         self._operator_id = operator_id
         self.commit_data: dict[str, bytes] = {}
 
-    def get(self, name: str) -> Table:
+    def get(self, name: str) -> StateTable:
         raise InternalError(f"operator `{self._operator_id}` has no table `{name}` in a source's task")
 
     def insert_committing_data(self, table: str, data: bytes) -> None:

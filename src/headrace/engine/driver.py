@@ -40,7 +40,7 @@ from headrace.state.metadata import (
     StateFile,
     SubtaskCheckpointMetadata,
 )
-from headrace.storage.store import Storage
+from headrace.storage.base import Storage
 
 IDENTITY = "pipeline.json"
 

@@ -15,7 +15,7 @@ from headrace.engine.context import JobContext
 from headrace.engine.stages import StagePlan
 from headrace.engine.task import SplitTask
 from headrace.model.operator import Limit, SourceOperator, Split
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 _SMALLEST = 1_000
 _FIRST = 50_000

@@ -27,7 +27,7 @@ from headrace.engine.envelope import (
 )
 from headrace.engine.stages import Chain, StagePlan
 from headrace.model.operator import Finish, SourceContext, Split
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 
 @dataclass(frozen=True)

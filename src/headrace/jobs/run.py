@@ -23,7 +23,7 @@ from headrace.jobs.settings import Settings
 from headrace.model.plan import Plan
 from headrace.state.cache import cache_directory
 from headrace.state.lock import StateLock
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 _log = logging.getLogger("headrace")
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.base.columns import TIMESTAMP
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
-from headrace.state.tables import GlobalTable, KeyedTable, Table, TimeTable
+from headrace.state.tables import GlobalTable, KeyedTable, StateTable, TimeTable
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class Metrics:
 class TableAccess(Protocol):
     """The state tables of one operator in one subtask."""
 
-    def get(self, name: str) -> Table: ...
+    def get(self, name: str) -> StateTable: ...
 
     def insert_committing_data(self, table: str, data: bytes) -> None: ...
 
@@ -125,7 +125,7 @@ class OperatorContext:
     version: str = ""
     """Changes when the operator's code or options do: what `resource` made for another is not reused."""
     storage: Any = None
-    """The storage that the state directory is on (`headrace.storage.store.Storage`)."""
+    """The storage that the state directory is on (`headrace.storage.base.Storage`)."""
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
     ended_inputs: frozenset[int] = frozenset()
@@ -166,7 +166,7 @@ class OperatorContext:
         return value
 
 
-def _expect(table: Table, kind: type[T], name: str) -> T:
+def _expect(table: StateTable, kind: type[T], name: str) -> T:
     if not isinstance(table, kind):
         raise TypeError(f"table `{name}` is a {type(table).__name__}, not a {kind.__name__}")
     return table
@@ -319,7 +319,7 @@ class SourceContext:
     task_info: TaskInfo
     split: Split
     storage: Any = None
-    """The storage that the state directory is on (`headrace.storage.store.Storage`)."""
+    """The storage that the state directory is on (`headrace.storage.base.Storage`)."""
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
 

@@ -30,7 +30,7 @@ from headrace.state.files import (
     read_verified,
 )
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
-from headrace.storage.store import Storage
+from headrace.storage.base import Storage
 
 FORMAT: Final = 1
 """The version of the layout and of the metadata that this code reads and writes."""

@@ -11,10 +11,10 @@ from headrace.state.config import TableConfig
 from headrace.state.files import RunFiles
 from headrace.state.messages import TableData
 from headrace.state.metadata import StateFile
-from headrace.state.runs import Layout, Run
+from headrace.state.runs import Run, RunLayout
 
 
-class Table(ABC):
+class StateTable(ABC):
     """What every state table has: a declaration, its saved runs and the changes of this epoch."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Table(ABC):
         watermark: int | None = None,
     ) -> None:
         self.config = config
-        self.layout = Layout.of(config)
+        self.layout = RunLayout.of(config)
         self.saved = [restored_run(file, self.layout, run_files) for file in files]
         """The runs of earlier epochs, oldest first; nothing of them is read before it is needed."""
         self.low, self.high = low, high
@@ -60,7 +60,7 @@ class Table(ABC):
         """The changes of this epoch, as messages to the writer."""
 
 
-def restored_run(file: StateFile, layout: Layout, run_files: RunFiles) -> Run:
+def restored_run(file: StateFile, layout: RunLayout, run_files: RunFiles) -> Run:
     """A saved run, opened when it is first read."""
     return Run(
         load=functools.cache(functools.partial(run_files.segments, file, layout)),

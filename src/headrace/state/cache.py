@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.storage.store import canonical_url
+from headrace.storage.urls import canonical_url
 
 _STORAGE: Final = "storage"
 """A link to the storage, if it is a directory of this machine."""

@@ -24,8 +24,8 @@ from headrace.base.columns import KEY_HASH, TIMESTAMP
 from headrace.base.errors import CorruptStateError, IncompatibleStateError
 from headrace.state.cache import cache_directory, cached_name, make_cache
 from headrace.state.metadata import StateFile
-from headrace.state.runs import CHUNK, DELETE_KEY, INSERT, OPERATION, Layout, Segment
-from headrace.storage.store import Storage
+from headrace.state.runs import CHUNK, DELETE_KEY, INSERT, OPERATION, RunLayout, Segment
+from headrace.storage.base import Storage
 
 Migrate = Callable[[str, int, pa.Table], pa.Table]
 """(table, the version that saved the rows, the rows) → the rows as the declared version has them."""
@@ -34,7 +34,7 @@ _ORDER_KEY: Final = b"headrace.order"
 _MAX_OPEN: Final = 256
 
 
-def _cached_path(directory: str, file: StateFile, layout: Layout) -> str:
+def _cached_path(directory: str, file: StateFile, layout: RunLayout) -> str:
     order = "time" if layout.by_time else "key"
     return os.path.join(directory, cached_name(file.file, f"{file.checksum[:16]}-{order}"))
 
@@ -78,7 +78,7 @@ class _HashingFile:
 
 def write_run(
     batches: Iterable[pa.RecordBatch],
-    layout: Layout,
+    layout: RunLayout,
     *,
     storage: Storage,
     path: str,
@@ -211,7 +211,7 @@ class RunFiles:
         self._migrate = migrate
         self._use_cache = use_cache
 
-    def segments(self, file: StateFile, layout: Layout) -> Sequence[Segment]:
+    def segments(self, file: StateFile, layout: RunLayout) -> Sequence[Segment]:
         """The rows of a file, brought to the table's declared version and order."""
         if not self._use_cache or file.version != layout.version:
             return self._from_parquet(file, layout)
@@ -228,7 +228,7 @@ class RunFiles:
                 _opened.popitem(last=False)
         return segments
 
-    def _from_cache(self, path: str, file: StateFile, layout: Layout) -> Sequence[Segment]:
+    def _from_cache(self, path: str, file: StateFile, layout: RunLayout) -> Sequence[Segment]:
         try:
             return _map(path, file, layout)
         except (FileNotFoundError, pa.ArrowInvalid, ValueError):
@@ -247,7 +247,7 @@ class RunFiles:
         except FileNotFoundError:  # dropped by another subtask that has just merged the file away
             return [Segment(batch, layout) for batch in _large_batches(table)]
 
-    def _sorted_rows(self, file: StateFile, layout: Layout) -> pa.Table:
+    def _sorted_rows(self, file: StateFile, layout: RunLayout) -> pa.Table:
         table = read_rows(self.storage, file)
         wanted = b"time" if layout.by_time else b"key"
         order = (table.schema.metadata or {}).get(_ORDER_KEY)
@@ -260,14 +260,14 @@ class RunFiles:
             ) from None
         return table if order == wanted else _sort(table, layout)
 
-    def _from_parquet(self, file: StateFile, layout: Layout) -> Sequence[Segment]:
+    def _from_parquet(self, file: StateFile, layout: RunLayout) -> Sequence[Segment]:
         if file.version == layout.version:
             table = self._sorted_rows(file, layout)
         else:
             table = _sort(self._migrated(file, layout), layout)
         return [Segment(batch, layout) for batch in _large_batches(table)]
 
-    def _migrated(self, file: StateFile, layout: Layout) -> pa.Table:
+    def _migrated(self, file: StateFile, layout: RunLayout) -> pa.Table:
         if self._migrate is None or file.version > layout.version:
             raise self._no_way(file, layout)
         table = read_rows(self.storage, file)
@@ -281,7 +281,7 @@ class RunFiles:
         return pa.concat_tables(parts)
 
     @staticmethod
-    def _no_way(file: StateFile, layout: Layout) -> IncompatibleStateError:
+    def _no_way(file: StateFile, layout: RunLayout) -> IncompatibleStateError:
         return IncompatibleStateError(
             f"table `{layout.table}` was saved as version {file.version} and is declared as"
             f" version {layout.version}",
@@ -290,7 +290,7 @@ class RunFiles:
             else "run the pipeline with the newer code, or start with a new state directory",
         )
 
-    def _migrate_rows(self, file: StateFile, layout: Layout, rows: pa.Table) -> pa.Table:
+    def _migrate_rows(self, file: StateFile, layout: RunLayout, rows: pa.Table) -> pa.Table:
         helpers = rows.select([KEY_HASH, OPERATION])
         old = rows.drop_columns([KEY_HASH, OPERATION])
         assert self._migrate is not None
@@ -323,7 +323,7 @@ _opened: OrderedDict[str, Sequence[Segment]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _map(path: str, file: StateFile, layout: Layout) -> Sequence[Segment]:
+def _map(path: str, file: StateFile, layout: RunLayout) -> Sequence[Segment]:
     reader = pa.ipc.open_file(pa.memory_map(path))
     batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
     if sum(batch.num_rows for batch in batches) != file.rows or reader.schema != layout.stored:
@@ -331,7 +331,7 @@ def _map(path: str, file: StateFile, layout: Layout) -> Sequence[Segment]:
     return [Segment(batch, layout) for batch in batches]
 
 
-def _sort(table: pa.Table, layout: Layout) -> pa.Table:
+def _sort(table: pa.Table, layout: RunLayout) -> pa.Table:
     hashes = table.column(KEY_HASH).to_numpy()
     order = np.argsort(hashes, kind="stable")
     if layout.by_time:

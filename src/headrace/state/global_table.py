@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from headrace.base.errors import PlanError
-from headrace.state.base import Table
+from headrace.state.base import StateTable
 from headrace.state.config import TableConfig
 from headrace.state.messages import KeyedData, TableData
 from headrace.state.runs import MIN_TIME, everything, live_rows
@@ -92,7 +92,7 @@ def _key_from_json(value: Any) -> GlobalKey:
     return tuple(_key_from_json(part) for part in value) if isinstance(value, list) else value
 
 
-class GlobalTable(Table):
+class GlobalTable(StateTable):
     """A small table of named values; after a restore every subtask sees the entries of all.
 
     When two subtasks change one key in the same epoch, the one with the greater number wins.

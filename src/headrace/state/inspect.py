@@ -29,8 +29,8 @@ from headrace.state.metadata import (
     StateFile,
     SubtaskCheckpointMetadata,
 )
-from headrace.state.runs import Layout, merge
-from headrace.storage.store import Storage
+from headrace.state.runs import RunLayout, merge
+from headrace.storage.base import Storage
 
 _T = TypeVar("_T")
 
@@ -157,7 +157,7 @@ def table_rows(storage: Storage, operator_id: str, table: str, epoch: int | None
             names = list(operator.table_configs)
             raise UserError(
                 f"operator `{operator_id}` has no table `{table}`",
-                hint=suggest(table, names) or f"its tables are {', '.join(names) or 'none'}",
+                hint=suggest(table, names, listing="its tables are") or "it has no tables",
             )
         return _live(storage, operator, operator.table_configs[table])
 
@@ -273,7 +273,7 @@ def _compact_operator(
         one.subtask: dict(one.tables) for one in operator.subtasks
     }
     for name, config in operator.table_configs.items():
-        layout = Layout.of(config)
+        layout = RunLayout.of(config)
         if any(
             file.version != config.version for one in operator.subtasks for file in one.tables.get(name, ())
         ):
@@ -298,7 +298,7 @@ def _compact_files(
     storage: Storage,
     operator: OperatorCheckpointMetadata,
     subtask: SubtaskCheckpointMetadata,
-    layout: Layout,
+    layout: RunLayout,
     *,
     files: Sequence[StateFile],
     low: int,
@@ -379,7 +379,7 @@ def _find_operator(
     names = sorted(metadata.operators)
     raise UserError(
         f"checkpoint {metadata.epoch} has no operator `{operator_id}`",
-        hint=suggest(operator_id, names) or f"the operators are {', '.join(names) or 'none'}",
+        hint=suggest(operator_id, names, listing="the operators are") or "it has no operators",
     )
 
 
@@ -388,7 +388,7 @@ def _describe(operator: OperatorCheckpointMetadata) -> OperatorDescription:
     for name, config in operator.table_configs.items():
         entries = [file for one in operator.subtasks for file in one.tables.get(name, ())]
         files = {file.file: file for file in entries}
-        layout = Layout.of(config)
+        layout = RunLayout.of(config)
         tables.append(
             TableDescription(
                 name=name,
@@ -418,7 +418,7 @@ def _describe(operator: OperatorCheckpointMetadata) -> OperatorDescription:
 
 def _live(storage: Storage, operator: OperatorCheckpointMetadata, config: TableConfig) -> pa.Table:
     """The live rows of one table. Rows of an older version get nulls in columns it did not have."""
-    layout = Layout.of(config)
+    layout = RunLayout.of(config)
 
     def fill(table: str, version: int, rows: pa.Table) -> pa.Table:
         del table, version
@@ -474,7 +474,7 @@ def _explain(error: BaseException, sql: str, names: Sequence[str]) -> UserError:
         fields = [one.replace('"', "").rpartition(".")[2] for one in ", ".join(listed).split(", ")]
         return UserError(
             f"there is no column `{name}` in these tables",
-            hint=suggest(name, fields) or f"the columns are {', '.join(fields)}",
+            hint=suggest(name, fields, listing="the columns are"),
             where=sql,
         )
     return UserError(f"the query cannot be run: {text}", where=sql)

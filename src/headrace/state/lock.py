@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from headrace.base.errors import StateInUseError
-from headrace.storage.store import Storage
+from headrace.storage.base import Storage
 
 
 class StateLock:

@@ -16,10 +16,10 @@ from headrace.state.metadata import (
     StateFile,
     SubtaskCheckpointMetadata,
 )
-from headrace.state.runs import MIN_TIME, Layout, Run, plan_compaction, size_level, union
-from headrace.state.tables import TABLES, Table
+from headrace.state.runs import MIN_TIME, Run, RunLayout, plan_compaction, size_level, union
+from headrace.state.tables import TABLES, StateTable
 from headrace.state.writer import SubtaskWriter
-from headrace.storage.store import Storage
+from headrace.storage.base import Storage
 
 MANY_RANGES = 256
 """With this many deleted ranges of time in its metadata, a file is rewritten."""
@@ -55,7 +55,7 @@ class TableManager:
         self._compact_after = max(2, compact_after)
         self._low, self._high = key_range(subtask, parallelism)
         run_files = RunFiles(storage, cache_dir=cache_dir, migrate=migrate)
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, StateTable] = {}
         if watermark is None and restored is not None:
             watermark = _saved_watermark(restored)
         for config in configs:
@@ -85,13 +85,12 @@ class TableManager:
             cache_dir=cache_dir,
         )
 
-    def get(self, name: str) -> Table:
+    def get(self, name: str) -> StateTable:
         """The table declared as `name`."""
         if name not in self._tables:
-            names = ", ".join(self._tables) or "none"
             raise PlanError(
                 f"operator `{self.operator_id}` declares no table `{name}`",
-                hint=suggest(name, self._tables) or f"`tables()` declares {names}",
+                hint=suggest(name, self._tables, listing="`tables()` declares") or "`tables()` declares none",
             )
         return self._tables[name]
 
@@ -217,7 +216,7 @@ def _append(parts: list[StateFile], part: StateFile) -> None:
     parts.append(part)
 
 
-def unexpired(runs: Sequence[Run], layout: Layout, *, cutoff: int) -> list[Run]:
+def unexpired(runs: Sequence[Run], layout: RunLayout, *, cutoff: int) -> list[Run]:
     """The runs that still matter, judged by their metadata alone.
 
     A run without live rows may still hold back older rows, by a tombstone or by having replaced them. It

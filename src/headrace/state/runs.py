@@ -45,7 +45,7 @@ Pick = Callable[["Segment"], Positions]
 
 
 @dataclass(frozen=True)
-class Layout:
+class RunLayout:
     """How the rows of one table are stored."""
 
     table: str
@@ -66,7 +66,7 @@ class Layout:
         object.__setattr__(self, "stored", pa.schema(fields))
 
     @classmethod
-    def of(cls, config: TableConfig) -> Layout:
+    def of(cls, config: TableConfig) -> RunLayout:
         """The layout that a declared table has."""
         is_global, timed = config.kind == "global", config.kind == "time"
         columns = config.schema
@@ -143,7 +143,7 @@ class Segment:
 
     __slots__ = ("batch", "by_time", "hashes", "operations", "timeless", "times")
 
-    def __init__(self, batch: pa.RecordBatch, layout: Layout) -> None:
+    def __init__(self, batch: pa.RecordBatch, layout: RunLayout) -> None:
         self.batch = batch
         self.by_time = layout.by_time
         self.hashes: Hashes = numbers(batch.column(KEY_HASH), np.uint64)  # type: ignore[assignment]
@@ -284,7 +284,7 @@ def union(ranges: Ranges, start: int, end: int) -> Ranges:
 
 
 @dataclass
-class Rows:
+class GatheredRows:
     """Rows gathered from several runs, oldest first, before it is known which of them count."""
 
     table: pa.Table
@@ -307,7 +307,7 @@ class Rows:
         return self.table.combine_chunks().take(pa.array(positions))
 
 
-def gather(runs: Sequence[Run], layout: Layout, pick: Pick, *, cutoff: int) -> Rows:
+def gather(runs: Sequence[Run], layout: RunLayout, pick: Pick, *, cutoff: int) -> GatheredRows:
     """What `pick` takes from every run, within the part of each that counts."""
     batches: list[pa.RecordBatch] = []
     hashes: list[Hashes] = [np.empty(0, np.uint64)]
@@ -334,7 +334,7 @@ def gather(runs: Sequence[Run], layout: Layout, pick: Pick, *, cutoff: int) -> R
                 times.append(at)
                 hidden.append(_hidden(at, operations[-1], run.deleted, cutoff))
     table = pa.Table.from_batches(batches, layout.stored)
-    return Rows(
+    return GatheredRows(
         table=table,
         hashes=np.concatenate(hashes),
         operations=np.concatenate(operations),
@@ -360,14 +360,14 @@ class Resolved:
     tombstones: Mask
 
 
-def resolve(rows: Rows, layout: Layout) -> Resolved:
+def resolve(rows: GatheredRows, layout: RunLayout) -> Resolved:
     """Apply the tombstones of newer runs to older ones, and newer rows to the ones they replace."""
     if layout.replaces:
         return _resolve_newest(rows, layout)
     return _resolve_multiset(rows, layout)
 
 
-def _resolve_newest(rows: Rows, layout: Layout) -> Resolved:
+def _resolve_newest(rows: GatheredRows, layout: RunLayout) -> Resolved:
     order, groups = group_rows(rows.hashes, rows.columns(layout.key))
     newest = np.zeros(len(order), dtype=np.bool_)
     # Rows come oldest first, so the last of a group is the newest.
@@ -376,7 +376,7 @@ def _resolve_newest(rows: Rows, layout: Layout) -> Resolved:
     return Resolved(live=live, tombstones=newest & ~live)
 
 
-def _resolve_multiset(rows: Rows, layout: Layout) -> Resolved:
+def _resolve_multiset(rows: GatheredRows, layout: RunLayout) -> Resolved:
     live = (rows.operations == INSERT) & ~rows.hidden
     tombstones = (rows.operations != INSERT) & ~rows.hidden
     for operation in (DELETE_KEY, DELETE_TIME_KEY, DELETE_VALUE):
@@ -407,7 +407,7 @@ def _resolve_multiset(rows: Rows, layout: Layout) -> Resolved:
 
 
 def _kill_older(
-    rows: Rows, members: Positions, groups: Positions, live: Mask, tombstones: Mask, operation: int
+    rows: GatheredRows, members: Positions, groups: Positions, live: Mask, tombstones: Mask, operation: int
 ) -> None:
     """Every row of a group that is older than its newest tombstone goes; of tombstones one stays."""
     is_killer = rows.operations[members] == operation
@@ -418,7 +418,9 @@ def _kill_older(
     tombstones[members[older]] = False
 
 
-def _match_values(rows: Rows, members: Positions, groups: Positions, live: Mask, tombstones: Mask) -> None:
+def _match_values(
+    rows: GatheredRows, members: Positions, groups: Positions, live: Mask, tombstones: Mask
+) -> None:
     """Each tombstone takes out one equal row that is older, the newest of them first.
 
     Walking from new to old, a tombstone opens a bracket and an insert closes one. An insert that finds
@@ -458,7 +460,7 @@ def _retire(members: Positions, group: Positions, is_insert: Mask, killed: Mask,
     tombstones[members[is_tombstone & (rank_in_group < used[group])]] = False
 
 
-def in_order(rows: Rows, keep: Mask, layout: Layout) -> Positions:
+def in_order(rows: GatheredRows, keep: Mask, layout: RunLayout) -> Positions:
     """The kept rows in the table's order; rows of one time or key in the order they were inserted."""
     positions = np.flatnonzero(keep)
     if layout.by_time and rows.times is not None:
@@ -469,11 +471,11 @@ def in_order(rows: Rows, keep: Mask, layout: Layout) -> Positions:
     return positions[hash_order(rows.hashes[positions])]
 
 
-def live_rows(runs: Sequence[Run], layout: Layout, pick: Pick, *, cutoff: int) -> Rows:
+def live_rows(runs: Sequence[Run], layout: RunLayout, pick: Pick, *, cutoff: int) -> GatheredRows:
     """The live rows among those that `pick` takes, in the table's order."""
     rows = gather(runs, layout, pick, cutoff=cutoff)
     positions = in_order(rows, resolve(rows, layout).live, layout)
-    return Rows(
+    return GatheredRows(
         table=rows.select(positions),
         hashes=rows.hashes[positions],
         operations=rows.operations[positions],
@@ -488,7 +490,7 @@ def everything(segment: Segment) -> Positions:
     return np.arange(len(segment))
 
 
-def picks(runs: Sequence[Run], layout: Layout) -> Iterator[Pick]:
+def picks(runs: Sequence[Run], layout: RunLayout) -> Iterator[Pick]:
     """Cut the runs into shares of about CHUNK rows, in order, that can be resolved one by one."""
     if sum(run.rows for run in runs) <= CHUNK:
         yield everything
@@ -507,7 +509,7 @@ def _share(first: int, end: int | None, *, by_time: bool) -> Pick:
     return lambda segment: segment.within(first, 2**64 - 1 if end is None else end - 1)
 
 
-def merge(runs: Sequence[Run], layout: Layout, *, oldest: bool, cutoff: int) -> Iterator[pa.RecordBatch]:
+def merge(runs: Sequence[Run], layout: RunLayout, *, oldest: bool, cutoff: int) -> Iterator[pa.RecordBatch]:
     """The runs as one: sorted batches of what is live, and of tombstones unless `oldest` takes part."""
     if len(runs) == 1 and _is_merged(runs[0], oldest=oldest, cutoff=cutoff):
         yield from (segment.batch for segment in runs[0].load())
@@ -537,7 +539,7 @@ def _is_merged(run: Run, *, oldest: bool, cutoff: int) -> bool:
 
 
 def in_memory(
-    batches: Sequence[pa.RecordBatch], layout: Layout, *, low: int, high: int, settled: bool = False
+    batches: Sequence[pa.RecordBatch], layout: RunLayout, *, low: int, high: int, settled: bool = False
 ) -> Run:
     """A run of sorted batches that are in memory."""
     return Run.of([Segment(batch, layout) for batch in batches], low=low, high=high, settled=settled)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import PlanError, suggest
 from headrace.base.keys import ROUTE_BITS, Hashes, hash_columns, is_exact
-from headrace.state.base import Table
+from headrace.state.base import StateTable
 from headrace.state.config import TableConfig
 from headrace.state.global_table import GlobalTable
 from headrace.state.messages import RecordBatchData, TableData
@@ -42,7 +42,7 @@ Batch: TypeAlias = "pa.RecordBatch | pa.Table"
 Found = npt.NDArray[np.bool_]
 
 
-class _BatchTable(Table):
+class _BatchTable(StateTable):
     """What keyed and time tables share: rows with a declared schema, in runs."""
 
     def __init__(self, config: TableConfig, **where: Any) -> None:
@@ -78,8 +78,7 @@ class _BatchTable(Table):
             if name not in batch.schema.names:
                 raise PlanError(
                     f"a batch for table `{self.name}` has no column `{name}`",
-                    hint=suggest(name, batch.schema.names)
-                    or f"it has the columns {', '.join(batch.schema.names)}",
+                    hint=suggest(name, batch.schema.names, listing="it has the columns"),
                 )
             found, declared = batch.schema.field(name).type, self.layout.columns.field(name).type
             if found != declared:
@@ -402,10 +401,10 @@ class TimeTable(_BatchTable):
         self._change(taken, rows.hashes[doomed], operation)
 
 
-TABLES: Final[dict[str, Callable[..., Table]]] = {
+TABLES: Final[dict[str, Callable[..., StateTable]]] = {
     "global": GlobalTable,
     "keyed": KeyedTable,
     "time": TimeTable,
 }
 
-__all__ = ["TABLES", "GlobalTable", "KeyedTable", "Table", "TimeTable"]
+__all__ = ["TABLES", "GlobalTable", "KeyedTable", "StateTable", "TimeTable"]

@@ -21,9 +21,9 @@ from headrace.state.messages import (
     TableData,
 )
 from headrace.state.metadata import StateFile, SubtaskCheckpointMetadata
-from headrace.state.runs import DELETE_KEY, INSERT, Layout, Run, in_memory, merge
-from headrace.state.tables import Table
-from headrace.storage.store import Storage
+from headrace.state.runs import DELETE_KEY, INSERT, Run, RunLayout, in_memory, merge
+from headrace.state.tables import StateTable
+from headrace.storage.base import Storage
 
 
 class SubtaskWriter:
@@ -38,7 +38,7 @@ class SubtaskWriter:
         storage: Storage,
         operator_id: str,
         subtask: int,
-        tables: Mapping[str, Table],
+        tables: Mapping[str, StateTable],
         cache_dir: str | None,
     ) -> None:
         self._storage = storage
@@ -87,7 +87,7 @@ class SubtaskWriter:
         self._batches, self._entries, self._merges, self._commit_data = {}, {}, {}, {}
         return metadata
 
-    def _write(self, name: str, table: Table, epoch: int) -> tuple[StateFile, ...]:
+    def _write(self, name: str, table: StateTable, epoch: int) -> tuple[StateFile, ...]:
         batches = self._batches.get(name, [])
         if name in self._entries:
             batches = [_entries_batch(self._entries[name], table.layout)]
@@ -113,7 +113,7 @@ class SubtaskWriter:
         drop_cached(self._storage.url, dropped, cache_dir=self._cache_dir)
         return tuple(files)
 
-    def _merge(self, runs: Sequence[Run], table: Table, group: Merge, epoch: int) -> StateFile | None:
+    def _merge(self, runs: Sequence[Run], table: StateTable, group: Merge, epoch: int) -> StateFile | None:
         newest = runs[-1].file
         # The other subtasks of a global table may hold older entries than any this one knows of.
         oldest = group.start == 0 and not (table.layout.is_global and self._subtask)
@@ -137,7 +137,7 @@ class SubtaskWriter:
         )
 
 
-def _entries_batch(entries: Sequence[KeyedData], layout: Layout) -> pa.RecordBatch:
+def _entries_batch(entries: Sequence[KeyedData], layout: RunLayout) -> pa.RecordBatch:
     """The changed entries of a global table as sorted rows."""
     keys = pa.array([entry.key for entry in entries], pa.binary())
     hashes = hash_key(pa.RecordBatch.from_arrays([keys], ["key"]), ("key",))

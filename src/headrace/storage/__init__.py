@@ -1,1 +1,1 @@
-"""Files of a local directory or of an object store behind one interface."""
+"""Files of a local directory, an object store or HDFS behind one interface."""

@@ -23,7 +23,7 @@ from headrace.engine.stages import StagePlan, cut_stages
 from headrace.engine.task import SplitTask, run_split, run_stage
 from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
 from headrace.model.plan import Plan
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 
 class CrashError(BaseException):

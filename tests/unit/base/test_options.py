@@ -1,12 +1,18 @@
 import pickle
 from datetime import timedelta
-from typing import Any
+from enum import Enum
+from typing import Any, Literal
 
 import pytest
 from pydantic import Field, model_validator
 
 from headrace.base.errors import ConfigurationError
 from headrace.base.options import Duration, Names, Options, Size, parse_options
+
+
+class Colour(Enum):
+    CHROME = "chrome"
+    BRASS = "brass"
 
 
 class Tap(Options):
@@ -16,6 +22,8 @@ class Tap(Options):
     pause: Duration | None = None
     memory: Size = 0
     rooms: Names = Field(default_factory=list)
+    shape: Literal["round", "square", "Oval"] | None = None
+    colour: Colour | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> "Tap":
@@ -50,6 +58,22 @@ def test_every_problem_is_named_with_its_option() -> None:
     assert all(message in caught.value.message for _, message in caught.value.problems)
     assert "did you mean `tank.litres`?" in caught.value.message
     assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"shape": "roud"}, "'round', 'square' or 'Oval', got 'roud': did you mean `round`?"),
+        ({"shape": "OVAL"}, "'round', 'square' or 'Oval', got 'OVAL': did you mean `Oval`?"),
+        ({"shape": "triangle"}, "'round', 'square' or 'Oval', got 'triangle'"),
+        ({"shape": 3}, "'round', 'square' or 'Oval', got 3"),
+        ({"colour": "bras"}, "'chrome' or 'brass', got 'bras': did you mean `brass`?"),
+    ],
+)
+def test_a_value_near_one_of_an_enumeration_is_suggested(values: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_options(Tap, values, what="tap")
+    assert caught.value.message == f"tap: option `{next(iter(values))}`: Input should be {problem}"
 
 
 def test_a_problem_of_several_options_has_no_name() -> None:

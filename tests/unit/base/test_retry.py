@@ -1,10 +1,13 @@
 """Trying again: what passes is waited for, and nothing else."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from headrace.base.retry import Backoff, with_retry
+from headrace.base import retry
+from headrace.base.errors import ExternalError, RefusedError
+from headrace.base.retry import Backoff, is_retryable, with_retry
 
 QUICK = Backoff(first=0.001, longest=0.002)
 
@@ -56,6 +59,49 @@ def test_no_attempt_begins_behind_the_deadline() -> None:
     action = Flaky(10)
     with pytest.raises(ConnectionError, match="call 1"):
         with_retry(action, is_transient=is_connection, backoff=Backoff(first=60), deadline=30)
+
+
+def test_an_attempt_may_take_longer_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline counts from the first failure: until then nothing was wrong."""
+    action = Flaky(1)
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 * action.calls, sleep=lambda _pause: None)
+    monkeypatch.setattr(retry, "time", clock)
+    assert with_retry(action, is_transient=is_connection, backoff=QUICK, deadline=30) == "answer"
+
+
+def test_an_action_that_gets_ahead_has_the_whole_deadline_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = Flaky(10)
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: 20.0 * action.calls, sleep=pauses.append)
+    monkeypatch.setattr(retry, "time", clock)
+    ahead = {2: 1, 3: 1, 4: 2}
+    with pytest.raises(ConnectionError, match="call 6"):
+        with_retry(
+            action,
+            is_transient=is_connection,
+            backoff=Backoff(first=1, jitter=0),
+            deadline=30,
+            progress=lambda: ahead.get(action.calls, 2 if action.calls > 4 else 0),
+        )
+    assert pauses == [1, 1, 2, 1, 2]
+
+
+def test_the_pause_is_as_long_as_the_other_side_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = Flaky(2)
+    pauses: list[float] = []
+    monkeypatch.setattr(
+        retry, "time", SimpleNamespace(monotonic=lambda: float(sum(pauses)), sleep=pauses.append)
+    )
+    answer = with_retry(
+        action, is_transient=is_connection, backoff=QUICK, deadline=1, requested_pause=lambda _error: 60
+    )
+    assert (answer, pauses) == ("answer", [60, 60])
+
+
+def test_only_an_error_that_says_so_is_retryable() -> None:
+    assert is_retryable(ExternalError("gone"))
+    assert not is_retryable(RefusedError("no"))
+    assert not is_retryable(ConnectionError("gone"))
 
 
 def test_a_stop_ends_a_pause() -> None:

@@ -11,7 +11,7 @@ from headrace.api.pipeline import Pipeline
 from headrace.cli.main import main
 from headrace.cli.state import _ranges
 from headrace.state.lock import StateLock
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import CrashError, run_in_process
 
 PIPELINE = """

@@ -17,7 +17,8 @@ import pytest
 
 from headrace.base.errors import ExternalError
 from headrace.connectors.filesystem.source import FileSystemSource
-from headrace.storage import objects as filesystem_objects
+from headrace.storage import base as storage_base
+from headrace.storage.base import RequestRetry
 from tests.support import plan, read_range
 
 ROWS = [{"a": n} for n in range(50)]
@@ -89,8 +90,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(filesystem_objects, "RETRIES", 0)
-    monkeypatch.setattr(filesystem_objects, "PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(storage_base, "FILES_RETRY", RequestRetry(0, timedelta(seconds=1)))
     with Store(("127.0.0.1", 0), Answering) as made:
         thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
         thread.start()

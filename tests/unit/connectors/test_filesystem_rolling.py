@@ -18,7 +18,7 @@ from headrace.connectors.filesystem import parts as filesystem_parts
 from headrace.connectors.filesystem import rolling as filesystem_rolling
 from headrace.connectors.filesystem.sink import FileSystemSink
 from headrace.model.operator import OperatorContext
-from headrace.storage.directory import Place
+from headrace.storage.local import LocalStorage
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process
 from tests.support import EpochTables, SinkDriver
 from tests.unit.connectors import rolling
@@ -109,8 +109,8 @@ def test_a_crash_inside_a_commit_is_made_good_by_the_next_run(
         "filename.strategy": strategy,
     }
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "move", crash.wrap(Place.move))
-        patch.setattr(Place, "remove", crash.wrap(Place.remove))
+        patch.setattr(LocalStorage, "move", crash.wrap(LocalStorage.move))
+        patch.setattr(LocalStorage, "delete_directory", crash.wrap(LocalStorage.delete_directory))
         patch.setattr(filesystem_rolling, "forget", crash.wrap(filesystem_parts.forget))
         with pytest.raises(CrashError):
             run(pipeline(tmp_path, **options), tmp_path / "state", clock)

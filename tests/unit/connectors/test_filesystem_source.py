@@ -1,6 +1,7 @@
 import bz2
 import json
 import os
+from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +21,9 @@ from headrace.connectors.filesystem import listing as filesystem_listing
 from headrace.connectors.filesystem.files import LANE
 from headrace.connectors.filesystem.source import FileSystemSource
 from headrace.model.operator import Limit, SourceContext
-from headrace.storage import objects as filesystem_objects
-from headrace.storage.store import open_storage
+from headrace.storage import base as storage_base
+from headrace.storage.base import RequestRetry
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import run_in_process
 from tests.support import ListCollector, plan, read_range, task
 
@@ -506,7 +508,7 @@ def test_a_store_that_cannot_be_is_refused(options: Any, message: str) -> None:
 
 
 def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filesystem_objects, "RETRIES", 0)
+    monkeypatch.setattr(storage_base, "FILES_RETRY", RequestRetry(0, timedelta(seconds=1)))
     options: dict[str, Any] = {
         "path": "s3://bucket/data",
         "storage.aws_endpoint": "http://127.0.0.1:1",

@@ -14,7 +14,7 @@ from headrace.connectors.mqtt.sink import MqttSink
 from headrace.connectors.mqtt.source import _ALL, MqttSource, _Token
 from headrace.connectors.received import Received
 from headrace.model.registry import registry
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 SECRET = "s3cret-w0rd"
 PLAIN: dict[str, Any] = {"url": "mqtt://h", "topic": "a/b", "format": "raw_string"}

@@ -21,7 +21,7 @@ from headrace.connectors.mqtt.connection import Broker
 from headrace.connectors.mqtt.sink import MqttSink
 from headrace.connectors.mqtt.source import MqttSource
 from headrace.model.operator import Limit
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from tests.support import SinkDriver, served
 
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x20, 0x30, 0x40, 0x50, 0x60, 0x70

@@ -14,7 +14,7 @@ from headrace.connectors.postgres import snapshot as postgres_snapshot
 from headrace.connectors.postgres.lookup import PostgresLookup
 from headrace.connectors.postgres.snapshot import Snapshot, copied_rows
 from headrace.connectors.postgres.source import PostgresSource
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 URL = "postgresql://ada:open-sesame@host:5432/sales"
 COLUMNS = {"id": "int64", "name": "string"}

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from headrace.connectors.postgres.client import Column, Table
+from headrace.connectors.postgres.client import Column, PostgresTable
 from headrace.connectors.postgres.columns import table_columns
 from headrace.sql.find_columns import column_lines
 
@@ -18,7 +18,7 @@ def test_types_of_postgres_have_types_of_sql() -> None:
         "who": Column("uuid", generated=False, is_json=False),
         "twice": Column("integer", generated=True, is_json=False),
     }
-    table = Table("t", 1, columns, [], "f")
+    table = PostgresTable("t", 1, columns, [], "f")
     expected = [
         "id BIGINT",
         "price DECIMAL(12, 2)",

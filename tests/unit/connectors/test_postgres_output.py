@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.connectors.postgres import pgoutput as postgres_output
-from headrace.connectors.postgres.pgoutput import Changes, MissingRowError
+from headrace.connectors.postgres.pgoutput import MissingRowError, ReplicationMessages
 from headrace.connectors.postgres.slot import parse_lsn, short_name, show_lsn
 
 Row = tuple[str | None, ...]
@@ -77,7 +77,7 @@ def blocks(*messages: bytes) -> list[bytes]:
 
 def read(*messages: bytes, start: int = 0, end: int = 10**6, **options: Any) -> list[tuple[Any, ...]]:
     """Rows as (taken back, end of the transaction, values by column)."""
-    changes = Changes(blocks(*messages), oid=OID, start=start, end=end)
+    changes = ReplicationMessages(blocks(*messages), oid=OID, start=start, end=end)
     found = []
     for part in changes.rows(**options):
         values = zip(*(column.to_pylist() for column in part.columns), strict=True)
@@ -131,7 +131,7 @@ def test_the_columns_are_those_that_the_table_had_at_the_time() -> None:
         begin(30), relation("b"), insert(["y"]), commit(30),
     )  # fmt: skip
     assert [one for _, _, one in found] == [{"a": "1"}, {"a": "2", "b": "x"}, {"b": "y"}]
-    (rows,) = Changes(
+    (rows,) = ReplicationMessages(
         blocks(begin(10), relation("a", schema="sales"), insert(["1"]), commit(10)), oid=OID, start=0, end=99
     ).rows()
     assert rows.relation.name == "sales.t"
@@ -143,7 +143,9 @@ def test_a_table_that_is_described_before_the_range_is_known_in_it() -> None:
 
 
 def test_rows_have_the_time_of_their_transaction() -> None:
-    one = Changes(blocks(begin(10), relation("a"), insert(["1"]), commit(10, 5)), oid=OID, start=0, end=99)
+    one = ReplicationMessages(
+        blocks(begin(10), relation("a"), insert(["1"]), commit(10, 5)), oid=OID, start=0, end=99
+    )
     (rows,) = one.rows()
     assert rows.times.tolist() == [YEAR_2000 + 5000]
 
@@ -171,14 +173,14 @@ def test_an_old_row_that_is_not_whole_is_refused_unless_only_insertions_are_read
 def test_truncations_of_the_table_are_found_where_they_are() -> None:
     messages = [begin(10), truncate(OTHER, OID), commit(10), begin(20), truncate(OTHER), commit(20)]
     messages += [begin(30), truncate(OID), truncate(OID), commit(30)]
-    assert Changes(blocks(*messages), oid=OID, start=0, end=99).truncates() == [10, 30, 30]
-    assert Changes(blocks(*messages), oid=OID, start=10, end=20).truncates() == []
+    assert ReplicationMessages(blocks(*messages), oid=OID, start=0, end=99).truncates() == [10, 30, 30]
+    assert ReplicationMessages(blocks(*messages), oid=OID, start=10, end=20).truncates() == []
 
 
 def test_nothing_is_nothing() -> None:
     assert read() == []
     assert read(begin(10), commit(10)) == []
-    assert Changes(blocks(), oid=OID, start=0, end=9).truncates() == []
+    assert ReplicationMessages(blocks(), oid=OID, start=0, end=9).truncates() == []
 
 
 def test_positions_and_names_are_written_as_the_server_reads_them() -> None:

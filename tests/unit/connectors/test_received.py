@@ -20,7 +20,7 @@ from headrace.connectors import received, sample
 from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource
 from headrace.model.operator import Finish, Limit, Offset, SourceContext
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from tests.servers.http import Patience
 from tests.support import ListCollector, task
 
@@ -302,7 +302,7 @@ def test_a_source_for_a_look_acknowledges_nothing(storage: Any) -> None:
             time.sleep(0.001)
 
     TALKS["talk"] = talk
-    source = FakeSource(schema={"n": "int64"}).for_a_look()
+    source = FakeSource(schema={"n": "int64"}).for_sampling()
     source.open(storage, job_id="job", node="op")
     advance(source, source.initial_offset(time=0))
     source.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.connectors.redis.client import may_pass
+from headrace.connectors.redis.client import is_transient
 
 errors = pytest.importorskip("redis.exceptions")
 
@@ -30,7 +30,7 @@ ABORTED = "Transaction discarded because of: "
     ids=str,
 )
 def test_what_passes_by_itself_is_waited_for(error: Exception) -> None:
-    assert may_pass(error)
+    assert is_transient(error)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_what_passes_by_itself_is_waited_for(error: Exception) -> None:
     ids=str,
 )
 def test_what_somebody_has_to_correct_is_not_waited_for(error: Exception) -> None:
-    assert not may_pass(error)
+    assert not is_transient(error)

@@ -9,8 +9,9 @@ import pytest
 
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, PlanError
 from headrace.connectors.filesystem import lines as lines_module
-from headrace.connectors.single_file import file as single_file
-from headrace.connectors.single_file.file import LANE, SingleFileSink, SingleFileSource
+from headrace.connectors.single_file import source as single_file
+from headrace.connectors.single_file.sink import SingleFileSink
+from headrace.connectors.single_file.source import LANE, SingleFileSource
 from headrace.model.operator import Limit, SourceContext
 from tests.support import ListCollector, SinkDriver, plan, read_range, task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.connectors.spark import BatchLog
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 
 def test_what_a_crash_left_beside_a_micro_batch_is_forgotten_with_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from headrace.engine.driver import EpochDriver
 from headrace.engine.offsets import EpochSize, OffsetPlanner
 from headrace.engine.stages import cut_stages
 from headrace.state.backend import ParquetBackend
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import ManualClock, run_epoch, run_in_process
 from tests import flows
 from tests.unit.engine.test_signals import rows

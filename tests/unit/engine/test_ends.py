@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.base.watermarks import END_OF_TIME, IDLE, Watermark, merge
 from headrace.state.backend import ParquetBackend
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process
 from tests import flows
 from tests.unit.engine.test_signals import Feed, Recorder, at, recorded, rows

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace import Pipeline
 from headrace.connectors.filesystem import content as filesystem_content
 from headrace.connectors.filesystem import lines
-from headrace.connectors.single_file import file as single_file
+from headrace.connectors.single_file import source as single_file
 from headrace.formats.csv import rows as csv_rows
 from headrace.formats.csv.rows import CsvRowEnds
 from headrace.testing.in_process import run_in_process

@@ -15,7 +15,7 @@ from headrace.state.config import TableConfig
 from headrace.state.files import Migrate, _opened
 from headrace.state.manager import TableManager
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
-from headrace.storage.store import open_storage
+from headrace.storage.open import open_storage
 
 
 class Life:

@@ -41,7 +41,7 @@ class MessageOptions(FormatOptions):
         kinds = self.METADATA
         for column, what in self.metadata.items():
             if what not in kinds:
-                hint = suggest(what, kinds) or (f"there are {', '.join(kinds)}" if kinds else "there is none")
+                hint = suggest(what, kinds, listing="there are") or "there is none"
                 raise ValueError(f"column `{column}`: a message has no metadata `{what}`; {hint}")
             if self.columns is not None and column in self.columns.names:
                 kind = self.columns.field(column).type

@@ -89,7 +89,7 @@ class TableOptions(DeclaredOptions):
         for name in self.primary_key:
             if self.columns is not None and name not in self.columns.names:
                 names = self.columns.names
-                hint = suggest(name, names) or f"the columns are {', '.join(names)}"
+                hint = suggest(name, names, listing="the columns are")
                 raise ValueError(f"`primary_key` names `{name}`, which is not a column; {hint}")
         return self
 
@@ -130,7 +130,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Changes:
+class TableChanges:
     """What an epoch does to a table."""
 
     rows: pa.Table
@@ -167,7 +167,7 @@ class TableSink(Connector, ArrowOperator):
         return bool(self.options.primary_key)
 
     @abstractmethod
-    def write(self, epoch: Epoch, changes: Changes) -> None:
+    def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark is there already."""
 
     def display(self) -> str:
@@ -194,7 +194,7 @@ class TableSink(Connector, ArrowOperator):
             if name not in names:
                 raise PlanError(
                     f"the rows have no column `{name}`",
-                    hint=suggest(name, names) or f"the columns are {', '.join(names)}",
+                    hint=suggest(name, names, listing="the columns are"),
                 )
         for name in key:
             if batch.column(name).null_count:
@@ -250,7 +250,7 @@ class TableSink(Connector, ArrowOperator):
 # --------------------------------------------------------------------------------- what changes amount to
 
 
-def net_changes(rows: pa.Table, key: Sequence[str]) -> Changes:
+def net_changes(rows: pa.Table, key: Sequence[str]) -> TableChanges:
     """What rows that were added and taken back come to, whatever the order in which subtasks give them.
 
     A row and its retraction cancel each other. Of what is left with one key the last added row counts; a key
@@ -258,14 +258,14 @@ def net_changes(rows: pa.Table, key: Sequence[str]) -> Changes:
     """
     names = [name for name in rows.schema.names if name != RETRACT]
     if not key:
-        return Changes(rows.select(names), rows.select([]).slice(0, 0))
+        return TableChanges(rows.select(names), rows.select([]).slice(0, 0))
     if RETRACT not in rows.schema.names:
-        return Changes(last_of_each_key(rows, key), rows.select(key).slice(0, 0))
+        return TableChanges(last_of_each_key(rows, key), rows.select(key).slice(0, 0))
     left = without_pairs(rows)
     taken_back = pa.array(_retracts(left))
     added = last_of_each_key(left.filter(pa.array(~_retracts(left))).select(names), key)
     removed = last_of_each_key(left.filter(taken_back).select(key), key)
-    return Changes(added, removed.filter(pa.array(~_is_among(removed, added.select(key)))))
+    return TableChanges(added, removed.filter(pa.array(~_is_among(removed, added.select(key)))))
 
 
 def without_pairs(rows: pa.Table) -> pa.Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,12 +11,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, suggest
+from headrace.base.errors import ConfigurationError, ExternalError, suggest
+from headrace.base.extras import load_extra
+from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.sql_table import (
     KEPT_EPOCHS,
     Address,
-    Changes,
     Epoch,
+    TableChanges,
     TableSink,
     TableSinkOptions,
     show_address,
@@ -30,7 +31,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
 """After this long without an answer the commit fails; a server may be restarted meanwhile."""
 REACH_SECONDS = 10.0
-_LONGEST_PAUSE = 5.0
+_BACKOFF = Backoff(first=0.1, longest=5.0)
 _CHUNK_ROWS = 5_000
 _REFUSED = ("authentication", "Access denied", "does not exist", "Unknown database", "unable to open")
 
@@ -75,11 +76,11 @@ class DatabaseSink(TableSink):
 
     # ---------------------------------------------------------------------------------------- writing
 
-    def write(self, epoch: Epoch, changes: Changes) -> None:
+    def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark is there already."""
         self._run(lambda held: self._write(held, epoch, changes))
 
-    def _write(self, held: _Held, epoch: Epoch, changes: Changes) -> None:
+    def _write(self, held: _Held, epoch: Epoch, changes: TableChanges) -> None:
         epochs = self._epochs()
         if not held.prepared:
             self._create(held, self.options.sink_epochs_table, epochs)
@@ -175,7 +176,7 @@ class DatabaseSink(TableSink):
         names = table.columns.keys()
         for name in () if columns is None else columns.names:
             if name not in names:
-                hint = suggest(name, names) or f"its columns are {', '.join(names)}"
+                hint = suggest(name, names, listing="its columns are")
                 raise self._error(f"has no column `{name}` in table `{self.options.table}`", hint)
         key = set(self.options.primary_key)
         if not key or key == {column.name for column in table.primary_key}:
@@ -193,7 +194,7 @@ class DatabaseSink(TableSink):
                 "declare the key that the table has",
             )
 
-    def _change(self, connection: Any, table: Any, changes: Changes) -> None:
+    def _change(self, connection: Any, table: Any, changes: TableChanges) -> None:
         names, key = changes.rows.schema.names, self.options.primary_key
         replaces = make_upsert(connection.dialect.name, table, names, key) if key else None
         self._execute(connection, _make_delete(table, key), table, changes.gone)
@@ -243,28 +244,26 @@ class DatabaseSink(TableSink):
 
     def _run(self, work: Callable[[_Held], T], *, patience: float | None = None) -> T:
         """Do something with the database; once more if the connection was lost, so it must be repeatable."""
-        sql, pause = load_client(), 0.1
         key = (os.getpid(), self.options.model_dump_json(), self.options.url, self.options.password)
-        deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
-        while True:
+
+        def attempt() -> T:
             held = _HELD.pop(key, None) or _Held(self._engine())
             try:
-                done = work(held)
-            except (sql.exc.SQLAlchemyError, _RivalError) as error:
-                held.engine.dispose()
-                if not _may_pass(error) or time.monotonic() + pause > deadline:
-                    raise self._failure(error) from None
+                result = work(held)
             except BaseException:
                 held.engine.dispose()
                 raise
+            if key in _HELD:  # of another thread
+                held.engine.dispose()
             else:
-                if key in _HELD:  # of another thread
-                    held.engine.dispose()
-                else:
-                    _HELD[key] = held
-                return done
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                _HELD[key] = held
+            return result
+
+        deadline = PATIENCE_SECONDS if patience is None else patience
+        try:
+            return with_retry(attempt, is_transient=is_transient, backoff=_BACKOFF, deadline=deadline)
+        except (load_client().exc.SQLAlchemyError, _RivalError) as error:
+            raise self._failure(error) from None
 
     def _error(self, what: str, hint: str | None = None) -> ExternalError:
         address = show_address(self.options.url)
@@ -274,7 +273,7 @@ class DatabaseSink(TableSink):
         text = "; ".join(
             line.strip() for line in str(getattr(error, "orig", None) or error).splitlines() if line
         )
-        if isinstance(error, load_client().exc.OperationalError) and _may_pass(error):
+        if isinstance(error, load_client().exc.OperationalError) and is_transient(error):
             return self._error(f"does not answer: {text}", "check the option `url`, and that the server runs")
         return self._error(f"refuses: {text}")
 
@@ -301,13 +300,14 @@ def _close() -> None:
         _HELD.popitem()[1].engine.dispose()
 
 
-def _may_pass(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
+    """Whether trying again may help: the connection is lost, or another commit was faster."""
     exc, text = load_client().exc, str(getattr(error, "orig", error))
     if isinstance(error, _RivalError) or getattr(error, "connection_invalidated", False):
         return True
     if not isinstance(error, (exc.OperationalError, exc.InterfaceError)):
         return False
-    return not any(one in text for one in _REFUSED) and "no such" not in text and "syntax" not in text
+    return not any(refusal in text for refusal in _REFUSED) and "no such" not in text and "syntax" not in text
 
 
 def make_upsert(dialect: str, table: Any, names: Sequence[str], key: Sequence[str]) -> Any:
@@ -337,8 +337,4 @@ def _make_delete(table: Any, key: Sequence[str]) -> Any:
 
 def load_client() -> Any:
     """SQLAlchemy; raises a MissingExtraError if it is not installed."""
-    try:
-        import sqlalchemy as sql
-    except ImportError:
-        raise MissingExtraError("the connector `database`", extra="sql", package="SQLAlchemy") from None
-    return sql
+    return load_extra("sqlalchemy", feature="the connector `database`", extra="sql", package="SQLAlchemy")

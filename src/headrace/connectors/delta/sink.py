@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, MissingExtraError
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError
+from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Delivery
 from headrace.connectors.filesystem.lake import (
@@ -30,8 +31,9 @@ from headrace.connectors.filesystem.layout import NameOptions, PartitionOptions,
 from headrace.connectors.filesystem.rolling import Encoded, RollingSink, prepared
 from headrace.formats.parquet import ParquetFormat
 from headrace.model.operator import OperatorContext
-from headrace.storage.directory import Place, StorageOptions, is_store
-from headrace.storage.objects import first_line, resolve
+from headrace.storage.base import error_line
+from headrace.storage.options import StorageOptions
+from headrace.storage.urls import is_object_store, resolve_url
 
 ZONE = "UTC"
 _LONGEST = 64
@@ -48,11 +50,7 @@ _FORBIDDEN = {
 
 def load_client() -> Any:
     """The package `deltalake`."""
-    try:
-        import deltalake
-    except ImportError:
-        raise MissingExtraError("the connector `delta`", extra="delta", package="deltalake") from None
-    return deltalake
+    return load_extra("deltalake", feature="the connector `delta`", extra="delta", package="deltalake")
 
 
 def open_table(path: str, storage: Mapping[str, str], *, version: int | None = None) -> Any:
@@ -60,7 +58,7 @@ def open_table(path: str, storage: Mapping[str, str], *, version: int | None = N
     client = load_client()
     from deltalake.exceptions import TableNotFoundError
 
-    url, settings = resolve(path, storage) if is_store(path) else (str(Place(path)), {})
+    url, settings = resolve_url(path, storage)
     try:
         return client.DeltaTable(url, version=version, storage_options=settings or None)
     except TableNotFoundError:
@@ -71,9 +69,9 @@ def open_table(path: str, storage: Mapping[str, str], *, version: int | None = N
 
 def table_error(path: str, what: str, error: BaseException) -> ExternalError:
     """What the library says, shortly."""
-    hint = "check the address, the options `storage.*` and the credentials" if is_store(path) else None
+    hint = "check the address, the options `storage.*` and the credentials" if is_object_store(path) else None
     return ExternalError(
-        f"the table `{path}` cannot be {what}: {first_line(error)}", where="delta", hint=hint
+        f"the table `{path}` cannot be {what}: {error_line(error)}", where="delta", hint=hint
     )
 
 
@@ -125,7 +123,7 @@ class DeltaSink(RollingSink):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        self._place = Place(self.options.path, self.options.storage, part_size=self.options.target_part_size)
+        self._directory = self.options.open_storage(part_size=self.options.target_part_size)
         self._format = ParquetFormat(
             compression=self.options.parquet_compression,
             row_group_bytes=self.options.parquet_row_group_size,
@@ -135,7 +133,7 @@ class DeltaSink(RollingSink):
 
     def validate(self) -> None:
         """Refuse a directory that cannot be written, and columns that do not fit the table."""
-        self._place.check_writable()
+        self._directory.check_directory()
         table = open_table(self.options.path, self.options.storage)
         if table is not None:
             self._check_table(table)
@@ -206,7 +204,7 @@ class DeltaSink(RollingSink):
             # Another run may have given the name: a file of a table is never written over.
             name = f"{uuid.uuid4().hex}-{name}"
         path = f"{directory}/{name}" if directory else name
-        self._place.write(path, data)
+        self._directory.write(path, data)
         return {
             "path": path,
             "size": len(data),
@@ -264,11 +262,7 @@ class DeltaSink(RollingSink):
 
     def _create(self, columns: Mapping[str, str]) -> Any:
         client = load_client()
-        url, settings = (
-            resolve(self.options.path, self.options.storage)
-            if is_store(self.options.path)
-            else (str(self._place), {})
-        )
+        url, settings = resolve_url(self.options.path, self.options.storage)
         return client.DeltaTable.create(
             url,
             client.Schema.from_arrow(schema_of(columns, zone=ZONE)),

@@ -20,7 +20,6 @@ from headrace.connectors.filesystem.files import FilesOptions, FilesSource
 from headrace.connectors.filesystem.lake import schema_text
 from headrace.connectors.filesystem.listing import File
 from headrace.formats.options import Columns
-from headrace.storage.directory import Place
 
 _KNOWN = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "inCommitTimestamp"}
 """Features for readers that need nothing more, or are refused where they are met."""
@@ -74,8 +73,8 @@ class DeltaSource(FilesSource):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        self._place = Place(self.options.path, self.options.storage)
-        self.content = ParquetContent(self._place)
+        self._directory = self.options.open_storage()
+        self.content = ParquetContent(self._directory)
         self._checked = False
 
     @property
@@ -92,7 +91,7 @@ class DeltaSource(FilesSource):
             if name not in known.names:
                 raise ConfigurationError(
                     f"the table `{self.options.path}` has no column `{name}`",
-                    hint=suggest(name, known.names) or f"its columns are {', '.join(known.names)}",
+                    hint=suggest(name, known.names, listing="its columns are"),
                 )
         if self.options.timestamp_column is not None:
             columns = self.options.columns or known
@@ -137,7 +136,7 @@ class DeltaSource(FilesSource):
 
     # ------------------------------------------------------------------------ versions
 
-    def look(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+    def discover(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
         """The files of the table, or those that its new versions have added."""
         if more is not None:
             return self._changes(more["version"])
@@ -162,27 +161,27 @@ class DeltaSource(FilesSource):
         if deleted:
             raise self._deleted(table.version())
         partitions = table.metadata().partition_columns
-        found = [
+        files = [
             self._file(
-                one["path"],
-                one["size_bytes"],
-                one["modification_time"],
-                {name: _text(one[f"partition.{name}"]) for name in partitions},
-                one.get("num_records"),
+                action["path"],
+                action["size_bytes"],
+                action["modification_time"],
+                {name: _text(action[f"partition.{name}"]) for name in partitions},
+                action.get("num_records"),
             )
-            for one in sorted(actions, key=lambda one: (one["modification_time"], one["path"]))
+            for action in sorted(actions, key=lambda action: (action["modification_time"], action["path"]))
         ]
-        return self._measured(found)
+        return self._measured(files)
 
     def _changes(self, version: int) -> tuple[list[File], dict[str, Any]]:
-        found: list[File] = []
+        files: list[File] = []
         while True:
             try:
-                log = self._place.read(f"_delta_log/{version + 1:020}.json")
+                log = self._directory.read(f"_delta_log/{version + 1:020}.json")
             except FileNotFoundError:
                 break
             version += 1
-            found += self._added(version, log)
+            files += self._added(version, log)
         if not self._checked:
             self._checked = True
             if (latest := self._table().version()) > version:
@@ -192,7 +191,7 @@ class DeltaSource(FilesSource):
                     where="delta",
                     hint="start anew in another state directory, and keep the log of the table for longer",
                 )
-        return self._measured(found), {"version": version}
+        return self._measured(files), {"version": version}
 
     def _added(self, version: int, log: bytes) -> list[File]:
         """The files that a version adds to the rows of the table."""
@@ -208,13 +207,13 @@ class DeltaSource(FilesSource):
             if self.options.skip_change_commits:
                 return []
             raise self._deleted(version)
-        found = []
+        files = []
         for add in adds:
             stats = json.loads(add.get("stats") or "{}")
             values = {name: value or None for name, value in add["partitionValues"].items()}
             path, size, modified = add["path"], add["size"], add["modificationTime"]
-            found.append(self._file(path, size, modified, values, stats.get("numRecords")))
-        return found
+            files.append(self._file(path, size, modified, values, stats.get("numRecords")))
+        return files
 
     def _deleted(self, version: int) -> ConfigurationError:
         return ConfigurationError(
@@ -237,7 +236,7 @@ class DeltaSource(FilesSource):
 
     def _measured(self, files: list[File]) -> list[File]:
         """The files with the number of their rows, which the log need not say."""
-        measured = self._place.each(
+        measured = self._directory.map(
             lambda file: file if "rows" in file else self.content.measure(file), files
         )
         return [dict(file) for file in measured if file is not None and file["rows"]]

@@ -18,7 +18,7 @@ from headrace.formats.avro.file import find_blocks, read_header
 from headrace.formats.base import Decoded, LineError, bad_file, plain_field
 from headrace.formats.options import FileFormatOptions
 from headrace.formats.parquet import read_rows
-from headrace.storage.directory import Place
+from headrace.storage.base import Storage, error_line, join
 
 BATCH_ROWS = 65_536
 WORTH_SPLITTING = 1024 * 1024
@@ -48,12 +48,12 @@ class Content(ABC):
     counts = False
     """Whether the number of rows of a file is known before they are read, as `rows`."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
 
     def where(self, file: File) -> str:
         """The file in the words of a person."""
-        return f"{self.place}/{file['path']}" if file["path"] else str(self.place)
+        return join(self.storage.url, file["path"])
 
     def measure(self, file: File) -> File | None:
         """The file with what has to be known before it is read; None if there is nothing in it."""
@@ -89,7 +89,12 @@ class Content(ABC):
 
     def open(self, file: File, *, grown: bool = False) -> Any:
         """A file, which must still be what was listed; one of plain lines may have grown."""
-        opened = self.place.open(file["path"])
+        try:
+            opened = self.storage.open(file["path"])
+        except FileNotFoundError as error:
+            raise ExternalError(
+                f"`{self.where(file)}` cannot be read: {error_line(error)}", where="filesystem"
+            ) from None
         size = opened.size()
         if size < file["size"] or (size > file["size"] and not grown):
             opened.close()
@@ -109,8 +114,8 @@ class ParquetContent(Content):
 
     counts = True
 
-    def __init__(self, place: Place, *, drop_bad: bool = False) -> None:
-        super().__init__(place)
+    def __init__(self, storage: Storage, *, drop_bad: bool = False) -> None:
+        super().__init__(storage)
         self._drop_bad = drop_bad
 
     def measure(self, file: File) -> File | None:
@@ -175,7 +180,7 @@ class ParquetContent(Content):
     def _open(self, file: File) -> pq.ParquetFile:
         opened = self.open(file)
         try:
-            return pq.ParquetFile(opened, pre_buffer=not self.place.is_local)
+            return pq.ParquetFile(opened, pre_buffer=not self.storage.is_local)
         except (pa.ArrowInvalid, OSError) as error:
             opened.close()
             if not is_damage(error):
@@ -206,8 +211,8 @@ def _groups(file: pq.ParquetFile, first: int, end: int) -> Iterator[tuple[int, i
 class LineContent(Content):
     """Lines of text; positions are bytes of the text, decompressed."""
 
-    def __init__(self, place: Place, options: FileFormatOptions, compression: Compression) -> None:
-        super().__init__(place)
+    def __init__(self, storage: Storage, options: FileFormatOptions, compression: Compression) -> None:
+        super().__init__(storage)
         self._options = options
         self._compression = compression
         plain = options.format_for(None)
@@ -232,7 +237,7 @@ class LineContent(Content):
         """How a file is compressed; None if it is not."""
         if self._compression != "auto":
             return None if self._compression == "none" else self._compression
-        path = (file["path"] or str(self.place)).lower()
+        path = (file["path"] or self.storage.url).lower()
         return next((codec for ending, codec in _ENDINGS.items() if path.endswith(ending)), None)
 
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
@@ -325,8 +330,8 @@ class AvroContent(Content):
 
     counts = True
 
-    def __init__(self, place: Place, options: FileFormatOptions) -> None:
-        super().__init__(place)
+    def __init__(self, storage: Storage, options: FileFormatOptions) -> None:
+        super().__init__(storage)
         self._options = options
 
     def _read(self, file: File) -> bytes:

@@ -35,7 +35,7 @@ from headrace.model.operator import (
     SourceOperator,
     Split,
 )
-from headrace.storage.directory import StorageOptions
+from headrace.storage.options import StorageOptions
 
 LANE = "files"
 _GATHERED_ROWS = 262_144
@@ -63,34 +63,34 @@ class FilesOptions(StorageOptions):
 
 
 class FilesSource(Connector, SourceOperator):
-    """Reads files one after the other; a connector says which there are (`look`) and what is in them.
+    """Reads files one after the other; a connector says which there are (`discover`) and what is in them.
 
     The offset holds the listed files (`Listing`), the number of the one that comes next, and the byte or row
-    in it. What `look` has to remember beside that is `more`.
+    in it. What `discover` has to remember beside that is `more`.
     """
 
     options: Any
     content: Content
     remembers = False
-    """Whether `look` needs to know every file that was ever listed."""
+    """Whether `discover` needs to know every file that was ever listed."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         assert isinstance(self.options, FilesOptions)
         self.idle_timeout = self.options.idle_timeout
-        self._storage: Any = None
+        self._state_storage: Any = None
         self._folder = ""
-        self._looked: float | None = None
+        self._discovered_at: float | None = None
         self._known: tuple[int, set[str]] = (-1, set())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_storage": None, "_looked": None, "_known": (-1, set())}
+        return {**self.__dict__, "_state_storage": None, "_discovered_at": None, "_known": (-1, set())}
 
     # ------------------------------------------------------------------------ what a connector says
 
     @abstractmethod
-    def look(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
-        """The files that are new, and what to remember; at the first look `more` is None."""
+    def discover(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+        """The files that are new, and what to remember; at the first call `more` is None."""
 
     @property
     @abstractmethod
@@ -118,12 +118,12 @@ class FilesSource(Connector, SourceOperator):
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """Long listings are kept where the state of the job is."""
-        self._storage, self._folder = storage, f"listed/{node}"
+        self._state_storage, self._folder = storage, f"listed/{node}"
 
     def initial_offset(self, *, time: float) -> Offset:
         """The beginning of the first file; without `source.watch_interval` all files are listed here."""
         self.validate()
-        files, more = self.look(None, set())
+        files, more = self.discover(None, set())
         position = {
             "time": wall_clock(time),
             "first": 0,
@@ -137,7 +137,7 @@ class FilesSource(Connector, SourceOperator):
         return {LANE: {**position, **self._listing(position).add(files)}}
 
     def _listing(self, position: Mapping[str, Any]) -> Listing:
-        return Listing(position, self._storage, self._folder)
+        return Listing(position, self._state_storage, self._folder)
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """`limit.rows` rows further, or the end of the last file."""
@@ -156,13 +156,15 @@ class FilesSource(Connector, SourceOperator):
 
     def _find_new(self, position: dict[str, Any], now: float) -> None:
         interval = self.options.watch_interval
-        if interval is None or (self._looked is not None and now < self._looked + interval.total_seconds()):
+        if interval is None or (
+            self._discovered_at is not None and now < self._discovered_at + interval.total_seconds()
+        ):
             return
         listing = self._listing(position)
         if self.remembers and self._known[0] != listing.end:
             self._known = (listing.end, listing.paths())
-        files, more = self.look(position["more"], self._known[1])
-        self._looked = now
+        files, more = self.discover(position["more"], self._known[1])
+        self._discovered_at = now
         if files:
             position |= listing.add(files)
             self._known = (listing.end + len(files), self._known[1] | {file["path"] for file in files})
@@ -186,10 +188,10 @@ class FilesSource(Connector, SourceOperator):
         shares: list[list[dict[str, Any]]] = [[] for _ in range(tasks)]
         before = 0
         for part, weight, least in parts:
-            places = [0, *(_place(bound - before, weight, least) for bound in bounds), weight]
+            cuts = [0, *(_cut_at(bound - before, weight, least) for bound in bounds), weight]
             # One for each share that is not empty, or fewer if rows are long.
-            pieces = self.content.cut(part, sorted({place for place in places if 0 < place < weight}))
-            for share, (begin, stop) in zip(shares, itertools.pairwise(places), strict=True):
+            pieces = self.content.cut(part, sorted({cut for cut in cuts if 0 < cut < weight}))
+            for share, (begin, stop) in zip(shares, itertools.pairwise(cuts), strict=True):
                 if begin < stop:
                     share.extend(itertools.islice(pieces, 1))
             before += weight
@@ -257,11 +259,11 @@ class FilesSource(Connector, SourceOperator):
             yield fill(decoded.rows, values, schema, where=where)
 
 
-def _place(wanted: int, weight: int, least: int) -> int:
-    """Where to cut a part of some weight: as wanted, or at its end if less than half of `least` were left."""
-    if 2 * wanted < least:
+def _cut_at(target: int, weight: int, least: int) -> int:
+    """Where to cut a part: at the target, or at its end if less than half of `least` were left."""
+    if 2 * target < least:
         return 0
-    return weight if 2 * (weight - wanted) <= least else wanted
+    return weight if 2 * (weight - target) <= least else target
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

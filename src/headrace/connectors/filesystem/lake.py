@@ -72,7 +72,7 @@ def fit(rows: pa.Table, schema: pa.Schema, *, table: str) -> pa.Table:
         if name not in schema.names:
             raise ConfigurationError(
                 f"{table} has no column `{name}`",
-                hint=suggest(name, schema.names) or f"its columns are {', '.join(schema.names)}",
+                hint=suggest(name, schema.names, listing="its columns are"),
             )
     columns = []
     for field in schema:

@@ -17,13 +17,13 @@ _NEAR = 64 * 1024
 """Bytes in which the end of a line is looked for first."""
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """What can be read from its current position on."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
-class SeekableStream(Stream, Protocol):
+class SeekableStream(ByteStream, Protocol):
     """What can be read from any position on."""
 
     def seek(self, position: int, /) -> int: ...
@@ -56,7 +56,7 @@ class Share(NamedTuple):
 
 
 def scan_rows(
-    stream: Stream, begin: int, end: int | None, *, rows: int, row_ends: RowEnds | None = None
+    stream: ByteStream, begin: int, end: int | None, *, rows: int, row_ends: RowEnds | None = None
 ) -> Scanned:
     """Where the next `rows` rows end. The stream stands at byte `begin`; `end` is None if unknown.
 
@@ -77,7 +77,7 @@ def scan_rows(
 
 
 def _scan_lines(
-    stream: Stream, begin: int, end: int | None, *, lines: int, block: int | None = None
+    stream: ByteStream, begin: int, end: int | None, *, lines: int, block: int | None = None
 ) -> Scanned:
     position, found, chunk = begin, 0, b"\n"
     marks: list[Mark] = []
@@ -133,7 +133,7 @@ def share_rows(
         begin, line = stop, line + lines
 
 
-def _scan_to(stream: Stream, begin: int, end: int, target: int, row_ends: RowEnds) -> tuple[int, int]:
+def _scan_to(stream: ByteStream, begin: int, end: int, target: int, row_ends: RowEnds) -> tuple[int, int]:
     """The first end of a row at or behind `target`, and how many lines there are up to it."""
     lines = 0
     for at, data, places in _pieces(stream, begin, end, row_ends):
@@ -145,7 +145,7 @@ def _scan_to(stream: Stream, begin: int, end: int, target: int, row_ends: RowEnd
     return end, lines
 
 
-def _count_lines(stream: Stream, begin: int, end: int) -> int:
+def _count_lines(stream: ByteStream, begin: int, end: int) -> int:
     position, found = begin, 0
     while position < end and (chunk := stream.read(_size(position, end))):
         found += count_newlines(chunk)
@@ -159,7 +159,7 @@ def _count(rows: bytes) -> int:
 
 
 def read_blocks(
-    stream: Stream,
+    stream: ByteStream,
     begin: int,
     end: int | None,
     *,
@@ -179,7 +179,7 @@ def read_blocks(
         raise ExternalError("the file has become shorter while it was read", where=where)
 
 
-def _line_blocks(stream: Stream, begin: int, end: int | None) -> Iterator[bytes]:
+def _line_blocks(stream: ByteStream, begin: int, end: int | None) -> Iterator[bytes]:
     """Blocks of whole lines, each copied only once."""
     waiting: list[bytes | memoryview] = []
     position = begin
@@ -195,14 +195,14 @@ def _line_blocks(stream: Stream, begin: int, end: int | None) -> Iterator[bytes]
         yield b"".join(waiting)
 
 
-def _blocks(stream: Stream, begin: int, end: int | None, row_ends: RowEnds) -> Iterator[bytes]:
+def _blocks(stream: ByteStream, begin: int, end: int | None, row_ends: RowEnds) -> Iterator[bytes]:
     for _, data, places in _pieces(stream, begin, end, row_ends):
         stop = int(places[-1])
         yield data if stop == len(data) else data[:stop]
 
 
 def _pieces(
-    stream: Stream, begin: int, end: int | None, row_ends: RowEnds
+    stream: ByteStream, begin: int, end: int | None, row_ends: RowEnds
 ) -> Iterator[tuple[int, bytes, NDArray[np.int64]]]:
     """Some bytes that begin with a row, where they stand, and where rows end in them: at least one does."""
     rest, position, ended = b"", begin, begin == end

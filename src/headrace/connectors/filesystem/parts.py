@@ -28,7 +28,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True)
-class Part:
+class StoredPart:
     """Some rows of one directory, in a range of a file of the state storage."""
 
     directory: str
@@ -71,7 +71,7 @@ class Part:
         }
 
     @classmethod
-    def from_json(cls, key: Any, value: Mapping[str, Any]) -> Part:
+    def from_json(cls, key: Any, value: Mapping[str, Any]) -> StoredPart:
         _, directory, epoch, subtask, number = key
         begin, size = value["range"]
         rest = {name: value[name] for name in ("path", "rows", "bytes", "opened", "last", "latest", "level")}
@@ -121,11 +121,11 @@ class OpenFiles:
         self._min_epoch = min_epoch
         self._reader = PartReader(ctx.storage)
         entries = self._table.get_all()
-        self.all = [Part.from_json(key, value) for key, value in entries.items() if _is(key, _PART)]
+        self.all = [StoredPart.from_json(key, value) for key, value in entries.items() if _is(key, _PART)]
         """The parts of every subtask, as the last epoch left them."""
         self._gone = {key: value for key, value in entries.items() if _is(key, _GONE)}
         self._ratios = {key: value for key, value in entries.items() if _is(key, _RATIO)}
-        self._pending: list[tuple[Part, pa.Table]] = []
+        self._pending: list[tuple[StoredPart, pa.Table]] = []
 
     @property
     def keep_from(self) -> int:
@@ -144,7 +144,7 @@ class OpenFiles:
         self._ratios[_RATIO, self._info.subtask] = ratio
         self._table.insert((_RATIO, self._info.subtask), ratio)
 
-    def read(self, parts: Sequence[Part]) -> list[pa.RecordBatch]:
+    def read(self, parts: Sequence[StoredPart]) -> list[pa.RecordBatch]:
         """The rows of parts, in the order in which they came."""
         ordered = sorted(parts, key=lambda part: part.order)
         return [batch for part in ordered for batch in self._reader.read(part.path, part.begin, part.size)]
@@ -160,7 +160,7 @@ class OpenFiles:
         level: int = 0,
     ) -> None:
         """Let rows wait."""
-        part = Part(
+        part = StoredPart(
             directory=directory,
             epoch=self._info.epoch,
             subtask=self._info.subtask,
@@ -177,7 +177,7 @@ class OpenFiles:
         )
         self._pending.append((part, rows))
 
-    def merge(self, parts: Sequence[Part]) -> None:
+    def merge(self, parts: Sequence[StoredPart]) -> None:
         """Make one part of many small ones of a directory."""
         times = [part.latest for part in parts if part.latest is not None]
         self.add(
@@ -190,7 +190,7 @@ class OpenFiles:
         )
         self.close(parts)
 
-    def close(self, parts: Sequence[Part]) -> None:
+    def close(self, parts: Sequence[StoredPart]) -> None:
         """The rows of these parts are elsewhere now."""
         for part in parts:
             self._table.delete(part.key)
@@ -200,7 +200,7 @@ class OpenFiles:
             self._gone[key] = min(lowest, self._gone.get(key, lowest))
             self._table.insert(key, self._gone[key])
 
-    def save(self) -> list[Part]:
+    def save(self) -> list[StoredPart]:
         """Write what waits; returns the parts of this epoch."""
         for key in self._gone:
             if _died(key) <= self._min_epoch and _owner(key) % self._info.parallelism == self._info.subtask:
@@ -210,7 +210,7 @@ class OpenFiles:
         info = self._info
         path = f"{folder(info.operator_id)}/{info.epoch:010}/{info.subtask:03}-{uuid.uuid4().hex}"
         chunks: list[bytes] = []
-        saved: list[Part] = []
+        saved: list[StoredPart] = []
         begin = 0
         for part, rows in self._pending:
             data = _to_ipc(rows)

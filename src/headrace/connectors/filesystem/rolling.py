@@ -20,7 +20,7 @@ from headrace.base.durations import nanoseconds
 from headrace.base.options import Duration, Size
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Connector
-from headrace.connectors.filesystem.parts import TABLE, OpenFiles, Part, forget, to_table
+from headrace.connectors.filesystem.parts import TABLE, OpenFiles, StoredPart, forget, to_table
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.state.config import TableConfig
 
@@ -193,7 +193,7 @@ class RollingSink(Connector, ArrowOperator):
         files: list[Any],
         ctx: OperatorContext,
     ) -> None:
-        mine: dict[str, list[Part]] = defaultdict(list)
+        mine: dict[str, list[StoredPart]] = defaultdict(list)
         for part in waiting.all:
             if self._is_mine(part.directory, part.subtask, ctx):
                 mine[part.directory].append(part)
@@ -244,7 +244,7 @@ class RollingSink(Connector, ArrowOperator):
             and mark >= latest + nanoseconds(late)
         )
 
-    def _is_full(self, parts: Sequence[Part], new: pa.Table | None, waiting: OpenFiles) -> bool:
+    def _is_full(self, parts: Sequence[StoredPart], new: pa.Table | None, waiting: OpenFiles) -> bool:
         size = sum(part.bytes for part in parts) + (0 if new is None else new.nbytes)
         return bool(size * waiting.ratio(self.packed) >= self.options.file_size)
 
@@ -281,12 +281,12 @@ def prepared(data: Mapping[str, Mapping[int, bytes]]) -> list[Any]:
     return [file for _, staged in sorted(data.get(FILES, {}).items()) for file in json.loads(staged)["files"]]
 
 
-def _together(waiting: OpenFiles, parts: Sequence[Part], new: pa.Table | None) -> pa.Table:
+def _together(waiting: OpenFiles, parts: Sequence[StoredPart], new: pa.Table | None) -> pa.Table:
     fresh = [] if new is None else new.to_batches()
     return to_table([*waiting.read(parts), *fresh])
 
 
-def _worth_merging(parts: Sequence[Part]) -> list[Part]:
+def _worth_merging(parts: Sequence[StoredPart]) -> list[StoredPart]:
     """The parts of a directory to make one of: if a level has many, those and all below, which are newer."""
     counts: dict[int, int] = defaultdict(int)
     for part in parts:

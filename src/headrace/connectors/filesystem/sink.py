@@ -20,7 +20,7 @@ from headrace.connectors.filesystem.rolling import Encoded, RollingOptions, Roll
 from headrace.formats.options import FileFormatOptions
 from headrace.formats.parquet import ParquetFormat, check_parquet
 from headrace.model.operator import OperatorContext
-from headrace.storage.directory import Place, StorageOptions
+from headrace.storage.options import StorageOptions
 
 STAGED = ".staged"
 _ENDINGS = {"debezium_json": "json", "raw_string": "txt", "raw_bytes": "bin"}
@@ -70,7 +70,7 @@ class FileSystemSink(RollingSink):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        self._place = Place(self.options.path, self.options.storage, part_size=self.options.target_part_size)
+        self._directory = self.options.open_storage(part_size=self.options.target_part_size)
         self._format = self.options.format_for(self.options.columns)
         self.packed = _PACKED.get(self.options.format, 1.0)
 
@@ -81,20 +81,20 @@ class FileSystemSink(RollingSink):
 
     def validate(self) -> None:
         """Refuse a directory that cannot be written, and columns that Parquet does not have."""
-        self._place.check_writable()
+        self._directory.check_directory()
         if self.options.format == "parquet" and self.options.columns is not None:
             check_parquet(self.options.columns)
 
     def reach(self) -> str:
         """Whether the directory can be listed."""
-        names = [name for name in self._place.children("") if not name.startswith(".")]
+        names = [name for name in self._directory.children("") if not name.startswith(".")]
         return (
             f"the directory has {len(names)} entries" if names else "the directory is empty, or not there yet"
         )
 
     def claims(self) -> Sequence[str]:
         """With serial names the directory: two sinks would give their files the same names."""
-        return [f"the files in {self._place}"] if self.options.strategy == "serial" else []
+        return [f"the files in {self._directory.url}"] if self.options.strategy == "serial" else []
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse rows that the format cannot write."""
@@ -146,7 +146,7 @@ class FileSystemSink(RollingSink):
         """Write a file to the hidden directory; the commit gives it the name that it gets here."""
         info, options = ctx.task_info, self.options
         source = f"{_staging(ctx)}/{info.epoch}/{uuid.uuid4().hex}"
-        self._place.write(source, data)
+        self._directory.write(source, data)
         ending = _ENDINGS.get(options.format, options.format)
         if options.json_compression == "gzip" and options.format not in {"parquet", "avro"}:
             ending += ".gz"
@@ -157,26 +157,26 @@ class FileSystemSink(RollingSink):
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
         """Give the staged files their names, and remove what else was staged up to this epoch."""
-        self._place.each(self._show, prepared(data))
-        for name in self._place.children(_staging(ctx)):
+        self._directory.map(self._show, prepared(data))
+        for name in self._directory.children(_staging(ctx)):
             if name.isdigit() and int(name) <= epoch:
-                self._place.remove(f"{_staging(ctx)}/{name}")
+                self._directory.delete_directory(f"{_staging(ctx)}/{name}")
         self.forget(epoch, data, ctx)
 
     def _show(self, file: Sequence[str]) -> None:
         source, target = file
-        if not self._place.exists(source):
+        if not self._directory.exists(source):
             return  # an earlier commit of this epoch came this far
-        if self._place.exists(target) and not self._same(source, target):
+        if self._directory.exists(target) and not self._same(source, target):
             raise ConfigurationError(
-                f"`{self._place}/{target}` is there already, written by another run",
+                f"`{self._directory.url}/{target}` is there already, written by another run",
                 hint="move that file away and go on, or begin anew with `filename.strategy` = 'uuid'",
             )
-        self._place.move(source, target)
+        self._directory.move(source, target)
 
-    def _same(self, one: str, other: str) -> bool:
+    def _same(self, source: str, target: str) -> bool:
         """Whether a move may have stopped between the copy and the removal, as it can in an object store."""
-        return not self._place.is_local and self._place.read(one) == self._place.read(other)
+        return not self._directory.is_local and self._directory.read(source) == self._directory.read(target)
 
 
 def _staging(ctx: OperatorContext) -> str:

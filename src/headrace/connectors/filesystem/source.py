@@ -26,8 +26,7 @@ from headrace.connectors.filesystem.layout import path_values
 from headrace.connectors.filesystem.listing import File
 from headrace.formats.options import FileFormatOptions, check_readable, implied_columns, infer_from
 from headrace.formats.types import format_type
-from headrace.storage.directory import Place
-from headrace.storage.objects import Found
+from headrace.storage.base import Storage, StoredFile
 
 
 class FileSystemSource(FilesSource):
@@ -83,14 +82,14 @@ class FileSystemSource(FilesSource):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        self._place = Place(self.options.path, self.options.storage)
+        self._directory = self.options.open_storage()
         self.content: Content
         if self.options.format == "parquet":
-            self.content = ParquetContent(self._place, drop_bad=self.options.bad_data != "fail")
+            self.content = ParquetContent(self._directory, drop_bad=self.options.bad_data != "fail")
         elif self.options.format == "avro":
-            self.content = AvroContent(self._place, self.options)
+            self.content = AvroContent(self._directory, self.options)
         else:
-            self.content = LineContent(self._place, self.options, self.options.compression)
+            self.content = LineContent(self._directory, self.options, self.options.compression)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -111,26 +110,26 @@ class FileSystemSource(FilesSource):
         files = self._files()
         return f"{len(files)} files, {sum(file.size for file in files)} bytes"
 
-    def _files(self) -> list[Found]:
+    def _files(self) -> list[StoredFile]:
         pattern = re.compile(self.options.regex_pattern or "")
         watched = self.options.watch_interval is not None
         return [
             file
-            for file in self._place.files(may_be_missing=watched)
+            for file in _visible_files(self._directory, may_be_missing=watched)
             if not file.path or pattern.search(file.path)
         ]
 
-    def look(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+    def discover(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
         """The files of the directory that are not known yet."""
-        found = [file for file in self._files() if file.size and file.path not in known]
+        files = [file for file in self._files() if file.size and file.path not in known]
         if more is not None:
-            found.sort(key=lambda file: (file.modified, file.path))
+            files.sort(key=lambda file: (file.modified, file.path))
         watched = self.options.watch_interval is not None
         listed = [
             {"path": file.path, "size": file.size, **({"time": file.modified} if watched else {})}
-            for file in found
+            for file in files
         ]
-        return [dict(file) for file in self._place.each(self.content.measure, listed) if file], {}
+        return [dict(file) for file in self._directory.map(self.content.measure, listed) if file], {}
 
     def infer(self, files: Sequence[File]) -> dict[str, str] | None:
         """The columns of lines or records, from the first file and its path."""
@@ -138,14 +137,14 @@ class FileSystemSource(FilesSource):
             return None
         sample = self.content.sample(files[0]) if files else None
         if sample is not None:
-            found = infer_from(self.options, sample, where=self.content.where(files[0]))
-        elif (found := implied_columns(self.options)) is None:
+            columns = infer_from(self.options, sample, where=self.content.where(files[0]))
+        elif (columns := implied_columns(self.options)) is None:
             raise ConfigurationError(
-                f"there are no files in `{self._place}` to find out the columns from",
+                f"there are no files in `{self._directory.url}` to find out the columns from",
                 hint="declare them with the option `schema`",
             )
         of_path = dict.fromkeys(self.values(files[0]), "string") if files else {}
-        return {**of_path, **{field.name: format_type(field.type) for field in found}}
+        return {**of_path, **{field.name: format_type(field.type) for field in columns}}
 
     def find_columns(self) -> pa.Schema:
         """Those of the first file, and what its directories name."""
@@ -156,9 +155,9 @@ class FileSystemSource(FilesSource):
         if not files:
             return pa.schema([])
         with self.content.open(files[0]) as file:
-            found = pq.read_schema(file)
-        of_path = [pa.field(name, pa.string()) for name in self.values(files[0]) if name not in found.names]
-        return pa.schema([*of_path, *found])
+            columns = pq.read_schema(file)
+        of_path = [pa.field(name, pa.string()) for name in self.values(files[0]) if name not in columns.names]
+        return pa.schema([*of_path, *columns])
 
     def first(self) -> Sequence[File]:
         """The first file that holds something."""
@@ -169,3 +168,15 @@ class FileSystemSource(FilesSource):
     def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
         """What the directories say."""
         return path_values(file["path"])
+
+
+def _visible_files(storage: Storage, *, may_be_missing: bool) -> list[StoredFile]:
+    """The file itself, or every file below the directory but hidden ones (`.x`, `_x`), sorted by path."""
+    files = storage.list_files()
+    if files is None:
+        if may_be_missing:
+            return []
+        raise ConfigurationError(f"there is no file or directory `{storage.url}`")
+    return sorted(
+        file for file in files if not any(part.startswith((".", "_")) for part in file.path.split("/"))
+    )

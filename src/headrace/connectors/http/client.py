@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC
 from typing import Annotated, Any, ClassVar, Self
@@ -18,8 +18,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, RefusedError
+from headrace.base.errors import ConfigurationError, ExternalError, RefusedError
+from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
+from headrace.base.retry import Backoff
 from headrace.connectors.base import Connector
 from headrace.connectors.received import Inbox
 
@@ -27,7 +29,8 @@ CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 """How long a connection, and an answer, is waited for."""
 PATIENCE_SECONDS = 60.0
 """After this long without a connection, or a good answer, a sink gives up with what went wrong."""
-_LONGEST_PAUSE, _LONGEST_WAIT = 10.0, 86_400.0
+_LONGEST_WAIT = 86_400.0
+BACKOFF = Backoff(first=0.1, longest=10.0)
 _REDIRECTS = 5
 _EXCERPT, _DRAINED = 300, 65_536
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -211,12 +214,9 @@ def is_loopback(host: str) -> bool:
 
 def load_client(connector: str) -> Any:
     """The HTTP client's package."""
-    try:
-        import httpx
-    except ImportError:
-        raise MissingExtraError(f"the connector `{connector}`", extra="http", package="httpx") from None
+    client = load_extra("httpx", feature=f"the connector `{connector}`", extra="http", package="httpx")
     quieten("httpx")
-    return httpx
+    return client
 
 
 def quieten(name: str) -> None:
@@ -381,22 +381,6 @@ def retry_after(response: Any) -> float:
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
     return min(max(0.0, date.timestamp() - time.time()), _LONGEST_WAIT)
-
-
-def patiently(action: Callable[[], None]) -> None:
-    """Do something again, after pauses that grow, as long as its ExternalError says that this may help."""
-    deadline, pause = float("inf"), 0.1
-    while True:
-        try:
-            action()
-        except ExternalError as error:
-            deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
-            if not error.retry or time.monotonic() + pause > deadline:
-                raise
-        else:
-            return
-        time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 def socket_of(response: Any) -> socket.socket | None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.base.errors import ExternalError
+from headrace.base.retry import is_retryable, with_retry
 from headrace.connectors._shared.message_sink import VALUE, MessageSink
 from headrace.connectors.base import Delivery
 from headrace.connectors.http import client as http_client
@@ -30,7 +31,6 @@ from headrace.model.operator import OperatorContext
 
 LONGEST_SECONDS = 3600.0
 """How long a request is tried at most, however long the server asks to wait."""
-_LONGEST_PAUSE = 10.0
 _BYTES = {"raw_bytes", "avro", "protobuf"}
 _CONTENT_TYPES = {
     "csv": "text/csv; charset=utf-8",
@@ -153,28 +153,34 @@ class _Work:
         headers = dict(self._kind)
         if self._keyed:
             headers["Idempotency-Key"] = f"{self._key}-{index}"
-        began, pause = time.monotonic(), 0.1
-        deadline = began + http_client.PATIENCE_SECONDS
-        while not self._stopped.is_set():
-            asked = 0.0
-            try:
-                with ask(
-                    self._client,
-                    self._options,
-                    "webhook",
-                    "POST",
-                    content=body,
-                    headers=headers,
-                    follow=False,
-                ) as response:
-                    asked = retry_after(response)
-                    check_answer(response, self._options, "webhook")
-                    drain(response)
-                    return
-            except ExternalError as error:
-                wait = max(asked, pause)
-                deadline = min(deadline + asked, began + LONGEST_SECONDS)
-                if not error.retry or time.monotonic() + wait > deadline:
-                    raise
-            self._stopped.wait(wait)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        latest, requested = time.monotonic() + LONGEST_SECONDS, 0.0
+
+        def attempt() -> None:
+            nonlocal requested
+            requested = 0.0
+            with ask(
+                self._client,
+                self._options,
+                "webhook",
+                "POST",
+                content=body,
+                headers=headers,
+                follow=False,
+            ) as response:
+                requested = retry_after(response)
+                check_answer(response, self._options, "webhook")
+                drain(response)
+
+        try:
+            with_retry(
+                attempt,
+                is_transient=lambda error: is_retryable(error) and time.monotonic() + requested <= latest,
+                backoff=http_client.BACKOFF,
+                deadline=http_client.PATIENCE_SECONDS,
+                stop=self._stopped,
+                requested_pause=lambda _error: requested,
+            )
+        except ExternalError as error:
+            # The error that has stopped the other senders is the one to be told.
+            if not (error.retry and self._stopped.is_set()):
+                raise

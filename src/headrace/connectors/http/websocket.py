@@ -12,18 +12,20 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ExternalError, MissingExtraError, RefusedError
+from headrace.base.errors import ExternalError, RefusedError
+from headrace.base.extras import load_extra
 from headrace.base.options import Secret, Size
+from headrace.base.retry import is_retryable, with_retry
 from headrace.connectors._shared.message_sink import VALUE, MessageSink
 from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.base import Delivery
+from headrace.connectors.http import client as http_client
 from headrace.connectors.http.client import (
     CONNECT_SECONDS,
     Address,
     EndpointConnector,
     EndpointOptions,
     no_answer,
-    patiently,
     quieten,
 )
 from headrace.connectors.received import Inbox, ReceivedSource
@@ -158,7 +160,13 @@ class WebSocketSink(_SocketConnector, MessageSink):
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
         """Send the messages of an epoch over one connection, and all of them again if that is lost."""
-        patiently(lambda: self._send(messages.column(VALUE).to_pylist()))
+        values = messages.column(VALUE).to_pylist()
+        with_retry(
+            lambda: self._send(values),
+            is_transient=is_retryable,
+            backoff=http_client.BACKOFF,
+            deadline=http_client.PATIENCE_SECONDS,
+        )
 
     def _send(self, values: Sequence[bytes]) -> None:
         text = self.options.format not in _BYTES
@@ -173,14 +181,15 @@ class WebSocketSink(_SocketConnector, MessageSink):
 
 def load_client() -> Any:
     """The client's package."""
-    try:
-        import websockets.sync.client
-    except ImportError:
-        raise MissingExtraError(
-            "the connector `websocket`", extra="websocket", package="websockets"
-        ) from None
+    client = load_extra(
+        "websockets",
+        feature="the connector `websocket`",
+        extra="websocket",
+        package="websockets",
+        submodules=["sync.client"],
+    )
     quieten("websockets.client")
-    return websockets
+    return client
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def parse_field(text: str) -> tuple[str, str]:
     if kind not in KINDS:
         raise ConfigurationError(
             f"`{kind}` in `{text}` is no transform",
-            hint=suggest(kind, KINDS) or f"there are {', '.join(KINDS)}",
+            hint=suggest(kind, KINDS, listing="there are"),
         )
     if (kind in _SIZED) is (size is None):
         wanted = f"{kind}({column or plain}, 16)" if size is None else f"{kind}({column})"

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, MissingExtraError
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError
+from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import Secret
 from headrace.connectors.base import Delivery, check_column
@@ -35,8 +36,8 @@ from headrace.connectors.iceberg.partitions import (
 )
 from headrace.formats.parquet import ParquetFormat
 from headrace.model.operator import OperatorContext
-from headrace.storage.directory import StorageSettings, StoreOptions
-from headrace.storage.objects import first_line
+from headrace.storage.base import error_line
+from headrace.storage.options import HiddenSettings, ObjectStoreOptions
 
 COMMIT, EPOCH, JOB = "headrace.commit", "headrace.epoch", "headrace.job"
 """The properties of a snapshot that say which commit made it."""
@@ -77,7 +78,7 @@ class CatalogOptions(DeclaredOptions):
     catalog_warehouse: str | None = Field(
         None, alias="catalog.warehouse", description="The warehouse: a name, or the place of new tables."
     )
-    catalog_settings: StorageSettings = Field(
+    catalog_settings: HiddenSettings = Field(
         default={},
         alias="catalog.settings",
         description="More settings of the catalog, as `name=value,name=value`. Never displayed.",
@@ -91,10 +92,13 @@ class CatalogOptions(DeclaredOptions):
 
 def load_catalog(options: Any) -> Any:
     """The catalog that options name."""
-    try:
-        from pyiceberg import catalog
-    except ImportError:
-        raise MissingExtraError("the connector `iceberg`", extra="iceberg", package="pyiceberg") from None
+    client = load_extra(
+        "pyiceberg",
+        feature="the connector `iceberg`",
+        extra="iceberg",
+        package="pyiceberg",
+        submodules=["catalog"],
+    )
     properties = {
         "type": options.catalog_type,
         "uri": options.catalog_rest_url or options.catalog_url,
@@ -106,7 +110,7 @@ def load_catalog(options: Any) -> Any:
         name = _OF_STORE.get(key.lower().removeprefix("aws_"), key)
         if not name.endswith("allow_http"):
             properties[name] = value
-    return catalog.load_catalog(
+    return client.catalog.load_catalog(
         options.catalog_name, **{name: value for name, value in properties.items() if value is not None}
     )
 
@@ -129,7 +133,7 @@ class IcebergSink(RollingSink):
     table.
     """
 
-    class Options(LakeOptions, NameOptions, CatalogOptions, StoreOptions):
+    class Options(LakeOptions, NameOptions, CatalogOptions, ObjectStoreOptions):
         """The options of the iceberg sink."""
 
         partition_fields: PartitionFields = Field(
@@ -175,7 +179,7 @@ class IcebergSink(RollingSink):
 
     def _error(self, what: str, error: BaseException) -> ExternalError:
         return ExternalError(
-            f"{self._what} cannot be {what}: {type(error).__name__}: {first_line(error)}",
+            f"{self._what} cannot be {what}: {type(error).__name__}: {error_line(error)}",
             where="iceberg",
             hint="check the options `catalog.*` and `storage.*`, and that the catalog can be reached",
         )
@@ -228,7 +232,7 @@ class IcebergSink(RollingSink):
             raise
         except ValueError as error:
             raise ConfigurationError(
-                f"{self._what} cannot be made: {first_line(error)}",
+                f"{self._what} cannot be made: {error_line(error)}",
                 hint="check `partitioning.fields` and `location_path`",
             ) from None
         except Exception as error:  # noqa: BLE001 - catalogs raise what their clients raise

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, RefusedError
+from headrace.base.errors import ConfigurationError, ExternalError, RefusedError
+from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import Secret, read_settings
+from headrace.base.retry import Backoff, with_retry
 from headrace.connectors.base import Connector
 from headrace.formats.options import FormatOptions
 from headrace.formats.registry.client import RegistryOptions, SchemaRegistry
@@ -26,6 +28,7 @@ PATIENCE_SECONDS = 30
 """How long a cluster that did answer is waited for: brokers restart."""
 
 _GROUP_SECONDS = 5
+_BACKOFF = Backoff(first=0.1, factor=1.0)
 _IDLE_CLIENTS = 16
 _PASSING = {
     "_ALL_BROKERS_DOWN",
@@ -294,22 +297,26 @@ class Cluster:
     ) -> dict[Any, Any]:
         client = load_client()
         deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
+
+        def attempt() -> dict[Any, Any]:
+            # The client drops answers for a mapping that nobody holds.
+            futures = request(admin, max(1.0, deadline - time.monotonic()))
+            while wait(futures.values(), timeout=0.05).not_done:
+                admin.poll(0)
+                trouble.check(self, topic)
+            return {key: future.result() for key, future in futures.items()}
+
+        def is_worth_retrying(error: Exception) -> bool:
+            # A request itself may last until the deadline.
+            if not isinstance(error, client.KafkaException) or time.monotonic() >= deadline:
+                return False
+            return is_transient(error.args[0]) or error.args[0].name() in passing
+
         with self.borrow("AdminClient") as (admin, trouble):
-            while True:
-                left = max(1.0, deadline - time.monotonic())
-                # The client drops answers for a mapping that nobody holds.
-                futures = request(admin, left)
-                while wait(futures.values(), timeout=0.05).not_done:
-                    admin.poll(0)
-                    trouble.check(self, topic)
-                try:
-                    return {key: future.result() for key, future in futures.items()}
-                except client.KafkaException as error:
-                    problem = error.args[0]
-                    passes = may_pass(problem) or problem.name() in passing
-                    if not passes or time.monotonic() >= deadline:
-                        raise self.failure(problem, topic, trouble) from None
-                    time.sleep(0.1)
+            try:
+                return with_retry(attempt, is_transient=is_worth_retrying, backoff=_BACKOFF)
+            except client.KafkaException as error:
+                raise self.failure(error.args[0], topic, trouble) from None
 
     @contextmanager
     def connect(self, kind: str, settings: Settings) -> Iterator[tuple[Any, Trouble]]:
@@ -403,15 +410,17 @@ def refuses(problem: Any) -> bool:
     return problem.name() in _FATAL and _LOST_ON_THE_WAY_IN not in problem.str()
 
 
-def may_pass(problem: Any) -> bool:
+def is_transient(problem: Any) -> bool:
     """Whether an error of the client is one of a cluster that changes: a new topic, brokers that restart."""
     return problem.retriable() or problem.name() in _PASSING
 
 
 def load_client() -> Any:
     """The package of the client; raises a MissingExtraError if it is not installed."""
-    try:
-        import confluent_kafka.admin
-    except ImportError:
-        raise MissingExtraError("the connector `kafka`", extra="kafka", package="confluent-kafka") from None
-    return confluent_kafka
+    return load_extra(
+        "confluent_kafka",
+        feature="the connector `kafka`",
+        extra="kafka",
+        package="confluent-kafka",
+        submodules=["admin"],
+    )

@@ -71,7 +71,7 @@ class SinkOptions(TopicOptions):
         for name in (self.sink_key_field, self.sink_timestamp_field):
             if name is not None and self.columns is not None and name not in self.columns.names:
                 names = self.columns.names
-                hint = suggest(name, names) or f"the columns are {', '.join(names)}"
+                hint = suggest(name, names, listing="the columns are")
                 raise ValueError(f"there is no column `{name}`; {hint}")
             if name is not None and self.columns is None and self.format == "debezium_json":
                 raise ValueError(f"to find `{name}` in changes of rows, the option `schema` is needed")
@@ -287,7 +287,7 @@ class MessageWriter:
                 names = [one for one in schema.names if one not in {TIMESTAMP, RETRACT}]
                 raise PlanError(
                     f"the rows have no column `{name}`",
-                    hint=suggest(name, names) or f"the columns are {', '.join(names)}",
+                    hint=suggest(name, names, listing="the columns are"),
                 )
 
     def together(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch | pa.Table]:

@@ -60,7 +60,7 @@ _LAST_MILLISECOND = (2**63 - 1) // 10**6
 _log = logging.getLogger("headrace")
 
 
-class SourceOptions(TopicOptions, MessageOptions):
+class KafkaSourceOptions(TopicOptions, MessageOptions):
     """What is read of a topic, and from where on."""
 
     METADATA: ClassVar = METADATA
@@ -134,7 +134,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
         check_readable(self.options)
         declared_columns(self.options, self.label)
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that begins with the first message there is."""
         return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
 
@@ -276,7 +276,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
                     hint="to go on without them, set `source.lost_messages` = 'skip'",
                     where="kafka",
                 )
-            elif problem.fatal() or not kafka.may_pass(problem):
+            elif problem.fatal() or not kafka.is_transient(problem):
                 raise self.cluster.failure(problem, self.options.topic, trouble)
         return end
 
@@ -314,7 +314,7 @@ class KafkaSource(_TopicSource):
     read ends the run with its partition and offset, or is dropped and counted in the metric `bad_rows`.
     """
 
-    class Options(LoginOptions, SourceOptions):
+    class Options(LoginOptions, KafkaSourceOptions):
         """The options of the kafka source."""
 
     options: Options
@@ -323,7 +323,7 @@ class KafkaSource(_TopicSource):
 class ConfluentSource(_TopicSource):
     """Reads the messages of a topic of Confluent Cloud, as the kafka source does."""
 
-    class Options(CloudLoginOptions, SourceOptions):
+    class Options(CloudLoginOptions, KafkaSourceOptions):
         """The options of the confluent source."""
 
     options: Options

@@ -12,12 +12,17 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from headrace.base.errors import ExternalError, MissingExtraError, RefusedError
+from headrace.base.errors import ExternalError, RefusedError
+from headrace.base.extras import load_extra
 from headrace.base.options import Secret, Size
+from headrace.base.retry import Backoff
 from headrace.connectors.http.client import Address, TlsOptions, no_answer, shown_address
 
 CONNECT_SECONDS, ANSWER_SECONDS, KEEP_ALIVE_SECONDS = 10, 30, 60
 """How long a connection and an answer are waited for, and how often a quiet one is tried."""
+PATIENCE_SECONDS = 60.0
+"""How long a broker that does not take messages is tried."""
+BACKOFF = Backoff(first=0.1, longest=10.0)
 
 PORTS: Mapping[str, int] = {
     "mqtt": 1883,
@@ -126,10 +131,9 @@ def check_topic(topic: str, *, wildcards: bool) -> None:
 
 def load_client() -> Any:
     """The client, whose package may be missing."""
-    try:
-        from headrace.connectors.mqtt import client as mqtt_client
-    except ImportError:
-        raise MissingExtraError("the connector `mqtt`", extra="mqtt", package="paho-mqtt") from None
+    load_extra("paho.mqtt.client", feature="the connector `mqtt`", extra="mqtt", package="paho-mqtt")
+    from headrace.connectors.mqtt import client as mqtt_client
+
     return mqtt_client
 
 

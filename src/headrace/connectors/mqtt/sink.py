@@ -11,9 +11,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from headrace.base.errors import ExternalError, RefusedError
+from headrace.base.retry import is_retryable, with_retry
 from headrace.connectors._shared.message_sink import VALUE, MessageSink
 from headrace.connectors.base import Delivery
-from headrace.connectors.http.client import patiently
 from headrace.connectors.mqtt import connection as mqtt
 from headrace.connectors.mqtt.connection import Broker, BrokerOptions, connected, load_client
 from headrace.formats.options import FormatOptions
@@ -61,7 +61,13 @@ class MqttSink(MessageSink):
         left = deque(messages.column(VALUE).to_pylist())
         for value in left:
             self._check_size(value)
-        patiently(lambda: self._send(left))
+        with_retry(
+            lambda: self._send(left),
+            is_transient=is_retryable,
+            backoff=mqtt.BACKOFF,
+            deadline=mqtt.PATIENCE_SECONDS,
+            progress=lambda: len(left),
+        )
 
     def _send(self, left: deque[bytes]) -> None:
         """Send what is left; what the broker has acknowledged is no longer."""

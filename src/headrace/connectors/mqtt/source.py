@@ -70,11 +70,11 @@ class MqttSource(ReceivedSource):
         self._released: list[int] = []
         self._looks = False
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that the broker does not remember."""
-        made = super().for_a_look()
-        made._looks = True  # noqa: SLF001 - it is of the same class
-        return made
+        sampler = super().for_sampling()
+        sampler._looks = True  # noqa: SLF001 - it is of the same class
+        return sampler
 
     @property
     def address(self) -> str:

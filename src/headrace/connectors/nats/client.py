@@ -9,20 +9,22 @@ import os
 import random
 import ssl
 import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError
-from headrace.connectors.nats.options import ServerOptions, without_password
+from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.extras import load_extra
+from headrace.base.retry import Backoff, with_retry
+from headrace.connectors.nats.options import NatsServerOptions, without_password
 
 FIRST_CONTACT_SECONDS = 10.0
 """How long servers that never answered are waited for: their addresses may be wrong."""
 PATIENCE_SECONDS = 60.0
 """How long servers that did answer are waited for: servers restart."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 10.0
-_PAUSE_SECONDS, _LONGEST_PAUSE, _CLOSE_SECONDS = 0.1, 2.0, 2.0
+_CLOSE_SECONDS = 2.0
+_BACKOFF = Backoff(first=0.1, longest=2.0)
 NOT_FOUND, NOT_NOW, _TOO_MANY, _SERVERS_FAULT = 404, 503, 429, 500
 _PASSING = ("expecting info", "connections exceeded", "authentication timeout")
 """What is said when a connection begins, by and of servers that restart or have too much to do."""
@@ -47,7 +49,7 @@ class NatsServers:
     Whatever goes wrong is an ExternalError with the addresses.
     """
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: NatsServerOptions) -> None:
         self._options = options
         self.shown = ", ".join(map(without_password, options.servers))
 
@@ -71,20 +73,19 @@ class NatsServers:
 
     def ask(self, work: Callable[[Any], Awaitable[T]], *, patience: float | None = None) -> T:
         """What `work` answers, given a connection of this process; both are tried again until `patience`."""
-        deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
-        pause, errors = _PAUSE_SECONDS, known_errors()
-        while True:
-            try:
-                return asyncio.run_coroutine_threadsafe(self._work(work), _loop()).result()
-            except errors as error:
-                failure = self.failure(error)
-                if not _may_pass(error) or time.monotonic() + pause > deadline:
-                    raise failure from None
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        deadline = PATIENCE_SECONDS if patience is None else patience
+        try:
+            return with_retry(
+                lambda: in_loop(self._work(work)),
+                is_transient=is_transient,
+                backoff=_BACKOFF,
+                deadline=deadline,
+            )
+        except client_errors() as error:
+            raise self.failure(error) from None
 
     async def _work(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        key = (os.getpid(), *(str(getattr(self._options, name)) for name in ServerOptions.model_fields))
+        key = (os.getpid(), *(str(getattr(self._options, name)) for name in NatsServerOptions.model_fields))
         held = _CONNECTIONS.get(key)
         if held is None or not held.is_connected:
             held = await self.connect()
@@ -92,7 +93,7 @@ class NatsServers:
         try:
             return await work(held)
         except Exception as error:
-            if _may_pass(error):
+            if is_transient(error):
                 _CONNECTIONS.pop(key, None)
                 await close(held)
             raise
@@ -186,7 +187,7 @@ class NatsServers:
                 hint="allow larger ones: `max_payload` of the servers",
                 where="nats",
             )
-        if isinstance(error, ApiError) or not _may_pass(error):
+        if isinstance(error, ApiError) or not is_transient(error):
             return ExternalError(f"NATS at {self.shown}: {text}", where="nats")
         return ExternalError(
             f"NATS at {self.shown} does not answer: {text}",
@@ -203,15 +204,16 @@ async def close(connection: Any) -> None:
 
 def load_client() -> Any:
     """The package of the client; raises a MissingExtraError if it is not installed."""
-    try:
-        import nats.aio.client
-        import nats.errors
-    except ImportError:
-        raise MissingExtraError("the connector `nats`", extra="nats", package="nats-py") from None
-    return nats
+    return load_extra(
+        "nats",
+        feature="the connector `nats`",
+        extra="nats",
+        package="nats-py",
+        submodules=["aio.client", "errors"],
+    )
 
 
-def known_errors() -> tuple[type[Exception], ...]:
+def client_errors() -> tuple[type[Exception], ...]:
     """What the client throws for what is wrong outside."""
     return (load_client().errors.Error, OSError, ApiError)
 
@@ -240,8 +242,10 @@ def _refuses(error: Exception) -> bool:
     return isinstance(error, load_client().errors.AuthorizationError) or "authorization" in str(error).lower()
 
 
-def _may_pass(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether trying again may help."""
+    if not isinstance(error, client_errors()):
+        return False
     errors = load_client().errors
     if isinstance(error, ApiError):
         return error.code >= _SERVERS_FAULT or error.code == _TOO_MANY  # such as 500, by who is no leader
@@ -252,10 +256,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _check_seed(seed: str) -> None:
-    try:
-        import nkeys  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtraError("`auth.nkey_seed`", extra="nats", package="nkeys") from None
+    nkeys = load_extra("nkeys", feature="`auth.nkey_seed`", extra="nats", package="nkeys")
     try:
         nkeys.from_seed(bytearray(seed.strip().encode())).wipe()
     except Exception:  # noqa: BLE001 - what is thrown depends on what is wrong; it may show the seed

@@ -37,7 +37,7 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-class ServerOptions(DeclaredOptions):
+class NatsServerOptions(DeclaredOptions):
     """The servers, and who asks."""
 
     servers: Servers = Field(
@@ -97,7 +97,7 @@ def _capital(value: Any) -> Any:
     return value.capitalize() if isinstance(value, str) else value
 
 
-class SourceOptions(ServerOptions, MessageOptions):
+class NatsSourceOptions(NatsServerOptions, MessageOptions):
     """What is read, and from where on."""
 
     METADATA: ClassVar = METADATA

@@ -17,8 +17,8 @@ from headrace.connectors._shared.message_sink import VALUE, MessageSink
 from headrace.connectors.base import Delivery, check_column
 from headrace.connectors.nats import client as nats
 from headrace.connectors.nats.client import NOT_NOW, ApiError, load_client
-from headrace.connectors.nats.options import ServerOptions
-from headrace.connectors.nats.stream import NatsConnector, Reading, stream_state
+from headrace.connectors.nats.options import NatsServerOptions
+from headrace.connectors.nats.stream import NatsConnector, NatsReading, stream_state
 from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
 
@@ -40,7 +40,7 @@ class NatsSink(NatsConnector, MessageSink):
     crash at any moment, unless the stream dropped it meanwhile.
     """
 
-    class Options(ServerOptions, FormatOptions):
+    class Options(NatsServerOptions, FormatOptions):
         """The options of the nats sink."""
 
         subject: str | None = Field(
@@ -118,7 +118,7 @@ class NatsSink(NatsConnector, MessageSink):
             return
         stream, batch = self.options.stream, hashlib.sha256(batch_id.encode()).hexdigest()[:24]
         first, again = self._begin(stream, batch, ctx)
-        reading = Reading(stream, tuple(set(subjects)) if len(set(subjects)) == 1 else ())
+        reading = NatsReading(stream, tuple(set(subjects)) if len(set(subjects)) == 1 else ())
 
         async def publish(connection: Any) -> None:
             nonlocal again
@@ -141,7 +141,7 @@ class NatsSink(NatsConnector, MessageSink):
         return end, False
 
 
-async def _look_up(connection: Any, reading: Reading, batch: str, first: int) -> set[int]:
+async def _look_up(connection: Any, reading: NatsReading, batch: str, first: int) -> set[int]:
     """Which messages of a batch the stream has, by their places."""
     there: set[int] = set()
     over = False

@@ -18,9 +18,15 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.messages import MessageReader, Messages, declared_columns
 from headrace.connectors.base import Connector, Delivery
 from headrace.connectors.nats import client as nats
-from headrace.connectors.nats.client import NatsServers, close, in_loop, known_errors, load_client
-from headrace.connectors.nats.options import SourceOptions
-from headrace.connectors.nats.stream import NatsConnector, Reading, StreamMessage, StreamState, stream_state
+from headrace.connectors.nats.client import NatsServers, client_errors, close, in_loop, load_client
+from headrace.connectors.nats.options import NatsSourceOptions
+from headrace.connectors.nats.stream import (
+    NatsConnector,
+    NatsReading,
+    StreamMessage,
+    StreamState,
+    stream_state,
+)
 from headrace.connectors.received import Inbox, ReceivedSource
 from headrace.connectors.sample import message_columns
 from headrace.formats.options import check_readable
@@ -35,7 +41,7 @@ _WAIT_SECONDS = 0.05
 class _StreamSource(NatsConnector, SourceOperator):
     """Reads a stream by its sequences."""
 
-    Options = SourceOptions
+    Options = NatsSourceOptions
     options: Any
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
@@ -48,7 +54,7 @@ class _StreamSource(NatsConnector, SourceOperator):
         }
         if self.options.consumer_description is not None:
             settings["description"] = self.options.consumer_description
-        self._reading = Reading(
+        self._reading = NatsReading(
             self._stream,
             self.options.consumer_filter_subjects,
             settings,
@@ -61,7 +67,7 @@ class _StreamSource(NatsConnector, SourceOperator):
         check_readable(self.options)
         declared_columns(self.options, "nats")
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that begins with the first message there is."""
         return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
 
@@ -171,7 +177,7 @@ class _StreamSource(NatsConnector, SourceOperator):
 class _SubjectSource(NatsConnector, ReceivedSource):
     """Listens to a subject."""
 
-    Options = SourceOptions
+    Options = NatsSourceOptions
     label = "nats"
 
     def validate(self) -> None:
@@ -196,7 +202,7 @@ class _SubjectSource(NatsConnector, ReceivedSource):
 
         try:
             connection = in_loop(self._subscribe(take))
-        except known_errors() as error:
+        except client_errors() as error:
             raise self.servers.failure(error) from None
         try:
             while not inbox.closed.is_set():
@@ -229,8 +235,8 @@ class NatsSource(Connector, SourceOperator):
     or comes faster than it can be held, is lost. `_timestamp` is then the time at which it came.
     """
 
-    Options = SourceOptions
-    options: SourceOptions
+    Options = NatsSourceOptions
+    options: NatsSourceOptions
     deliveries = (
         Delivery(
             "exactly once",
@@ -263,11 +269,11 @@ class NatsSource(Connector, SourceOperator):
         """The version of the server, and what the stream holds."""
         return self._inner.reach()
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that leaves no trace."""
-        made = copy.copy(self)
-        made._inner = self._inner.for_a_look()  # noqa: SLF001 - it is of the same class
-        return made
+        sampler = copy.copy(self)
+        sampler._inner = self._inner.for_sampling()  # noqa: SLF001 - it is of the same class
+        return sampler
 
     def find_columns(self) -> pa.Schema:
         """Those of the schema that messages have, or else of the first that are there, or come."""

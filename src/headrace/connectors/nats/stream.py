@@ -97,7 +97,7 @@ async def stream_state(connection: Any, stream: str) -> StreamState:
 
 
 @dataclass(frozen=True)
-class Reading:
+class NatsReading:
     """How a stream is read: what is asked of the consumers that are made for it."""
 
     stream: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,8 +14,10 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 from pydantic import model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, suggest
+from headrace.base.errors import ConfigurationError, ExternalError, suggest
+from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
+from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.sql_table import TableOptions, show_address, table_parts
 from headrace.connectors.base import Connector
 
@@ -27,7 +28,7 @@ PATIENCE_SECONDS = 60.0
 CONNECT_SECONDS = 10
 
 _IDLE_CONNECTIONS = 8
-_LONGEST_PAUSE = 5.0
+_BACKOFF = Backoff(first=0.1, longest=5.0)
 _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; "
     "SET bytea_output = 'hex'; SET extra_float_digits = 3; SET client_encoding = 'UTF8'"
@@ -106,7 +107,7 @@ class PostgresConnector(Connector):
         self.check_columns(table, self.options.columns)
         return f"table {table.name} with {len(table.columns)} columns"
 
-    def describe(self, connection: Any) -> Table:
+    def describe(self, connection: Any) -> PostgresTable:
         """The table as it is; raises an ExternalError if it is not there."""
         table = describe(connection, self.options.table)
         if table is None:
@@ -115,11 +116,11 @@ class PostgresConnector(Connector):
             )
         return table
 
-    def check_columns(self, table: Table, columns: pa.Schema | None) -> None:
+    def check_columns(self, table: PostgresTable, columns: pa.Schema | None) -> None:
         """Raise an ExternalError for a declared column that the table does not have."""
         for name in () if columns is None else columns.names:
             if name not in table.columns:
-                hint = suggest(name, table.columns) or f"its columns are {', '.join(table.columns)}"
+                hint = suggest(name, table.columns, listing="its columns are")
                 raise self.database.error(f"has no column `{name}` in table `{table.name}`", hint)
 
 
@@ -139,7 +140,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class PostgresTable:
     """A table as its database describes it."""
 
     name: str
@@ -168,7 +169,7 @@ _UNIQUE = """
 """
 
 
-def describe(connection: Any, name: str) -> Table | None:
+def describe(connection: Any, name: str) -> PostgresTable | None:
     """A table, or None if there is none of this name."""
     found = connection.execute(_TABLE, [quoted(name)]).fetchone()
     if found is None:
@@ -180,7 +181,7 @@ def describe(connection: Any, name: str) -> Table | None:
     }
     unique = [frozenset(names) for (names,) in connection.execute(_UNIQUE, [oid])]
     shown = own if schema == "public" else f"{schema}.{own}"
-    return Table(shown, oid, columns, unique, identity)
+    return PostgresTable(shown, oid, columns, unique, identity)
 
 
 def exists(connection: Any, name: str) -> bool:
@@ -235,17 +236,16 @@ class Database:
 
         Raises an ExternalError for what does not pass, or not within `patience`.
         """
-        client, pause = load_client(), 0.1
-        deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
-        while True:
-            try:
-                with self._borrow() as connection:
-                    return work(connection)
-            except client.Error as error:
-                if not _may_pass(error) or time.monotonic() + pause > deadline:
-                    raise self.failure(error) from None
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+
+        def attempt() -> T:
+            with self._borrow() as connection:
+                return work(connection)
+
+        deadline = PATIENCE_SECONDS if patience is None else patience
+        try:
+            return with_retry(attempt, is_transient=is_transient, backoff=_BACKOFF, deadline=deadline)
+        except load_client().Error as error:
+            raise self.failure(error) from None
 
     @contextmanager
     def connect(self, **settings: Any) -> Iterator[Any]:
@@ -326,10 +326,15 @@ def _close_idle() -> None:
         _IDLE.popitem()[1].close()
 
 
-def _may_pass(error: Any) -> bool:
-    if error.sqlstate is not None:
-        return error.sqlstate in _PASSING or error.sqlstate.startswith("08")
-    lost = isinstance(error, (load_client().OperationalError, load_client().InterfaceError))
+def is_transient(error: Exception) -> bool:
+    """Whether trying again may help: the connection is lost, or the server restarts or is busy."""
+    client = load_client()
+    if not isinstance(error, client.Error):
+        return False
+    state: str | None = error.sqlstate
+    if state is not None:
+        return state in _PASSING or state.startswith("08")
+    lost = isinstance(error, (client.OperationalError, client.InterfaceError))
     return lost and _refusal(_first_line(error)) is None
 
 
@@ -347,9 +352,10 @@ def _first_line(error: Any) -> str:
 
 def load_client() -> Any:
     """The package of the client; raises a MissingExtraError if it is not installed."""
-    try:
-        import psycopg.conninfo
-        import psycopg.sql
-    except ImportError:
-        raise MissingExtraError("the connector `postgres`", extra="postgres", package="psycopg") from None
-    return psycopg
+    return load_extra(
+        "psycopg",
+        feature="the connector `postgres`",
+        extra="postgres",
+        package="psycopg",
+        submodules=["conninfo", "sql"],
+    )

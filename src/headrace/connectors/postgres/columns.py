@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headrace.connectors.postgres.client import Column, Table
+from headrace.connectors.postgres.client import Column, PostgresTable
 
 _KINDS: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -31,7 +31,7 @@ _MOST_DIGITS = 38
 _JSON = {b"headrace.json": b"true"}
 
 
-def table_columns(table: Table, *, generated: bool) -> pa.Schema:
+def table_columns(table: PostgresTable, *, generated: bool) -> pa.Schema:
     """The columns of a table, with or without those that it computes."""
     return pa.schema(
         [_field(name, one) for name, one in table.columns.items() if generated or not one.generated]

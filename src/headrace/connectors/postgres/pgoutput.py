@@ -25,7 +25,7 @@ _EPOCH = 946_684_800 * 10**6
 
 
 @dataclass(frozen=True)
-class Relation:
+class ReplicatedRelation:
     """A table as it was when the rows that follow were written."""
 
     name: str
@@ -33,10 +33,10 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReplicatedRows:
     """Rows that were added or taken back, in their order."""
 
-    relation: Relation
+    relation: ReplicatedRelation
     columns: Sequence[pa.Array]
     """The values as texts, one array for each column of the table."""
     retracts: NDArray[np.bool_]
@@ -54,7 +54,7 @@ class MissingRowError(Exception):
         self.position = position
 
 
-class Changes:
+class ReplicationMessages:
     """The messages that COPY … (FORMAT binary) gave, one in each block, of the transactions in a range.
 
     `oid` is the table, `start` and `end` are where the transactions before and the last one end.
@@ -104,7 +104,7 @@ class Changes:
                 found.append(int(self._ends[self._transaction[place]]))
         return found
 
-    def rows(self, *, inserts_only: bool = False) -> Iterator[Rows]:
+    def rows(self, *, inserts_only: bool = False) -> Iterator[ReplicatedRows]:
         """The rows of all changes: of an update first the old one, taken back, then the new one."""
         changes = self._of_kind("I") if inserts_only else self._of_kind("I", "U", "D")
         changes = changes[self._wanted[changes]]
@@ -122,7 +122,7 @@ class Changes:
     def _relation_oid(self, place: int) -> int:
         return int(self._int(self._starts[[place]] + 1)[0])
 
-    def _relation(self, place: int) -> Relation:
+    def _relation(self, place: int) -> ReplicatedRelation:
         start = int(self._starts[place]) + 5
         schema, start = self._text(start)
         name, start = self._text(start)
@@ -133,14 +133,14 @@ class Changes:
             column, start = self._text(start + 1)
             columns.append(column)
             start += 8
-        return Relation(name if schema == "public" else f"{schema}.{name}", tuple(columns))
+        return ReplicatedRelation(name if schema == "public" else f"{schema}.{name}", tuple(columns))
 
     def _text(self, start: int) -> tuple[str, int]:
         """A text that ends with a zero, and where what follows it begins."""
         end = start + int(np.flatnonzero(self._data[start : start + 256] == 0)[0])
         return self._data[start:end].tobytes().decode(), end + 1
 
-    def _rows(self, relation: Relation, changes: Places) -> Rows:
+    def _rows(self, relation: ReplicatedRelation, changes: Places) -> ReplicatedRows:
         starts, kinds = self._starts[changes], self._kinds[changes]
         updates, deletes = kinds == ord("U"), kinds == ord("D")
         old = updates | deletes
@@ -158,7 +158,7 @@ class Changes:
         owners, retracts, tuples = owners[order], retracts[order], tuples[order]
         _, fields = self._walk(tuples, len(relation.columns))
         transactions = self._transaction[changes[owners]]
-        return Rows(
+        return ReplicatedRows(
             relation,
             [self._column(*field) for field in fields],
             retracts,

@@ -12,15 +12,15 @@ import pyarrow.csv
 from headrace.base.errors import PlanError
 from headrace.connectors._shared.sql_table import (
     KEPT_EPOCHS,
-    Changes,
     Epoch,
+    TableChanges,
     TableSink,
     TableSinkOptions,
 )
 from headrace.connectors.postgres.client import (
     PostgresConnector,
     PostgresOptions,
-    Table,
+    PostgresTable,
     exists,
     identifier,
     load_client,
@@ -55,11 +55,11 @@ class PostgresSink(PostgresConnector, TableSink):
         self._check_key(self.describe(connection))
         return super().found(connection)
 
-    def write(self, epoch: Epoch, changes: Changes) -> None:
+    def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark is there already."""
         self.database.run(lambda connection: self._write(connection, epoch, changes))
 
-    def _write(self, connection: Any, epoch: Epoch, changes: Changes) -> None:
+    def _write(self, connection: Any, epoch: Epoch, changes: TableChanges) -> None:
         self._prepare(connection, changes.rows)
         with connection.transaction():
             if not self._mark(connection, epoch):
@@ -123,7 +123,7 @@ class PostgresSink(PostgresConnector, TableSink):
         connection.execute(forget, [epoch.job, epoch.sink, epoch.number - KEPT_EPOCHS])
         return True
 
-    def _check_key(self, table: Table) -> None:
+    def _check_key(self, table: PostgresTable) -> None:
         key = self.options.primary_key
         if key and frozenset(key) not in table.unique:
             raise self.database.error(
@@ -131,7 +131,7 @@ class PostgresSink(PostgresConnector, TableSink):
                 f"add one: ALTER TABLE {table.name} ADD PRIMARY KEY ({', '.join(key)})",
             )
 
-    def _load(self, connection: Any, table: Table, name: str, rows: pa.Table) -> None:
+    def _load(self, connection: Any, table: PostgresTable, name: str, rows: pa.Table) -> None:
         """Copy rows into a temporary table with the types of the columns they are for."""
         create = "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA"
         sql, columns = load_client().sql, _listed(rows.schema.names)
@@ -140,7 +140,7 @@ class PostgresSink(PostgresConnector, TableSink):
         )
         self._copy(connection, table, f"pg_temp.{name}", rows)
 
-    def _copy(self, connection: Any, table: Table, target: str, rows: pa.Table) -> None:
+    def _copy(self, connection: Any, table: PostgresTable, target: str, rows: pa.Table) -> None:
         declared = {field.name: field for field in self.fields(rows)}
         fields = [declared.get(field.name, field) for field in rows.schema]
         copy = load_client().sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)")
@@ -174,7 +174,7 @@ def _listed(names: Sequence[str]) -> Any:
     return sql.SQL(", ").join(sql.Identifier(name) for name in names)
 
 
-def _as_csv(rows: pa.Table, fields: Sequence[pa.Field], table: Table) -> bytes:
+def _as_csv(rows: pa.Table, fields: Sequence[pa.Field], table: PostgresTable) -> bytes:
     columns = []
     for field in fields:
         column = rows.column(field.name).combine_chunks()

@@ -21,14 +21,14 @@ from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, report_bad, wall_
 from headrace.connectors.postgres.client import (
     CONNECT_SECONDS,
     PostgresConnector,
-    Table,
+    PostgresTable,
     identifier,
     load_client,
     quoted,
 )
 from headrace.connectors.postgres.columns import table_columns
 from headrace.connectors.postgres.options import PostgresSourceOptions
-from headrace.connectors.postgres.pgoutput import Changes, MissingRowError, Rows
+from headrace.connectors.postgres.pgoutput import MissingRowError, ReplicatedRows, ReplicationMessages
 from headrace.connectors.postgres.rows import RowReader
 from headrace.connectors.postgres.slot import Slot, short_name, show_lsn
 from headrace.connectors.postgres.snapshot import Snapshot, copied_rows
@@ -93,7 +93,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
         bounded = str(options.get("source.bounded", "")).lower() in {"true", "yes", "1"}
         return bool(options.get("source.changes", "all") == "all") and not bounded
 
-    def for_a_look(self) -> Self:
+    def for_sampling(self) -> Self:
         """One that reads some rows of the table and leaves nothing behind."""
         made = copy.copy(self)
         made._looks = True  # noqa: SLF001 - it is of the same class
@@ -170,7 +170,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
 
         return self.database.run(start)
 
-    def _check(self, connection: Any, table: Table) -> None:
+    def _check(self, connection: Any, table: PostgresTable) -> None:
         """Raise an ExternalError for a table whose changes cannot be read as they are declared."""
         self.check_columns(table, self.options.columns)
         if self._ends:
@@ -301,7 +301,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
             slot.check(connection, lsn=start, oid=oid)
             return slot.messages(connection, end=end)
 
-        changes = Changes(self.database.run(read), oid=oid, start=start, end=end)
+        changes = ReplicationMessages(self.database.run(read), oid=oid, start=start, end=end)
         truncated = changes.truncates() if self._all else []
         if truncated:
             ctx.metrics.add("truncates", len(truncated))
@@ -325,13 +325,13 @@ class PostgresSource(PostgresConnector, SourceOperator):
                 "with another state directory",
             ) from None
 
-    def _texts(self, rows: Rows, name: str) -> pa.Array:
+    def _texts(self, rows: ReplicatedRows, name: str) -> pa.Array:
         names = rows.relation.columns
         if name not in names:
             raise ExternalError(
                 f"table `{rows.relation.name}` has no column `{name}` in the transaction at "
                 f"{show_lsn(int(rows.positions[0]))}",
-                hint=suggest(name, names) or f"its columns are {', '.join(names)}",
+                hint=suggest(name, names, listing="its columns are"),
                 where=f"postgres at {self.database.address}",
             )
         return rows.columns[names.index(name)]

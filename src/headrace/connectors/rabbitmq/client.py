@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, RefusedError
+from headrace.base.errors import ConfigurationError, ExternalError, RefusedError
+from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import Secret
 from headrace.connectors.base import Connector
@@ -24,7 +25,7 @@ _UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR = 0, 320, 541
 _PASSING = {_UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR}
 
 
-class ServerOptions(DeclaredOptions):
+class RabbitServerOptions(DeclaredOptions):
     """The server, and who asks."""
 
     host: str = Field(min_length=1, description="The name or address of the server.")
@@ -74,7 +75,7 @@ class ServerOptions(DeclaredOptions):
 class RabbitServer:
     """A server: settings of connections to it, and what its errors mean. It pickles."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: RabbitServerOptions) -> None:
         self._options = options
         self._port = options.port or (_TLS_PORT if options.tls_enabled else _PORT)
         self.address = f"{options.host}:{self._port}"
@@ -119,7 +120,7 @@ class RabbitServer:
         return context
 
     def connect(self) -> Any:
-        """A new connection that waits for its answers; raises what `known_errors` names."""
+        """A new connection that waits for its answers; raises what `client_errors` names."""
         return load_client().BlockingConnection(self.settings())
 
     def failure(self, error: BaseException, *, of: str = "") -> ExternalError:
@@ -183,13 +184,15 @@ class RabbitConnector(Connector):
         self.server.check_settings()
 
 
-def known_errors() -> tuple[type[Exception], ...]:
+def client_errors() -> tuple[type[Exception], ...]:
     """What the client throws for what is wrong outside."""
     return (load_client().exceptions.AMQPError, OSError)
 
 
-def may_pass(error: BaseException) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether trying again may help: a server that says no does so again, unless it restarts or is full."""
+    if not isinstance(error, client_errors()):
+        return False
     return not isinstance(error, load_client().exceptions.AuthenticationError) and _code_of(error) in _PASSING
 
 
@@ -201,18 +204,20 @@ def _code_of(error: BaseException) -> int:
 
 def load_client() -> Any:
     """The package of the client; raises a MissingExtraError if it is not installed."""
-    try:
-        import pika  # type: ignore[import-untyped]
-        import pika.exceptions  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtraError("the connector `rabbitmq`", extra="rabbitmq", package="pika") from None
+    client = load_extra(
+        "pika",
+        feature="the connector `rabbitmq`",
+        extra="rabbitmq",
+        package="pika",
+        submodules=["exceptions"],
+    )
     # What goes wrong is told where it matters; the client would log all of it, with tracebacks.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
-    return pika
+    return client
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The reason at the bottom, one of `known_errors`: the client wraps it in several of its own."""
+    """The reason at the bottom, one of `client_errors`: the client wraps it in several of its own."""
     inner = error
     for _ in range(10):
         deeper = [*getattr(inner, "exceptions", ()), getattr(inner, "exception", None), *inner.args]
@@ -220,6 +225,6 @@ def cause_of(error: BaseException) -> BaseException:
         if not found:
             break
         inner = found[-1]
-    if isinstance(inner, known_errors()) and str(inner):
+    if isinstance(inner, client_errors()) and str(inner):
         return inner
     return OSError(str(inner) or type(inner).__name__)

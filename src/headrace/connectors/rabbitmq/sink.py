@@ -13,17 +13,18 @@ from pydantic import Field, model_validator
 
 from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import ExternalError, PlanError
+from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.message_sink import VALUE, MessageSink
 from headrace.connectors.base import Delivery, check_column
 from headrace.connectors.rabbitmq import client as rabbitmq
 from headrace.connectors.rabbitmq.client import (
     RabbitConnector,
     RabbitServer,
-    ServerOptions,
+    RabbitServerOptions,
     cause_of,
-    known_errors,
+    client_errors,
+    is_transient,
     load_client,
-    may_pass,
 )
 from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
@@ -33,7 +34,7 @@ _PERSISTENT, _TRANSIENT = 2, 1
 _UNCONFIRMED = 4_000
 """How many messages may be on the way."""
 _LONGEST_KEY = 255
-_PAUSE_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
+_BACKOFF = Backoff(first=0.1, longest=2.0)
 
 
 class RabbitSink(RabbitConnector, MessageSink):
@@ -45,7 +46,7 @@ class RabbitSink(RabbitConnector, MessageSink):
     the options say otherwise. The `timestamp` of a message is the event time of the row, in seconds.
     """
 
-    class Options(ServerOptions, FormatOptions):
+    class Options(RabbitServerOptions, FormatOptions):
         """The options of the rabbitmq sink."""
 
         exchange: str = Field(
@@ -105,7 +106,7 @@ class RabbitSink(RabbitConnector, MessageSink):
             with self.server.connect() as connection:
                 if self.options.exchange:
                     connection.channel().exchange_declare(self.options.exchange, passive=True)
-        except known_errors() as error:
+        except client_errors() as error:
             raise self.server.failure(error, of=self._of) from None
         return f"RabbitMQ at {self.server.address}, {self._of.replace('`', '')}"
 
@@ -148,21 +149,20 @@ class RabbitSink(RabbitConnector, MessageSink):
         self._send(left)
 
     def _send(self, left: dict[int, Any]) -> None:
-        known, pause = len(left) + 1, _PAUSE_SECONDS
-        deadline = time.monotonic()
-        while left:
-            if len(left) < known:
-                known, deadline = len(left), time.monotonic() + rabbitmq.PATIENCE_SECONDS
-                pause = _PAUSE_SECONDS
-            sending = _Sending(self.server, self.options, left)
-            try:
-                sending.run()
-            except known_errors() as error:
-                failure = self.server.failure(error, of=self._of)
-                if not (failure.retry and may_pass(error)) or time.monotonic() + pause > deadline:
-                    raise failure from None
-                time.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+        if not left:
+            return
+        try:
+            with_retry(
+                lambda: _Sending(self.server, self.options, left).run(),
+                is_transient=lambda error: (
+                    is_transient(error) and self.server.failure(error, of=self._of).retry
+                ),
+                backoff=_BACKOFF,
+                deadline=rabbitmq.PATIENCE_SECONDS,
+                progress=lambda: len(left),
+            )
+        except client_errors() as error:
+            raise self.server.failure(error, of=self._of) from None
 
 
 class _Sending:
@@ -189,7 +189,7 @@ class _Sending:
             on_open_error_callback=lambda _, error: self._over(cause_of(error)),
             on_close_callback=lambda _, reason: self._over(reason if self._left else None),
         )
-        self._connection.ioloop.call_later(1, self._look)
+        self._connection.ioloop.call_later(1, self._check_silence)
         try:
             self._connection.ioloop.start()
         finally:
@@ -209,11 +209,11 @@ class _Sending:
         elif self._connection.is_closed:
             self._connection.ioloop.stop()
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         """Give up on a server that is silent for too long."""
         if time.monotonic() - self._heard > rabbitmq.ANSWER_SECONDS:
             self._over(TimeoutError(f"no answer came in {rabbitmq.ANSWER_SECONDS} s"))
-        self._connection.ioloop.call_later(1, self._look)
+        self._connection.ioloop.call_later(1, self._check_silence)
 
     def _opened(self, channel: Any) -> None:
         self._channel = channel

@@ -15,7 +15,7 @@ from headrace.base.errors import ExternalError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.base import Delivery
-from headrace.connectors.rabbitmq.client import RabbitConnector, ServerOptions, known_errors
+from headrace.connectors.rabbitmq.client import RabbitConnector, RabbitServerOptions, client_errors
 from headrace.connectors.received import Inbox, Received, ReceivedSource
 
 METADATA: Mapping[str, pa.DataType] = {
@@ -41,7 +41,7 @@ class RabbitSource(RabbitConnector, ReceivedSource):
     the time at which it came. One connection reads, beside the driver.
     """
 
-    class Options(ServerOptions, MessageOptions):
+    class Options(RabbitServerOptions, MessageOptions):
         """The options of the rabbitmq source."""
 
         METADATA: ClassVar = METADATA
@@ -117,7 +117,7 @@ class RabbitSource(RabbitConnector, ReceivedSource):
         try:
             with self.server.connect() as connection:
                 found = connection.channel().queue_declare(self._name, passive=True).method.message_count
-        except known_errors() as error:
+        except client_errors() as error:
             raise self.server.failure(error, of=self._of) from None
         kind = "queue" if self.options.stream is None else "stream"
         return f"RabbitMQ at {self.server.address}, {kind} {self._name} with {found} messages"
@@ -154,7 +154,7 @@ class RabbitSource(RabbitConnector, ReceivedSource):
                     if gone:
                         raise self._deleted()
                 self._acknowledge(channel, inbox)
-        except known_errors() as error:
+        except client_errors() as error:
             raise self.server.failure(error, of=self._of) from None
 
     def _deleted(self) -> ExternalError:

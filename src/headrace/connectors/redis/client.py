@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, PlainSerializer, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError
+from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.extras import load_extra
 from headrace.base.options import Names, Secret
 from headrace.base.options import Options as DeclaredOptions
+from headrace.base.retry import Backoff, with_retry
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ PATIENCE_SECONDS = 60.0
 """How long servers that do not answer are waited for: they restart."""
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 30
 """After this long without a connection, or an answer, it is tried again."""
-_PAUSE_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
+_BACKOFF = Backoff(first=0.1, longest=2.0)
 _PASSING = re.compile(
     "(?:^|of pipeline caused error: |discarded because of: )"
     "(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY) "
@@ -44,7 +45,7 @@ Addresses = Annotated[
 ]
 
 
-class ServerOptions(DeclaredOptions):
+class RedisServerOptions(DeclaredOptions):
     """The server or the cluster, and who asks."""
 
     address: Address | None = Field(
@@ -88,7 +89,7 @@ class ServerOptions(DeclaredOptions):
 class RedisServer:
     """A server, or a cluster: clients for it, and what its errors mean. It pickles."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: RedisServerOptions) -> None:
         self._options = options
         self.shown = ", ".join(map(without_password, options.addresses))
 
@@ -134,23 +135,18 @@ class RedisServer:
                 return f"Redis {client.info('server')['redis_version']} at {self.shown}"
             client.ping()
             return f"a Redis cluster of {len(client.get_nodes())} servers at {self.shown}"
-        except known_errors() as error:
+        except client_errors() as error:
             raise self.failure(error) from None
 
-    def patiently(self, work: Callable[[], T]) -> T:
-        """Do something, again and again while what fails may pass, so it must be repeatable.
+    def with_retry(self, action: Callable[[], T]) -> T:
+        """Do something, again while its errors are transient, so it must be repeatable.
 
-        Raises an ExternalError for what does not pass, or not within PATIENCE_SECONDS.
+        Raises an ExternalError for other errors, and for those that last longer than PATIENCE_SECONDS.
         """
-        deadline, pause = time.monotonic() + PATIENCE_SECONDS, _PAUSE_SECONDS
-        while True:
-            try:
-                return work()
-            except known_errors() as error:
-                if not may_pass(error) or time.monotonic() + pause > deadline:
-                    raise self.failure(error) from None
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        try:
+            return with_retry(action, is_transient=is_transient, backoff=_BACKOFF, deadline=PATIENCE_SECONDS)
+        except client_errors() as error:
+            raise self.failure(error) from None
 
     def failure(self, error: Exception) -> ExternalError:
         """What a person can make of an error of the client."""
@@ -161,21 +157,21 @@ class RedisServer:
                 hint="check `username`, `password` and the rights of the user",
                 where=self.shown,
             )
-        if may_pass(error):
+        if is_transient(error):
             return ExternalError(f"redis does not answer: {text}", where=self.shown)
         return ExternalError(f"redis refuses a command: {text}", where=self.shown)
 
 
-def known_errors() -> tuple[type[Exception], ...]:
+def client_errors() -> tuple[type[Exception], ...]:
     """What the client throws for what is wrong outside."""
     errors = load_client().exceptions
     return (errors.RedisError, errors.RedisClusterException, OSError)
 
 
-def may_pass(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether trying again may help: servers restart, become writable, or have room again."""
     errors = load_client().exceptions
-    if isinstance(error, errors.AuthenticationError):
+    if isinstance(error, errors.AuthenticationError) or not isinstance(error, client_errors()):
         return False
     lost = (errors.ConnectionError, errors.TimeoutError, errors.RedisClusterException, OSError)
     # The client throws a WatchError also if it loses the connection while it watches a key.
@@ -191,10 +187,10 @@ def may_pass(error: Exception) -> bool:
 
 def load_client() -> Any:
     """The package of the client; raises a MissingExtraError if it is not installed."""
-    try:
-        import redis
-        import redis.backoff
-        import redis.retry
-    except ImportError:
-        raise MissingExtraError("the connector `redis`", extra="redis", package="redis") from None
-    return redis
+    return load_extra(
+        "redis",
+        feature="the connector `redis`",
+        extra="redis",
+        package="redis",
+        submodules=["backoff", "retry"],
+    )

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from headrace.base.errors import BadLineError, ConfigurationError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.lookup import FormatLookup, LookupOptions, report_bad
-from headrace.connectors.redis.client import RedisServer, ServerOptions
+from headrace.connectors.redis.client import RedisServer, RedisServerOptions
 from headrace.formats.base import Format
 from headrace.model.operator import OperatorContext
 
@@ -27,7 +27,7 @@ class RedisLookup(FormatLookup):
     named by its key, or is dropped and counted in the metric `bad_rows`.
     """
 
-    class Options(ServerOptions, LookupOptions):
+    class Options(RedisServerOptions, LookupOptions):
         """The options of the redis lookup."""
 
         metadata: Mapping[str, str] = Field(
@@ -72,7 +72,7 @@ class RedisLookup(FormatLookup):
         """The records of these keys."""
         is_binary = pa.types.is_binary(keys.type) or pa.types.is_fixed_size_binary(keys.type)
         names = (keys if is_binary else keys.cast(pa.string())).to_pylist()
-        values = self.server.patiently(lambda: self._get(names, ctx))
+        values = self.server.with_retry(lambda: self._get(names, ctx))
         there = [index for index, value in enumerate(values) if value is not None]
         rows, good = self._decode(there, names, values, ctx)
         found = keys.take(pa.array(good, pa.int64()))

@@ -19,7 +19,7 @@ from headrace.base.errors import ConfigurationError, ExternalError, PlanError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.message_sink import StagingSink
 from headrace.connectors.base import Delivery, check_column, one_schema, staged_batches, without_event_time
-from headrace.connectors.redis.client import RedisServer, ServerOptions
+from headrace.connectors.redis.client import RedisServer, RedisServerOptions
 from headrace.formats.base import is_binary
 from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
@@ -46,7 +46,7 @@ class RedisSink(StagingSink):
     again.
     """
 
-    class Options(ServerOptions, FormatOptions):
+    class Options(RedisServerOptions, FormatOptions):
         """The options of the redis sink."""
 
         target: Literal["string", "list", "hash"] = Field(
@@ -186,14 +186,14 @@ class RedisSink(StagingSink):
         writes = [write for write in found if write[3] and write[:2] not in set_again] + written
         batch = hashlib.sha256("-".join(attempts).encode()).hexdigest()[:24]
         mark = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
-        with contextlib.closing(self.server.patiently(self._connect)) as client:
+        with contextlib.closing(self.server.with_retry(self._connect)) as client:
             if self.options.target == "list" and self.options.address:
-                while self.server.patiently(lambda: self._add(client, writes, mark, batch)):
+                while self.server.with_retry(lambda: self._add(client, writes, mark, batch)):
                     pass
                 return
             parts = iter(writes)
             while part := list(itertools.islice(parts, TOGETHER)):
-                self.server.patiently(functools.partial(self._write, client, part))
+                self.server.with_retry(functools.partial(self._write, client, part))
 
     def _connect(self) -> Any:
         # A transaction must not be sent again by the client: whether it was done is in the mark.

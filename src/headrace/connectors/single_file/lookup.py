@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.lookup import FormatLookup, LookupOptions, report_bad
 from headrace.connectors.filesystem.lines import read_blocks
+from headrace.connectors.single_file.path import absolute_path
 from headrace.model.operator import OperatorContext, key_values
 
 
@@ -46,8 +46,7 @@ class SingleFileLookup(FormatLookup):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        path = os.path.expanduser(self.options.path.removeprefix("file://"))  # noqa: PTH111
-        self._path = Path(os.path.abspath(path))  # noqa: PTH100 - workers may run in another directory
+        self._path = absolute_path(self.options.path)
         self._format = self.options.format_for(self.columns)
 
     def validate(self) -> None:

@@ -1,0 +1,70 @@
+"""The options of connectors that say where files are and how an object store is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from headrace.base.options import Options, read_settings
+from headrace.storage import base
+from headrace.storage.base import Storage
+from headrace.storage.open import open_storage
+from headrace.storage.urls import is_object_store
+
+HiddenSettings = Annotated[
+    dict[str, str],
+    BeforeValidator(read_settings),
+    PlainSerializer(
+        lambda settings: dict.fromkeys(settings, "***"), return_type=dict[str, str], when_used="json"
+    ),
+]
+"""An option that takes settings by name, whose values are never displayed."""
+
+
+class ObjectStoreOptions(Options):
+    """How an object store is reached."""
+
+    storage: HiddenSettings = Field(
+        default={},
+        description=(
+            "How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`, "
+            "`storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; "
+            "what is not given is taken from the environment."
+        ),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, values: Any) -> Any:
+        return _gather_keys(values, "storage")
+
+
+def _gather_keys(values: Any, name: str) -> Any:
+    """Options with those that are called `name.KEY` as one mapping `name`."""
+    if not isinstance(values, Mapping):
+        return values
+    own = {key: str(value) for key, value in values.items() if str(key).startswith(f"{name}.")}
+    if not own:
+        return values
+    rest = {key: value for key, value in values.items() if key not in own}
+    whole = read_settings(rest.get(name, {})) or {}
+    return {**rest, name: {**whole, **{key.removeprefix(f"{name}."): value for key, value in own.items()}}}
+
+
+class StorageOptions(ObjectStoreOptions):
+    """Where files are, and how an object store is reached."""
+
+    path: str = Field(min_length=1, description="A directory, as a path or a URL.")
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        if self.storage and not is_object_store(self.path):
+            name = next(iter(self.storage))
+            raise ValueError(f"`storage.{name}` is for object stores, and `{self.path}` is none")
+        return self
+
+    def open_storage(self, *, part_size: int | None = None) -> Storage:
+        """The storage of these options."""
+        return open_storage(self.path, self.storage, part_size=part_size, retry=base.FILES_RETRY)
