@@ -16,7 +16,7 @@ from headrace.base.durations import format_duration
 from headrace.base.errors import ExternalError, HeadraceError, PlanError, suggest
 from headrace.base.watermarks import Watermark
 from headrace.functions.asynchronous import AsyncFunction
-from headrace.functions.raised import described, raised, to_arrow, user_lines
+from headrace.functions.call_errors import call_error, format_arguments, to_arrow, user_lines
 from headrace.model.fragments import plain_schema, plain_type
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.pending_calls import PendingCalls, PendingRow
@@ -200,7 +200,7 @@ class AsyncCall(ArrowOperator):
         assert row.failure is not None
         index, error, too_long = row.failure
         function = self.function
-        place = f"the row {described(function.parameters, row.arguments[index] or ())}"
+        place = f"the row {format_arguments(function.parameters, row.arguments[index] or ())}"
         times = f", called {row.attempts} times" if row.attempts > 1 else ""
         if too_long:
             limit = format_duration(function.options.timeout)
@@ -213,7 +213,7 @@ class AsyncCall(ArrowOperator):
             )
             made.traceback_text = user_lines(error, function.sources)
             return made
-        return raised(function.name, error, f"{place}{times}", function.sources)
+        return call_error(function.name, error, f"{place}{times}", function.sources)
 
     # ------------------------------------------------------------------------------------- rows leave
 
@@ -230,7 +230,7 @@ class AsyncCall(ArrowOperator):
         function = self.function
 
         def place(at: int, index: int) -> str:
-            return f"the row {described(function.parameters, rows[at].arguments[index] or ())}"
+            return f"the row {format_arguments(function.parameters, rows[at].arguments[index] or ())}"
 
         return [
             to_arrow(
