@@ -132,7 +132,7 @@ def async_udf(
 def async_udf(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
 ) -> AsyncFunction | Callable[[Callable[..., Any]], AsyncFunction]:
-    """Make an `async def` callable from SQL: the same as `@udf`, which refuses a plain `def` here."""
+    """Make an `async def` callable from SQL: like `@udf`, but a plain `def` is an error."""
     define = functools.partial(_define_async, name=name, options=options)
     return define if function is None else define(function)
 
