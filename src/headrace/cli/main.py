@@ -29,7 +29,7 @@ from headrace.cli.test import test
 INTERRUPTED = 130
 
 
-class Headrace(click.Group):
+class CommandLine(click.Group):
     """The root of the command line: turns exceptions into messages and exit codes."""
 
     def main(  # type: ignore[override]
@@ -75,7 +75,9 @@ def _print_usage_error(error: click.UsageError) -> None:
     print_text("error[usage]", message[:1].lower() + message[1:], hint=f"see `{command} --help`")
 
 
-@click.group(cls=Headrace, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="headrace", message="headrace %(version)s")
 def main() -> None:
     """Run streaming SQL, streams of Arrow operators and dataflows on Spark, exactly once.

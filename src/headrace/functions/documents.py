@@ -1,7 +1,7 @@
 """Parses JSON strings to values, each distinct string of a batch once.
 
 Objects, arrays, strings, booleans and integers are Python's own. A number with a fraction or an exponent
-is a `Number`, which keeps its digits.
+is a `JsonNumber`, which keeps its digits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MISSING: Final = Missing()
 
 
 @dataclass(slots=True)
-class Number:
+class JsonNumber:
     """A number with a fraction or an exponent, as it was written.
 
     Not frozen: frozen dataclasses are slow to create, and there is one for every such number of a document.
@@ -42,7 +42,7 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-_decoder = json.JSONDecoder(parse_float=Number, parse_constant=_refuse)
+_decoder = json.JSONDecoder(parse_float=JsonNumber, parse_constant=_refuse)
 _quote: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -62,7 +62,7 @@ def to_text(value: Any) -> str:
     """A value as compact JSON, its numbers as they were written."""
     if isinstance(value, str):
         return _quote(value)
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         return value.text
     if isinstance(value, dict):
         return "{" + ",".join([f"{_quote(key)}:{to_text(item)}" for key, item in value.items()]) + "}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headrace.base.errors import ExpressionError
-from headrace.functions.documents import MISSING, Number
+from headrace.functions.documents import MISSING, JsonNumber
 
 _Selector = Callable[[Any, Any], Iterable[Any]]
 """From a node and the root to the selected children."""
@@ -90,7 +90,7 @@ def _filter(test: _Test) -> _Selector:
 
 
 def _comparable(value: Any) -> Any:
-    return float(value) if isinstance(value, Number) else value
+    return float(value) if isinstance(value, JsonNumber) else value
 
 
 def _is_number(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.functions.documents import MISSING, Number, compute, to_text
+from headrace.functions.documents import MISSING, JsonNumber, compute, to_text
 
 _TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
 
@@ -49,7 +49,7 @@ def _int(value: Any) -> int | None:
 
 def _float(value: Any) -> float | None:
     try:
-        return float(value) if type(value) is int or isinstance(value, Number) else None
+        return float(value) if type(value) is int or isinstance(value, JsonNumber) else None
     except OverflowError:
         return None
 
