@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.base.errors import IncompatibleStateError
 from headrace.engine.chain import load_operator
 from headrace.model.operator import ArrowOperator
-from headrace.model.plan import Node, Plan
+from headrace.model.plan import Plan, PlanNode
 from headrace.state.config import TableConfig
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
 
@@ -101,7 +101,7 @@ def _changed_operators(plan: Plan, operators: Mapping[str, OperatorCheckpointMet
     return changes
 
 
-def _changed_tables(node: Node, saved: OperatorCheckpointMetadata) -> list[Change]:
+def _changed_tables(node: PlanNode, saved: OperatorCheckpointMetadata) -> list[Change]:
     changes: list[Change] = []
     declared = {table.name: table for table in node.tables}
     for name, before in saved.table_configs.items():

@@ -11,7 +11,7 @@ import cloudpickle
 from headrace.base.errors import PlanError
 from headrace.base.secrets import Secrets
 from headrace.model.operator import ArrowOperator, SourceOperator
-from headrace.model.plan import Edge, EdgeKind, Node, Plan, Role
+from headrace.model.plan import Edge, EdgeKind, Plan, PlanNode, Role
 from headrace.model.registry import registry
 from headrace.state.config import TableConfig
 
@@ -35,9 +35,9 @@ class PlanBuilder:
             raise PlanError(f"`{name}` cannot name a pipeline", hint="use letters, digits, `-`, `_` and `.`")
         self.name = name
         self._hide = (secrets or Secrets()).hide
-        self._nodes: list[Node] = []
+        self._nodes: list[PlanNode] = []
         self._edges: list[Edge] = []
-        self._claims: dict[str, Node] = {}
+        self._claims: dict[str, PlanNode] = {}
 
     def add(
         self,
@@ -78,7 +78,7 @@ class PlanBuilder:
                 )
         return Port(node.id)
 
-    def _claim(self, node: Node, claims: Sequence[str]) -> None:
+    def _claim(self, node: PlanNode, claims: Sequence[str]) -> None:
         """Refuse two sinks that write the same thing, and a sink that writes what is read."""
         for claim in claims:
             other = self._claims.get(claim)
@@ -134,7 +134,7 @@ def _build(
     return what, what.name
 
 
-def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_id: str) -> Node:
+def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_id: str) -> PlanNode:
     tick = None
     if isinstance(operator, ArrowOperator) and operator.tick_interval is not None:
         tick = operator.tick_interval.total_seconds()
@@ -147,7 +147,7 @@ def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_
     names = [table.name for table in tables]
     if len(set(names)) != len(names):
         raise PlanError(f"operator `{node_id}` declares two tables of the same name: {names}")
-    return Node(
+    return PlanNode(
         id=node_id,
         role=role,
         operator=kind,

@@ -17,7 +17,7 @@ EdgeKind = Literal["forward", "shuffle", "broadcast"]
 
 
 @dataclass(frozen=True)
-class Node:
+class PlanNode:
     """One operator of a plan.
 
     `payload` is the pickled operator and takes no part in comparisons. `stateless` says that the operator
@@ -82,7 +82,7 @@ class Plan:
     """A directed acyclic graph of operators."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[PlanNode, ...]
     edges: tuple[Edge, ...]
 
     def __post_init__(self) -> None:
@@ -134,7 +134,7 @@ class Plan:
                     )
 
     @cached_property
-    def by_id(self) -> Mapping[str, Node]:
+    def by_id(self) -> Mapping[str, PlanNode]:
         return {node.id: node for node in self.nodes}
 
     @cached_property
