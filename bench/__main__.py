@@ -21,17 +21,17 @@ OTHERS = {"compare": "bench.compare", "connectors": "bench.connectors.__main__"}
 
 def main() -> int:
     """Run what the command line names, with the arguments behind it, or everything about speed."""
-    known = SPEED | OTHERS
+    benchmarks = SPEED | OTHERS
     name, *arguments = sys.argv[1:] or [""]
-    if name and name not in known:
-        sys.stderr.write(f"no benchmark {name}; there are {', '.join(known)}\n")
+    if name and name not in benchmarks:
+        sys.stderr.write(f"no benchmark {name}; there are {', '.join(benchmarks)}\n")
         return 2
     chosen = [name] if name else list(SPEED)
     worst = 0
-    for one in chosen:
-        if find_spec(known[one].rpartition(".")[0]) and find_spec(known[one]):
-            sys.argv = [f"python -m bench {one}", *arguments]
-            worst = max(worst, import_module(known[one]).main() or 0)
+    for benchmark in chosen:
+        if find_spec(benchmarks[benchmark].rpartition(".")[0]) and find_spec(benchmarks[benchmark]):
+            sys.argv = [f"python -m bench {benchmark}", *arguments]
+            worst = max(worst, import_module(benchmarks[benchmark]).main() or 0)
     return worst
 
 

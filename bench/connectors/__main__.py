@@ -40,15 +40,15 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}")
     chosen = parser.parse_args().names or names()
     busy = os.getloadavg()[0]
-    found: dict[str, dict[str, float]] = {}
+    rates: dict[str, dict[str, float]] = {}
     for name in chosen:
         try:
-            found[name] = importlib.import_module(f"bench.connectors.{name}").measure()
+            rates[name] = importlib.import_module(f"bench.connectors.{name}").measure()
         except Exception as error:  # noqa: BLE001 - one that cannot be measured does not keep the others from it
             print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-    table = _table(found)
+    table = _table(rates)
     print(table)
-    if found.keys() == set(names()):
+    if rates.keys() == set(names()):
         PAGE.write_text(
             TEXT.format(
                 date=f"{datetime.now(UTC):%Y-%m-%d}",
@@ -59,13 +59,15 @@ def main() -> int:
             ),
             encoding="utf-8",
         )
-    return 0 if found.keys() == set(chosen) else 1
+    return 0 if rates.keys() == set(chosen) else 1
 
 
-def _table(found: dict[str, dict[str, float]]) -> str:
+def _table(rates_by_connector: dict[str, dict[str, float]]) -> str:
     lines = ["| connector | what | rows per second |", "|---|---|---|"]
     lines += [
-        f"| {name} | {what} | {rate:,.0f} |" for name, rates in found.items() for what, rate in rates.items()
+        f"| {name} | {what} | {rate:,.0f} |"
+        for name, rates in rates_by_connector.items()
+        for what, rate in rates.items()
     ]
     return "\n".join(lines)
 

@@ -16,14 +16,14 @@ ROWS, EPOCHS, BATCH = 2_000_000, 8, 50_000
 
 
 def table(rows: int = ROWS) -> pa.Table:
-    """Rows of a number, a short text and a time."""
+    """Rows of a number, a short string and a time."""
     numbers = pa.array(range(rows), pa.int64())
     texts = pa.array([f"customer {n % 5000}" for n in range(rows)])
     return pa.table({"n": numbers, "text": texts, "_timestamp": numbers.cast(pa.timestamp("ns"))})
 
 
 def per_second(action: Callable[[], Any], rows: int = ROWS) -> float:
-    """How many rows a second an action takes."""
+    """The rate of an action in rows per second."""
     return rate(action, rows)
 
 
@@ -41,9 +41,9 @@ def write(make: Callable[[], ArrowOperator], rows: pa.Table, state: Path) -> Non
 
 
 def _ending(make: Callable[[], ArrowOperator]) -> ArrowOperator:
-    made: Any = make()
-    made._ending = True  # noqa: SLF001 - as in the last epoch of a run
-    operator: ArrowOperator = made
+    sink: Any = make()
+    sink._ending = True  # noqa: SLF001 - as in the last epoch of a run
+    operator: ArrowOperator = sink
     return operator
 
 

@@ -1,4 +1,4 @@
-"""Reads sources that keep what they receive in a log, as a run does."""
+"""Reads sources that log what they receive, as a run does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support import ListCollector, task
 
 
 def read_received(source: ReceivedSource, folder: Path, rows: int) -> float:
-    """Receive, keep and read so many rows in epochs of up to 20 000; how many that are a second."""
+    """The rate of receiving, logging and reading rows in epochs of up to 20 000, in rows per second."""
     pa.array([""])  # the first array of a process imports pandas
     storage, seen, begun = open_storage(str(folder)), 0, time.perf_counter()
     source.open(storage, job_id="job", node="op")
@@ -26,6 +26,6 @@ def read_received(source: ReceivedSource, folder: Path, rows: int) -> float:
             source.run(SourceContext(task(), split, storage=storage), collector)
             seen += sum(batch.num_rows for batch in collector.batches)
         offset = end
-    taken = time.perf_counter() - begun
+    seconds = time.perf_counter() - begun
     source.close()
-    return rows / taken
+    return rows / seconds

@@ -1,4 +1,4 @@
-"""The rows that messages are made of, and how fast something is with them."""
+"""The rows of the messages, and rates of processing them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = {"n": "int64", "text": "string"}
 
 
 def make_rows(count: int) -> pa.RecordBatch:
-    """Rows of a number and a short text."""
+    """Rows of a number and a short string."""
     return pa.record_batch({"n": list(range(count)), "text": [f"row {n}" for n in range(count)]})
 
 
@@ -27,13 +27,13 @@ def make_values(count: int) -> list[bytes]:
 
 
 def rate(action: Callable[[], Any], rows: int) -> float:
-    """How many rows a second an action takes."""
+    """The rate of an action in rows per second."""
     begun = time.perf_counter()
     action()
     return rows / (time.perf_counter() - begun)
 
 
 def sink_rate(make: Callable[[], ArrowOperator], rows: Sequence[pa.RecordBatch], folder: Path) -> float:
-    """How many rows a second a sink writes, in one epoch."""
+    """The rate of a sink in rows per second, in one epoch."""
     driver = SinkDriver(make, folder)
     return rate(lambda: driver.run(1, rows), sum(batch.num_rows for batch in rows))

@@ -17,7 +17,7 @@ from headrace.connectors.filesystem.source import FileSystemSource
 
 def measure() -> dict[str, float]:
     """Write files and read them with the connector, and with pyarrow."""
-    rows, found = table(), {}
+    rows, rates = table(), {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for form in ("parquet", "json"):
@@ -28,16 +28,16 @@ def measure() -> dict[str, float]:
             def make(options: dict[str, Any] = options) -> FileSystemSink:
                 return FileSystemSink(**options)
 
-            found[f"{form} sink"] = per_second(lambda: write(make, rows, folder / f"state-{form}"))  # noqa: B023
+            rates[f"{form} sink"] = per_second(lambda: write(make, rows, folder / f"state-{form}"))  # noqa: B023
             source = FileSystemSource(path=path, format=form, schema=columns)
-            found[f"{form} source"] = per_second(lambda: read(source))  # noqa: B023
+            rates[f"{form} source"] = per_second(lambda: read(source))  # noqa: B023
         alone = rows.drop_columns(["_timestamp"])
         file = folder / "alone.parquet"
-        found["pyarrow, write parquet"] = per_second(lambda: pq.write_table(alone, file, compression="zstd"))
-        found["pyarrow, read parquet"] = per_second(lambda: pq.read_table(file, use_threads=False))
+        rates["pyarrow, write parquet"] = per_second(lambda: pq.write_table(alone, file, compression="zstd"))
+        rates["pyarrow, read parquet"] = per_second(lambda: pq.read_table(file, use_threads=False))
         lines = folder / "alone.json"
         text = "".join(json.dumps(row) + "\n" for row in alone.slice(0, ROWS // 10).to_pylist())
-        found["json.dumps, write lines"] = per_second(
+        rates["json.dumps, write lines"] = per_second(
             lambda: lines.write_text(
                 "".join(json.dumps(r) + "\n" for r in alone.slice(0, ROWS // 10).to_pylist())
             ),
@@ -45,7 +45,7 @@ def measure() -> dict[str, float]:
         )
         lines.write_text(text * 10)
         options = {"use_threads": False, "block_size": 4 << 20}
-        found["pyarrow, read lines"] = per_second(
+        rates["pyarrow, read lines"] = per_second(
             lambda: pyarrow.json.read_json(lines, pyarrow.json.ReadOptions(**options))
         )
-    return found
+    return rates

@@ -63,7 +63,7 @@ Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 def cases(table: pa.Table) -> Iterator[tuple[str, Pair, str, Pair]]:
-    """Each format: how it is called, what reads and writes it here, the other's name, and what does there."""
+    """For each format: its name, our reader and writer, the library to compare with, and its functions."""
 
     def ours(form: Format, *, messages: bool) -> Pair:
         data = form.messages(table) if messages else form.head(COLUMNS) + form.encode(table)
@@ -86,7 +86,9 @@ def _json(table: pa.Table) -> Pair:
         return [json.dumps(row, default=str).encode() for row in table.to_pylist()]
 
     def read() -> pa.Table:
-        texts = pa.schema([one.with_type(pa.string()) if one.name == "at" else one for one in COLUMNS])
+        texts = pa.schema(
+            [column.with_type(pa.string()) if column.name == "at" else column for column in COLUMNS]
+        )
         return pa.Table.from_pylist([json.loads(message) for message in messages], texts).cast(COLUMNS)
 
     return read, write
@@ -95,8 +97,8 @@ def _json(table: pa.Table) -> Pair:
 def _json_lines(table: pa.Table) -> Pair:
     data = JsonFormat(COLUMNS).encode(table)
     options = pa.json.ParseOptions(explicit_schema=COLUMNS)
-    one = pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    read = lambda: pa.json.read_json(io.BytesIO(data), one, options)  # noqa: E731
+    single_block = pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    read = lambda: pa.json.read_json(io.BytesIO(data), single_block, options)  # noqa: E731
     return read, lambda: "\n".join(json.dumps(row, default=str) for row in table.to_pylist())
 
 
@@ -104,8 +106,8 @@ def _csv(table: pa.Table) -> Pair:
     form = CsvFormat(COLUMNS)
     data = form.head(COLUMNS) + form.encode(table)
     kinds = pa.csv.ConvertOptions(column_types=COLUMNS, strings_can_be_null=True)
-    one = pa.csv.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    read = lambda: pa.csv.read_csv(io.BytesIO(data), one, None, kinds)  # noqa: E731
+    single_block = pa.csv.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    read = lambda: pa.csv.read_csv(io.BytesIO(data), single_block, None, kinds)  # noqa: E731
     return read, lambda: pa.csv.write_csv(table, io.BytesIO())
 
 
@@ -118,12 +120,12 @@ def _avro(table: pa.Table) -> Pair:
         return pa.Table.from_pylist(values, COLUMNS)  # type: ignore[arg-type,unused-ignore]
 
     def write() -> list[bytes]:
-        made = []
+        messages = []
         for row in table.to_pylist():
             out = io.BytesIO()
             fastavro.schemaless_writer(out, schema, row)
-            made.append(out.getvalue())
-        return made
+            messages.append(out.getvalue())
+        return messages
 
     return read, write
 
@@ -143,19 +145,24 @@ def _protobuf(table: pa.Table) -> Pair:
     def read() -> pa.Table:
         values = [kind.FromString(message) for message in messages]
         columns: dict[str, Any] = {
-            name: [getattr(one, name) if name == "id" or one.HasField(name) else None for one in values]
+            name: [
+                getattr(message, name) if name == "id" or message.HasField(name) else None
+                for message in values
+            ]
             for name in plain
         }
-        columns["at"] = [one.at.ToMicroseconds() if one.HasField("at") else None for one in values]
+        columns["at"] = [
+            message.at.ToMicroseconds() if message.HasField("at") else None for message in values
+        ]
         return pa.table(columns, schema=COLUMNS)
 
     def write() -> list[bytes]:
-        made = []
+        messages = []
         for row in table.set_column(3, "at", table.column("at").cast(pa.int64())).to_pylist():
-            one = kind(**{name: row[name] for name in plain if row[name] is not None})
-            one.at.FromMicroseconds(row["at"])
-            made.append(one.SerializeToString())
-        return made
+            message = kind(**{name: row[name] for name in plain if row[name] is not None})
+            message.at.FromMicroseconds(row["at"])
+            messages.append(message.SerializeToString())
+        return messages
 
     return read, write
 

@@ -23,9 +23,9 @@ def measure() -> dict[str, float]:
         }
         catalog = load_catalog(IcebergSink(**options).options)
         catalog.create_namespace("default")  # which also imports what it takes
-        found = {
+        rates = {
             "sink": per_second(lambda: write(lambda: IcebergSink(**options), rows, Path(name, "state"))),
         }
         theirs = catalog.create_table("default.theirs", alone.schema)
-        found["pyiceberg, append"] = per_second(lambda: theirs.append(alone))
-    return found
+        rates["pyiceberg, append"] = per_second(lambda: theirs.append(alone))
+    return rates

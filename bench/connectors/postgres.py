@@ -33,8 +33,8 @@ _rate = functools.partial(rate, rows=ROWS)
 
 
 def _read(postgres: Database, folder: Path) -> dict[str, float]:
-    made = f"SELECT n AS id, 'name ' || n AS name, n * 0.5 AS price FROM generate_series(1, {ROWS}) n"
-    postgres.run(f"CREATE TABLE goods AS {made}", "ALTER TABLE goods REPLICA IDENTITY FULL")
+    query = f"SELECT n AS id, 'name ' || n AS name, n * 0.5 AS price FROM generate_series(1, {ROWS}) n"
+    postgres.run(f"CREATE TABLE goods AS {query}", "ALTER TABLE goods REPLICA IDENTITY FULL")
     columns = {"id": "int64", "name": "string", "price": "double"}
     source = PostgresSource(url=postgres.url, table="goods", schema=columns)
     source.open(open_storage(str(folder)), job_id="bench", node="goods")
@@ -46,14 +46,14 @@ def _read(postgres: Database, folder: Path) -> dict[str, float]:
             read_split(source, split)
         offsets.append(end)
 
-    found = {"source, first rows copied": _rate(lambda: offsets.append(source.initial_offset(time=0)))}
-    found["source, first rows read"] = _rate(read)
-    found["client, SELECT"] = _rate(lambda: postgres.rows("SELECT * FROM goods"))
+    rates = {"source, first rows copied": _rate(lambda: offsets.append(source.initial_offset(time=0)))}
+    rates["source, first rows read"] = _rate(read)
+    rates["client, SELECT"] = _rate(lambda: postgres.rows("SELECT * FROM goods"))
     postgres.run("UPDATE goods SET price = price + 1")
-    found["source, updates"] = _rate(read)
+    rates["source, updates"] = _rate(read)
     names = [offsets[-1]["changes"]["slot"], "publication_names", "headrace_goods"]
-    found["client, updates as bytes"] = _rate(lambda: postgres.rows(PEEK, names))
-    return found
+    rates["client, updates as bytes"] = _rate(lambda: postgres.rows(PEEK, names))
+    return rates
 
 
 def _write(postgres: Database, folder: Path) -> dict[str, float]:

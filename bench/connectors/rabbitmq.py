@@ -29,11 +29,11 @@ def measure() -> dict[str, float]:
         for name in (alone, stream):
             server.send(name, values)
         source = RabbitSource(**server.options(queue=queue, schema=COLUMNS))
-        kept = {"stream": stream, "schema": COLUMNS, "source.offset": "first"}
+        options = {"stream": stream, "schema": COLUMNS, "source.offset": "first"}
         return {
             "source, queue": read_received(source, Path(folder) / "queue", ROWS),
             "source, stream": read_received(
-                RabbitSource(**server.options(**kept)), Path(folder) / "stream", ROWS
+                RabbitSource(**server.options(**options)), Path(folder) / "stream", ROWS
             ),
             "client, consume and json.loads": _read_alone(server, alone),
             "sink": written,

@@ -30,24 +30,24 @@ def measure() -> dict[str, float]:
         run_server(fetch_server(), Path(folder)) as port,
         redis.Redis(port=port) as client,
     ):
-        found = {}
+        rates = {}
         for target, more in (
             ("string", {"target.key_column": "n"}),
             ("list", {"target.key_prefix": "rows"}),
             ("hash", {"target.key_prefix": "table", "target.field_column": "n"}),
         ):
-            found[f"sink, {target}"] = _sink(port, Path(folder) / target, rows, target, more)
+            rates[f"sink, {target}"] = _sink(port, Path(folder) / target, rows, target, more)
         begun = time.perf_counter()
         with client.pipeline(transaction=False) as pipe:
             for row in rows.to_pylist():
                 pipe.set(f"alone:{row['n']}", json.dumps(row))
             pipe.execute()
-        found["client, pipelined set and json.dumps"] = ROWS / (time.perf_counter() - begun)
-        found["lookup"] = _lookup(port)
+        rates["client, pipelined set and json.dumps"] = ROWS / (time.perf_counter() - begun)
+        rates["lookup"] = _lookup(port)
         begun = time.perf_counter()
-        values = [json.loads(one) for one in client.mget([str(n) for n in range(ROWS)]) if one]
-        found["client, mget and json.loads"] = len(values) / (time.perf_counter() - begun)
-        return found
+        values = [json.loads(value) for value in client.mget([str(n) for n in range(ROWS)]) if value]
+        rates["client, mget and json.loads"] = len(values) / (time.perf_counter() - begun)
+        return rates
 
 
 def _sink(port: int, folder: Path, rows: pa.RecordBatch, target: str, more: dict[str, Any]) -> float:

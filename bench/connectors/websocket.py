@@ -20,7 +20,7 @@ ROWS = 20_000
 
 
 def talk(connection: Any) -> None:
-    """Send the rows to who asks for them, and listen to who does not."""
+    """A server that sends the rows to readers, and receives those of writers."""
     if connection.recv() == "send":
         for n in range(ROWS):
             connection.send(json.dumps({"n": n, "text": f"row {n}"}))

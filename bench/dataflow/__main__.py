@@ -53,8 +53,8 @@ def main() -> int:
                     print(f"{load.name}, {engine}: {runs[-1].rate:,.0f} per second", file=sys.stderr)
     print(table(runs))
     if not arguments.engine and not arguments.load and not failed and arguments.dora:
-        found = {"seconds": arguments.seconds, "load_average": busy, "runs": [asdict(one) for one in runs]}
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        results = {"seconds": arguments.seconds, "load_average": busy, "runs": [asdict(run) for run in runs]}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         cores = os.cpu_count() or 1
         write_page(runs, seconds=arguments.seconds, repeat=arguments.repeat, cores=cores, load=busy)
         print(f"wrote {RESULTS} and {PAGE}", file=sys.stderr)

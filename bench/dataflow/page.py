@@ -42,12 +42,14 @@ def _cells(runs: Sequence[Run]) -> str:
 def _spread(runs: Sequence[Run], value: Callable[[Run], float], form: str) -> str:
     """The median, and the least and the greatest where they look different."""
     values = sorted(value(run) for run in runs)
-    least, middle, greatest = (form.format(one) for one in (values[0], statistics.median(values), values[-1]))
+    least, middle, greatest = (
+        form.format(value) for value in (values[0], statistics.median(values), values[-1])
+    )
     return middle if least == greatest else f"{middle} ({least} – {greatest})"
 
 
 def _pair(runs: Sequence[Run], value: Callable[[Run], tuple[float | None, float | None]]) -> str:
-    columns = ([one for run in runs if (one := value(run)[at]) is not None] for at in (0, 1))
+    columns = ([number for run in runs if (number := value(run)[at]) is not None] for at in (0, 1))
     return " / ".join(_milliseconds(statistics.median(column)) if column else "–" for column in columns)
 
 
@@ -65,8 +67,8 @@ def _ratios(runs: Sequence[Run]) -> str:
             )
             for engine in ENGINES
         }
-        own, *others = rates.items()
-        compared = " and ".join(f"{own[1] / rate:.2g} times that of {engine}" for engine, rate in others)
+        own, *peers = rates.items()
+        compared = " and ".join(f"{own[1] / rate:.2g} times that of {engine}" for engine, rate in peers)
         lines.append(f"*{load.name}*: the median rate of Headrace is {compared}.")
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""One run of the two operators: what is asked of an engine, and what the operators measured."""
+"""One run of the two operators: the load, and what the operators measured."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Load:
     queue: int
     """`queue_size` at the consumer: as much as dora needs not to drop, within the memory there is."""
     longer: float = 1.0
-    """How many times as long it is sent; latencies need some time after the start."""
+    """A factor for the duration; latencies need some time after the start."""
 
 
 LOADS = (
@@ -103,14 +103,14 @@ def run(engine: str, load: Load, *, seconds: float, dora: Path | None) -> Run:
         )
         (directory / "dataflow.yml").write_text(text, encoding="utf-8")
         written = _execute(engine, directory, dora, limit=load.longer * seconds + 120)
-    found: dict[str, object] = {}
+    figures: dict[str, object] = {}
     for line in written.splitlines():
         at = line.find('{"')
         if at >= 0:
-            found |= _read(line[at:])
-    if "sent" not in found or "got" not in found:
+            figures |= _read(line[at:])
+    if "sent" not in figures or "got" not in figures:
         raise RunFailedError(f"{engine}, {load.name}: no result; it wrote\n{written[-3000:]}")
-    return Run(engine=engine, load=load.name, **found)  # type: ignore[arg-type]
+    return Run(engine=engine, load=load.name, **figures)  # type: ignore[arg-type]
 
 
 def _read(text: str) -> dict[str, object]:
@@ -122,7 +122,7 @@ def _read(text: str) -> dict[str, object]:
 
 
 def _execute(engine: str, directory: Path, dora: Path | None, *, limit: float) -> str:
-    """All that the engine wrote; whatever it started has ended afterwards."""
+    """The output of the engine; its children are ended afterwards."""
     env = dict(os.environ)
     if engine == "headrace":
         command = [str(Path(sys.executable).parent / "headrace"), "run", "dataflow.yml"]

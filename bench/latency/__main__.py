@@ -33,7 +33,7 @@ RESULTS = Path(__file__).parent / "results.json"
 PARTS = ("start", "latency")
 
 
-def main(given: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Measure, print the tables and save them."""
     parser = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
     parser.add_argument("--part", choices=PARTS, help="only this one")
@@ -45,7 +45,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--repeat", type=int, default=1, help="runs of each query, rate and engine")
     parser.add_argument("--starts", type=int, default=5, help="starts of each engine")
     parser.add_argument("--report", action="store_true", help="write the page again from what was saved")
-    options = parser.parse_args(given)
+    options = parser.parse_args(argv)
     if options.report:
         write_page(_load())
         return 0
@@ -103,9 +103,9 @@ def _start(results: Results, engine: str, *, counted: bool) -> None:
 
 
 def _run(results: Results, engine: str, query: str, rate: int) -> None:
-    found = run(engine, query, rate, seconds=results.seconds, warm_up=results.warm_up)
-    print(f"{query}, {rate:,} events per second, {engine}: p50 {found.p50:,.0f} ms", file=sys.stderr)
-    results.runs.append(found)
+    measured = run(engine, query, rate, seconds=results.seconds, warm_up=results.warm_up)
+    print(f"{query}, {rate:,} events per second, {engine}: p50 {measured.p50:,.0f} ms", file=sys.stderr)
+    results.runs.append(measured)
 
 
 def _versions() -> str:
@@ -117,7 +117,7 @@ def _versions() -> str:
 
 def _load() -> Results:
     saved = json.loads(RESULTS.read_text(encoding="utf-8"))
-    return Results(**{**saved, "runs": [Run(**one) for one in saved["runs"]]})
+    return Results(**{**saved, "runs": [Run(**run) for run in saved["runs"]]})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ GOAL_LATENCY, GOAL_START = 0.7, 1.1
 
 @dataclass
 class Results:
-    """All that was measured, and where."""
+    """All measurements, and the machine they were made on."""
 
     date: str
     versions: str
@@ -79,7 +79,7 @@ def _milliseconds(runs: Sequence[Run], value: Callable[[Run], float]) -> str:
 
 
 def latency_ratio(results: Results, query: str, rate: int) -> float | None:
-    """The p50 of Headrace, in those of Spark; none without both."""
+    """The p50 of Headrace relative to that of Spark; None unless both were measured."""
     own, other = (_of(results.runs, engine, query, rate) for engine in (HEADRACE, SPARK))
     if not own or not other:
         return None
@@ -87,7 +87,7 @@ def latency_ratio(results: Results, query: str, rate: int) -> float | None:
 
 
 def start_ratio(results: Results) -> float | None:
-    """The seconds to the first row of Headrace, in those of Spark; none without both."""
+    """The time to the first row of Headrace relative to that of Spark; None unless both were measured."""
     own, other = (results.starts.get(engine) for engine in (HEADRACE, SPARK))
     return statistics.median(own) / statistics.median(other) if own and other else None
 
@@ -143,7 +143,7 @@ file, up to 50 ms, is part of all figures. *Between commits* is the time between
 for the epoch or micro-batch in progress, and then for its own.
 
 Goal: p50 windowed at 1,000 events/s at most {GOAL_LATENCY}× that of Structured Streaming; it is
-{_shown(latency_ratio(results, "windowed", 1_000))}.
+{_format_ratio(latency_ratio(results, "windowed", 1_000))}.
 
 ## From the start to the first row
 
@@ -152,7 +152,7 @@ Goal: p50 windowed at 1,000 events/s at most {GOAL_LATENCY}× that of Structured
 From the start of the process until the first row of a file with 1,000 lines is on its standard output:
 `headrace run FILE.sql`, and a script that opens a SparkSession and prints the first micro-batch in
 `foreachBatch`; {len(results.starts.get(HEADRACE, ()))} times each, after one warm-up run. Goal: at most
-{GOAL_START}×; it is {_shown(start_ratio(results))}.
+{GOAL_START}×; it is {_format_ratio(start_ratio(results))}.
 
 Time breakdown of one more start:
 
@@ -166,10 +166,10 @@ Time breakdown of one more start:
 
 
 def _runs(results: Results) -> str:
-    several = results.repeat > 1
-    runs = f"{results.repeat} runs of each, medians with the range" if several else "One run of each"
+    repeated = results.repeat > 1
+    runs = f"{results.repeat} runs of each, medians with the range" if repeated else "One run of each"
     return f"{runs}: {results.seconds} s of events, after {results.warm_up} s of warm-up."
 
 
-def _shown(ratio: float | None) -> str:
+def _format_ratio(ratio: float | None) -> str:
     return "not measured" if ratio is None else f"{ratio:.2f}×"

@@ -29,9 +29,9 @@ _POINTS = (
 
 def _wrap(function: Any, name: str, log: int) -> Any:
     @functools.wraps(function)
-    def marked(*given: Any, **named: Any) -> Any:
+    def marked(*positional: Any, **named: Any) -> Any:
         os.write(log, f"{time.time():.4f} {name}\n".encode())
-        return function(*given, **named)
+        return function(*positional, **named)
 
     return marked
 
@@ -40,17 +40,17 @@ def _mark_when_imported(log: int) -> None:
     left = list(_POINTS)
     imported = builtins.__import__
 
-    def importing(*given: Any, **named: Any) -> Any:
-        result = imported(*given, **named)
+    def importing(*positional: Any, **named: Any) -> Any:
+        result = imported(*positional, **named)
         for point in tuple(left):
             module, path, name = point
             *owners, last = path.split(".")
-            found: Any = sys.modules.get(module)
+            target: Any = sys.modules.get(module)
             for owner in owners:
-                found = getattr(found, owner, None)
-            if found is not None and hasattr(found, last) and point in left:
+                target = getattr(target, owner, None)
+            if target is not None and hasattr(target, last) and point in left:
                 left.remove(point)
-                setattr(found, last, _wrap(getattr(found, last), name, log))
+                setattr(target, last, _wrap(getattr(target, last), name, log))
         return result
 
     builtins.__import__ = importing

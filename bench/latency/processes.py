@@ -42,7 +42,7 @@ _QUERIES = {
 
 
 class RunFailedError(Exception):
-    """An engine did not do what was asked of it."""
+    """A run of an engine failed."""
 
 
 def command(engine: str, query: str, folder: Path) -> list[str]:
@@ -59,7 +59,7 @@ def command(engine: str, query: str, folder: Path) -> list[str]:
 
 @contextmanager
 def running(arguments: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The process, with its rows on `stdout`; it and all that it has started have ended afterwards."""
+    """The process, with its rows on `stdout`; on exit, it and its children are ended."""
     with (folder / "log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
             arguments, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
@@ -78,13 +78,13 @@ def _end(process: subprocess.Popen[str]) -> None:
     except psutil.NoSuchProcess:
         pass  # it has ended by itself
     process.terminate()
-    for one in psutil.wait_procs(started, timeout=20)[1]:
-        one.kill()
+    for child in psutil.wait_procs(started, timeout=20)[1]:
+        child.kill()
     if process.stdout is not None:
         process.stdout.close()
     process.wait()
 
 
-def said(folder: Path) -> str:
+def output_of(folder: Path) -> str:
     """The end of what the process in `folder` has written to its standard error."""
     return (folder / "log").read_text(encoding="utf-8", errors="replace")[-3000:]

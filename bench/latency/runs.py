@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from bench.latency.feed import KEYS, write_events
-from bench.latency.processes import SPARK, RunFailedError, command, running, said
+from bench.latency.processes import SPARK, RunFailedError, command, output_of, running
 
 QUERIES = ("stateless", "windowed")
 RATES = (1_000, 50_000)
 _LOOK = 0.005
-"""Seconds between two looks at what has become visible."""
+"""Seconds between two polls for visible results."""
 _EARLY = 0.25
 """Seconds between the single events before the engine has started."""
 _START, _GRACE, _QUIET = 90.0, 30.0, 4.0
-"""Seconds that an engine has for its first result and for its last; so long nothing follows the last."""
+"""Seconds to wait for the first result, and after the last one."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Run:
     p95: float
     p99: float
     results: int
-    """How many rows were looked at."""
+    """How many rows were measured."""
     commits: int
-    """How often something became visible while they did."""
+    """How often new results became visible."""
 
 
 def run(engine: str, query: str, rate: int, *, seconds: int, warm_up: int) -> Run:
-    """Feed the query for `warm_up` and `seconds`, and look at the events of the latter."""
+    """Feed the query for `warm_up` and `seconds`, and measure the events of the latter."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "in").mkdir()
@@ -68,7 +68,7 @@ def run(engine: str, query: str, rate: int, *, seconds: int, warm_up: int) -> Ru
             ended = time.time()
             watch(lambda: time.time() > max([ended, *seen.values()]) + _QUIET or time.time() > ended + _GRACE)
             if not seen or process.poll() is not None:
-                raise RunFailedError(f"{engine}, {query}: it ended early and said\n{said(folder)}")
+                raise RunFailedError(f"{engine}, {query}: it ended early and said\n{output_of(folder)}")
         results = _results(engine, folder, seen)
         return _measure(engine, query, rate, results, begin=begin + warm_up, end=begin + total)
 
@@ -94,17 +94,17 @@ def _looker(engine: str, folder: Path, seen: dict[str, float]) -> Callable[[], N
     In Headrace a file is visible when it has its name. A file of Spark's sink counts when the log of the sink
     lists it: readers leave out what it does not list, and a repeated micro-batch would write it again.
     """
-    place = folder / "out" / "_spark_metadata" if engine == SPARK else folder / "out"
+    directory = folder / "out" / "_spark_metadata" if engine == SPARK else folder / "out"
     changed = 0.0
 
     def look() -> None:
         nonlocal changed
         try:
-            now, modified = time.time(), place.stat().st_mtime
+            now, modified = time.time(), directory.stat().st_mtime
             if modified == changed and now - modified > 10 * _LOOK:
                 return
             changed = modified
-            for entry in place.iterdir():
+            for entry in directory.iterdir():
                 if not entry.name.startswith((".", "_")):
                     seen.setdefault(entry.name, now)
         except FileNotFoundError:
@@ -118,13 +118,13 @@ def _files(engine: str, folder: Path, seen: dict[str, float]) -> Iterator[tuple[
     if engine != SPARK:
         yield from ((folder / "out" / name, at) for name, at in seen.items())
         return
-    known = set()
+    listed = set()
     for name, at in sorted(seen.items(), key=lambda item: int(item[0].split(".")[0])):
         # An entry of the log that is called `.compact` lists all files before it again.
         for line in (folder / "out" / "_spark_metadata" / name).read_text(encoding="utf-8").splitlines()[1:]:
             path = urlparse(json.loads(line)["path"]).path
-            if path not in known:
-                known.add(path)
+            if path not in listed:
+                listed.add(path)
                 yield Path(path), at
 
 
@@ -147,20 +147,20 @@ def _measure(engine: str, query: str, rate: int, results: pa.Table, *, begin: fl
     if query == "stateless":
         # Half of the keys; the event at the very beginning is left out.
         right = rate * (end - begin) / 2 - 1
-        found = chosen["id"].unique()
-        complete = len(found) == chosen.num_rows == right
+        distinct = chosen["id"].unique()
+        complete = len(distinct) == chosen.num_rows == right
     else:
         right = (end - begin - 1) * KEYS
-        found = chosen.group_by(["key", "created"]).aggregate([])
+        distinct = chosen.group_by(["key", "created"]).aggregate([])
         counted = pc.sum(chosen["n"]).as_py()
-        complete = len(found) == chosen.num_rows == right and counted == rate * (end - begin - 1)
+        complete = len(distinct) == chosen.num_rows == right and counted == rate * (end - begin - 1)
     if not complete:
         raise RunFailedError(
-            f"{engine}, {query} at {rate} per second: {chosen.num_rows} results, {len(found)} different, "
+            f"{engine}, {query} at {rate} per second: {chosen.num_rows} results, {len(distinct)} different, "
             f"instead of {right:.0f}"
         )
     waited = pc.divide(pc.subtract(chosen["seen"], chosen["created"]), 1e3).to_numpy()
-    p50, p95, p99 = (round(float(one), 1) for one in np.percentile(waited, (50, 95, 99)))
+    p50, p95, p99 = (round(float(percentile), 1) for percentile in np.percentile(waited, (50, 95, 99)))
     # The files of one commit may be seen in two looks.
     commits = 1 + int(np.sum(np.diff(np.unique(chosen["seen"].to_numpy())) > 4e6 * _LOOK))
     return Run(engine, query, rate, p50, p95, p99, results=chosen.num_rows, commits=commits)

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.latency.processes import HEADRACE, RunFailedError, command, running, said
+from bench.latency.processes import HEADRACE, RunFailedError, command, output_of, running
 
 PHASES = Path(__file__).parent / "phases.py"
 _ROWS = 1_000
@@ -52,5 +52,5 @@ def _until_first_row(arguments: list[str], folder: Path) -> tuple[float, float]:
         line = process.stdout.readline()
         seconds = time.time() - begin
     if '"id":0' not in line:
-        raise RunFailedError(f"{arguments[0]} printed no row but {line!r}; it said\n{said(folder)}")
+        raise RunFailedError(f"{arguments[0]} printed no row but {line!r}; it said\n{output_of(folder)}")
     return begin, seconds

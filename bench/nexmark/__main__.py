@@ -19,7 +19,7 @@ from bench.nexmark.results import DATA, RESULTS, about, save
 from bench.nexmark.runs import ENGINES, STORES, Run, can_run, differences, run
 
 
-def main(given: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Compare the rows, measure, print the table and save it."""
     parser = argparse.ArgumentParser(prog="python -m bench.nexmark", description=__doc__)
     parser.add_argument("queries", nargs="*", metavar="QUERY", help=f"of {', '.join(QUERIES)}")
@@ -30,7 +30,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--no-check", action="store_true", help="do not compare the rows first")
     parser.add_argument("--check-only", action="store_true", help="compare the rows and measure nothing")
     parser.add_argument("--report", action="store_true", help="write the page from the results that are kept")
-    options = parser.parse_args(given)
+    options = parser.parse_args(argv)
     unknown = [name for name in options.queries if name not in QUERIES]
     if unknown:
         parser.error(f"no query {', '.join(unknown)}; there are {', '.join(QUERIES)}")
@@ -51,20 +51,20 @@ def main(given: list[str] | None = None) -> int:
         save("queries", runs, {**before, "repeat": options.repeat})
         write_page()
         print(f"wrote {RESULTS} and the page", file=sys.stderr)
-    return 1 if wrong or any(one.failure for one in runs) else 0
+    return 1 if wrong or any(run.failure for run in runs) else 0
 
 
 def check(queries: list[str], engines: list[str], data: Path) -> list[str]:
-    """What engines answer differently over few events, and what they cannot answer."""
+    """The differences between engines over few events, and the queries that fail."""
     wrong: list[str] = []
     for query in queries:
         able = [engine for engine in engines if can_run(engine, query)]
         if set(STORES) <= set(able):
             able.remove(STORES[1])  # where state is kept makes no other rows
         events = QUERIES[query].data.make(data, QUERIES[query].small)
-        found = differences(query, events, able)
-        print(f"{query}: {'differs' if found else 'the same'} in {', '.join(able)}", file=sys.stderr)
-        wrong += found
+        differing = differences(query, events, able)
+        print(f"{query}: {'differs' if differing else 'the same'} in {', '.join(able)}", file=sys.stderr)
+        wrong += differing
     return wrong
 
 
@@ -81,11 +81,11 @@ def _measure(queries: list[str], engines: list[str], data: Path, *, repeat: int,
 
 
 def _is_slower_store(engine: str, query: str, runs: list[Run]) -> bool:
-    """Whether the other state store of Structured Streaming was faster before: this one has had its turn."""
+    """Whether this state store of Structured Streaming was measured and is slower than the other."""
     rates: dict[str, list[float]] = {}
-    for one in runs:
-        if one.query == query and one.engine in STORES:
-            rates.setdefault(one.engine, []).append(one.rate if one.counts else 0.0)
+    for earlier in runs:
+        if earlier.query == query and earlier.engine in STORES:
+            rates.setdefault(earlier.engine, []).append(earlier.rate if earlier.counts else 0.0)
     if len(rates) <= 1 or engine not in rates:
         return False
     return engine != max(rates, key=lambda name: statistics.median(rates[name]))

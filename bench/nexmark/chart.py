@@ -18,7 +18,7 @@ _MARKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 def chart(runs: Sequence[Run]) -> str:
     """Bars of the ratios to Structured Streaming, on a logarithmic scale."""
     bars = spark_ratios(runs)
-    longest = max([10.0, *(found for _, found in bars)]) * 1.2
+    longest = max([10.0, *(ratio for _, ratio in bars)]) * 1.2
     scale = _WIDTH / math.log10(longest / _LEAST)
 
     def at(value: float) -> float:
@@ -31,17 +31,17 @@ def chart(runs: Sequence[Run]) -> str:
         f'<rect {size} fill="white"/>',
         f'<text x="{_LEFT}" y="20" font-weight="bold">{_TITLE}</text>',
     ]
-    for mark in (one for one in _MARKS if one <= longest):
+    for mark in (value for value in _MARKS if value <= longest):
         x, stroke = at(mark), "#888" if mark == 1 else "#ddd"
         parts.append(f'<line x1="{x:.0f}" y1="30" x2="{x:.0f}" y2="{total - 26}" stroke="{stroke}"/>')
         parts.append(f'<text x="{x:.0f}" y="{total - 9}" fill="#666" text-anchor="middle">{mark}×</text>')
-    for place, (query, found) in enumerate(bars):
-        y, begin, end = 34 + place * _HEIGHT, at(min(1.0, found)), at(max(1.0, found))
-        fill = "#2a6f97" if found >= 1 else "#c1121f"
+    for index, (query, ratio) in enumerate(bars):
+        y, begin, end = 34 + index * _HEIGHT, at(min(1.0, ratio)), at(max(1.0, ratio))
+        fill = "#2a6f97" if ratio >= 1 else "#c1121f"
         sign = "&gt; " if bound(best_spark(runs, query)) else ""
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{query}</text>')
         parts.append(
             f'<rect x="{begin:.0f}" y="{y}" width="{max(1, end - begin):.0f}" height="17" fill="{fill}"/>'
         )
-        parts.append(f'<text x="{end + 6:.0f}" y="{y + 13}">{sign}{times(found)}</text>')
+        parts.append(f'<text x="{end + 6:.0f}" y="{y + 13}">{sign}{times(ratio)}</text>')
     return "\n".join([*parts, "</svg>\n"])

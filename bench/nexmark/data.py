@@ -1,4 +1,4 @@
-"""The rows that every engine reads: made once, the same every time."""
+"""The input data of all engines: generated once, deterministic."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ class Data:
     keys: int = 0
 
     def make(self, root: Path, size: Size | None = None) -> Events:
-        """The rows in a folder of that size, made now if they are not there."""
+        """The rows in a folder of that size, generated if they do not exist."""
         size = size or self.size
         name = f"keys{self.keys}" if self.keys else self.table
-        found = Events(
+        events = Events(
             root / f"{name}-{self.format}-{size.files}x{size.per_file}",
             size.files * size.per_file,
             size.per_batch,
         )
-        if not found.folder.exists():
-            _make(found, size, format=self.format, read=self._draw if self.keys else _read)
-        return found
+        if not events.folder.exists():
+            _make(events, size, format=self.format, read=self._draw if self.keys else _read)
+        return events
 
     def _draw(self, first: int, last: int) -> pa.Table:
         keys = np.random.default_rng([self.keys, first]).integers(0, self.keys, last - first)
@@ -93,10 +93,10 @@ def make_events(root: Path, *, files: int, per_file: int, per_batch: int = 1) ->
     return Data().make(root, Size(files, per_file, per_batch))
 
 
-def _make(found: Events, size: Size, *, format: str, read: Callable[[int, int], pa.Table]) -> None:  # noqa: A002
+def _make(events: Events, size: Size, *, format: str, read: Callable[[int, int], pa.Table]) -> None:  # noqa: A002
     write = _write_json if format == "json" else _write_parquet
-    unfinished = found.folder.with_name(f"{found.folder.name}-unfinished")
-    for folder in (unfinished, found.closed):
+    unfinished = events.folder.with_name(f"{events.folder.name}-unfinished")
+    for folder in (unfinished, events.closed):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     for number in range(size.files):
@@ -104,10 +104,10 @@ def _make(found: Events, size: Size, *, format: str, read: Callable[[int, int], 
         path = unfinished / f"{number:05}.{format}"
         write(table, path)
         if number < size.files - 1:
-            os.link(path, found.closed / path.name)
+            os.link(path, events.closed / path.name)
         else:
-            write(_with_end(table), found.closed / path.name)
-    unfinished.rename(found.folder)
+            write(_with_end(table), events.closed / path.name)
+    unfinished.rename(events.folder)
 
 
 def _write_parquet(table: pa.Table, path: Path) -> None:
@@ -137,12 +137,12 @@ def _in_microseconds(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema([(field.name, _type(field.type)) for field in table.schema]), safe=False)
 
 
-def _type(given: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(given):
+def _type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
         return pa.timestamp("us")
-    if pa.types.is_struct(given):
-        return pa.struct([(field.name, _type(field.type)) for field in given])
-    return given
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _type(field.type)) for field in kind])
+    return kind
 
 
 def _with_end(table: pa.Table) -> pa.Table:

@@ -23,7 +23,7 @@ from bench.nexmark.queries import QUERIES
 from bench.nexmark.task import Task
 
 _TIMES = 3
-"""How often DataFusion is asked; the first time it warms up."""
+"""How often DataFusion runs a query; the first run is the warm-up."""
 
 
 def headrace(task: Task) -> None:
@@ -69,7 +69,7 @@ def headrace(task: Task) -> None:
 
 
 def _remaining(table: pa.Table) -> pa.Table:
-    """The rows that were not taken back."""
+    """The rows that were not retracted."""
     from headrace.base.columns import RETRACT, TIMESTAMP
 
     columns = [name for name in table.column_names if name not in (TIMESTAMP, RETRACT)]
@@ -109,11 +109,11 @@ def datafusion(task: Task) -> None:
     for statement in task.query.setup(task.events.folder):
         context.sql(statement)
     if task.rows:
-        write_rows([context.sql(text).to_arrow_table() for text in task.query.whole], task.rows)
+        write_rows([context.sql(text).to_arrow_table() for text in task.query.batch_statements], task.rows)
         return
     for _ in range(_TIMES):
         begun = time.perf_counter()
-        for text in task.query.whole:
+        for text in task.query.batch_statements:
             for _batch in context.sql(text).execute_stream():
                 pass
         task.batches.append((task.events.count, time.perf_counter() - begun))
@@ -139,12 +139,12 @@ def main() -> int:
     parser.add_argument("--per-batch", type=int, default=1, help="files in a micro-batch and in an epoch")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--limit", type=float, help="seconds after which the batches so far are reported")
-    given = parser.parse_args()
-    events = Events(given.folder, given.count, given.per_batch)
-    task = Task(given.query, events, cores=given.cores, rows=given.rows)
-    if given.limit:
-        task.end_after(given.limit)
-    ENGINES[given.engine](task)
+    options = parser.parse_args()
+    events = Events(options.folder, options.count, options.per_batch)
+    task = Task(options.query, events, cores=options.cores, rows=options.rows)
+    if options.limit:
+        task.end_after(options.limit)
+    ENGINES[options.engine](task)
     task.report()
     return 0
 

@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it is."""
+"""The performance goals, and whether they are reached."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bench.nexmark.runs import LITERAL, PEERS, Run
 from bench.nexmark.series import series
 
 HEAVY, LIGHT = ("q5", "q8"), ("q1", "q2", "q7")
-"""What is compared with DataFusion."""
+"""The queries that are compared with DataFusion."""
 _FLAT = 1.25
 """Memory over 16 times the input, as a multiple: what still counts as flat."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure that is to be at least or at most something; none if it was not measured."""
+    """A figure with a lower or upper bound; None if it was not measured."""
 
     what: str
     least: float = 0.0
@@ -30,7 +30,7 @@ class Goal:
 
     @property
     def reached(self) -> bool | None:
-        """Whether it is; none if it was not measured."""
+        """Whether the goal is reached; None if it was not measured."""
         if self.figure is None:
             return None
         return self.figure <= self.most if self.most else self.figure >= self.least
@@ -49,7 +49,7 @@ def goals_table(
     latency: Mapping[str, Any],
 ) -> str:
     """A row for each goal."""
-    found = [
+    goals = [
         *_against_spark(runs),
         _against_batch(batch, "heavy", HEAVY, 0.6),
         _against_batch(batch, "light", LIGHT, 0.25),
@@ -66,12 +66,12 @@ def goals_table(
         ),
         _memory(growth),
     ]
-    return "\n".join(["| what | goal | measured | |", "|---|---|---|---|", *map(str, found)])
+    return "\n".join(["| what | goal | measured | |", "|---|---|---|---|", *map(str, goals)])
 
 
 def _against_spark(runs: Sequence[Run]) -> list[Goal]:
     ratios = spark_ratios(runs)
-    mean = statistics.geometric_mean([one for _, one in ratios]) if ratios else None
+    mean = statistics.geometric_mean([ratio for _, ratio in ratios]) if ratios else None
     return [
         Goal("throughput against Structured Streaming, geometric mean of all queries", 5, figure=mean),
         _lowest("any single query against Structured Streaming", 1.2, ratios),
@@ -87,7 +87,7 @@ def _single(runs: Sequence[Run], query: str, what: str, least: float) -> Iterato
     yield Goal(what, least, figure=ratio(own, best), detail=_more(best))
     if literal:
         yield Goal(f"{what}, written literally", least, figure=ratio(own, literal), detail=_more(literal))
-    elif any((one.query, one.engine) == (query, LITERAL) for one in runs):
+    elif any((run.query, run.engine) == (query, LITERAL) for run in runs):
         yield Goal(f"{what}, written literally", least, detail=f" ({failure(runs, query, LITERAL)})")
 
 
@@ -98,32 +98,38 @@ def _more(other: Sequence[Run]) -> str:
 def _lowest(what: str, least: float, ratios: Sequence[tuple[str, float]]) -> Goal:
     if not ratios:
         return Goal(what, least)
-    query, figure = min(ratios, key=lambda one: one[1])
+    query, figure = min(ratios, key=lambda query_and_ratio: query_and_ratio[1])
     return Goal(what, least, figure=figure, detail=f" ({query})")
 
 
 def _against_batch(runs: Sequence[Run], kind: str, queries: Sequence[str], least: float) -> Goal:
-    found = [(query, ratio(of(runs, query, "headrace"), of(runs, query, "datafusion"))) for query in queries]
-    ratios = [(query, one) for query, one in found if one is not None]
+    compared = [
+        (query, ratio(of(runs, query, "headrace"), of(runs, query, "datafusion"))) for query in queries
+    ]
+    ratios = [(query, ratio) for query, ratio in compared if ratio is not None]
     return _lowest(
         f"steady state against DataFusion, all at once, {kind} ({', '.join(queries)})", least, ratios
     )
 
 
 def _peer_ratios(runs: Sequence[Run]) -> list[tuple[str, float]]:
-    found = [
+    compared = [
         (f"{query}, {peer}", ratio(of(runs, query, "headrace"), of(runs, query, peer)))
         for peer in PEERS
         for query in QUERIES
     ]
-    return [(name, one) for name, one in found if one is not None]
+    return [(name, ratio) for name, ratio in compared if ratio is not None]
 
 
 def _memory(growth: Sequence[Run]) -> Goal:
     """The worst of the queries over growing input, the last step against the first."""
-    own = [one for one in series(growth) if one.kind == "input" and "Headrace" in one.name]
+    own = [
+        growth_series
+        for growth_series in series(growth)
+        if growth_series.kind == "input" and "Headrace" in growth_series.name
+    ]
     what = "memory for a bounded run, 16 times the input"
     if not own:
         return Goal(what, most=_FLAT)
-    worst = max(own, key=lambda one: one.steps[-1].memory)
+    worst = max(own, key=lambda growth_series: growth_series.steps[-1].memory)
     return Goal(what, most=_FLAT, figure=worst.steps[-1].memory, detail=f" ({worst.name})")

@@ -57,7 +57,7 @@ def write_page() -> None:
 
 def _write_readme(part: Part, peers: Part) -> None:
     """Put the chart and the ratios between the marks that the README has for them."""
-    shown = f"""{_MARKS[0]}
+    section = f"""{_MARKS[0]}
 ![Headrace against Structured Streaming](docs/concepts/speed.svg)
 
 {short_table(part.runs, peers.runs)}
@@ -69,7 +69,7 @@ def _write_readme(part: Part, peers: Part) -> None:
     _, ended, after = rest.partition(_MARKS[1])
     if not (begun and ended):
         raise ValueError(f"{README} has no place for the figures: {' … '.join(_MARKS)}")
-    README.write_text(f"{before}{shown}{after}", encoding="utf-8")
+    README.write_text(f"{before}{section}{after}", encoding="utf-8")
 
 
 def _introduction(part: Part) -> str:
@@ -115,7 +115,7 @@ Headrace first, then Structured Streaming.
 def _batch(part: Part) -> str:
     return f"""## Compared with DataFusion
 
-Epochs of the default size of `headrace run`, over {next(one.events for one in part.runs):,} events.
+Epochs of the default size of `headrace run`, over {next(run.events for run in part.runs):,} events.
 Above, epochs are as large as the micro-batches, and their fixed cost weighs more. DataFusion reads all events
 at once.
 
@@ -168,7 +168,7 @@ from them."""
 def _machine(about: Mapping[str, Any]) -> str:
     if not about:
         return "Not measured yet."
-    versions = ", ".join(f"{name} {one}" for name, one in about["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return (
         f"{about['date']}: {versions}; {about['cores']} cores, {about['memory'] / 2**30:.0f} GiB, "
         f"{about['processor']}; load average {about['load_average']:.1f} at the start."
@@ -179,14 +179,14 @@ def _latency() -> dict[str, float]:
     """Latency and start-up of Headrace, in those of Structured Streaming, if they were measured."""
     if not _LATENCY.exists():
         return {}
-    kept = json.loads(_LATENCY.read_text(encoding="utf-8"))
+    saved = json.loads(_LATENCY.read_text(encoding="utf-8"))
     windowed: dict[str, list[float]] = {}
-    for one in kept["runs"]:
-        if (one["query"], one["rate"]) == ("windowed", 1_000):
-            windowed.setdefault(one["engine"], []).append(one["p50"])
-    measured = {"latency": windowed, "startup": kept["starts"]}
+    for run in saved["runs"]:
+        if (run["query"], run["rate"]) == ("windowed", 1_000):
+            windowed.setdefault(run["engine"], []).append(run["p50"])
+    measured = {"latency": windowed, "startup": saved["starts"]}
     return {
-        name: statistics.median(found["headrace"]) / statistics.median(found["spark"])
-        for name, found in measured.items()
-        if {"headrace", "spark"} <= found.keys()
+        name: statistics.median(engines["headrace"]) / statistics.median(engines["spark"])
+        for name, engines in measured.items()
+        if {"headrace", "spark"} <= engines.keys()
     }

@@ -20,7 +20,7 @@ from bench.nexmark.runs import PEERS, Run, differences, peer_queries, run
 ROUND = Size(FULL.per_batch, FULL.per_file, FULL.per_batch)
 
 
-def main(given: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Compare the rows, measure, print the table and save it."""
     parser = argparse.ArgumentParser(prog="python -m bench peers", description=__doc__)
     parser.add_argument("queries", nargs="*", metavar="QUERY")
@@ -28,7 +28,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of the events")
     parser.add_argument("--small", action="store_true", help="measure over the few events of the comparison")
     parser.add_argument("--check-only", action="store_true", help="compare the rows and measure nothing")
-    options = parser.parse_args(given)
+    options = parser.parse_args(argv)
     asked = {
         query: [peer for peer in PEERS if query in peer_queries(peer)] for query in options.queries or QUERIES
     }
@@ -59,12 +59,12 @@ def main(given: list[str] | None = None) -> int:
     if not (options.queries or options.small):
         save("peers", runs, {**before, "repeat": options.repeat, "differences": wrong})
         write_page()
-    return 1 if wrong or any(one.failure for one in runs) else 0
+    return 1 if wrong or any(run.failure for run in runs) else 0
 
 
 def _versions(peers: set[str]) -> dict[str, str]:
     """The versions that are pinned for the environments of the peers."""
-    pinned = [line for one in peers for line in (ROOT / f"bench/peers/{one}.txt").read_text().splitlines()]
+    pinned = [line for peer in peers for line in (ROOT / f"bench/peers/{peer}.txt").read_text().splitlines()]
     packages = {"bytewax", "pathway", "apache-flink"}
     return {name: number for name, _, number in (line.partition("==") for line in pinned) if name in packages}
 

@@ -1,4 +1,4 @@
-"""The queries as Headrace and DataFusion read them, in SQL."""
+"""The Nexmark queries in the SQL of Headrace and of DataFusion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = {
     datetime TIMESTAMP""",
     "keys": "key BIGINT, ts TIMESTAMP",
 }
-"""The columns of the tables, in words that all engines know."""
+"""The columns of the tables, in types that all engines have."""
 
 VIEWS = """
 CREATE VIEW bids AS
@@ -42,7 +42,7 @@ FROM nexmark WHERE person IS NOT NULL;
 
 @dataclass(frozen=True)
 class Query:
-    """A query: as a stream, and over all rows at once where that reads differently."""
+    """A query as a stream, and as a batch query where its SQL differs."""
 
     name: str
     stream: str
@@ -53,7 +53,7 @@ class Query:
     """How many rows are compared."""
 
     def program(self, folder: Path) -> str:
-        """What Headrace reads."""
+        """The SQL program for Headrace."""
         table = self.data.table
         time = "ts" if table == "keys" else "datetime"
         options = (
@@ -64,17 +64,17 @@ class Query:
             {VIEWS if table == "nexmark" else ""} {self.stream};"""
 
     def setup(self, folder: Path) -> list[str]:
-        """The statements that tell DataFusion about the table."""
+        """The statements that create the table in DataFusion."""
         table = self.data.table
         columns = COLUMNS[table].replace("TIMESTAMP", "TIMESTAMP(6)")
         kind = self.data.format.upper()
-        given = f"({columns})" if kind == "JSON" else ""
-        made = f"CREATE EXTERNAL TABLE {table} {given} STORED AS {kind} LOCATION '{folder}/'"
-        return [made, *(VIEWS.split(";")[:-1] if table == "nexmark" else [])]
+        schema = f"({columns})" if kind == "JSON" else ""
+        create = f"CREATE EXTERNAL TABLE {table} {schema} STORED AS {kind} LOCATION '{folder}/'"
+        return [create, *(VIEWS.split(";")[:-1] if table == "nexmark" else [])]
 
     @property
-    def whole(self) -> list[str]:
-        """What DataFusion is asked."""
+    def batch_statements(self) -> list[str]:
+        """The queries for DataFusion."""
         return (self.batch or self.stream).split(";")
 
 
@@ -114,7 +114,7 @@ def _counts(name: str, keys: int) -> Query:
 _CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 _FAN_OUT = ";\n".join(
     [
-        *(f"SELECT auction, bidder, price FROM bids WHERE channel = '{one}'" for one in _CHANNELS),
+        *(f"SELECT auction, bidder, price FROM bids WHERE channel = '{channel}'" for channel in _CHANNELS),
         "SELECT auction, bidder, price FROM bids WHERE price > 1000000",
     ]
 )

@@ -19,7 +19,7 @@ def table(runs: Sequence[Run]) -> str:
     ]
     for query in QUERIES:
         own = of(runs, query, "headrace")
-        if not any(one.query == query for one in runs):
+        if not any(run.query == query for run in runs):
             continue
         spark, batch = best_spark(runs, query), of(runs, query, "datafusion")
         cells = [
@@ -33,7 +33,7 @@ def table(runs: Sequence[Run]) -> str:
             " / ".join(f"{memory(some) / 1e9:.1f}" for some in (own, spark) if some) + " GB",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    ratios = [found for _, found in spark_ratios(runs)]
+    ratios = [ratio for _, ratio in spark_ratios(runs)]
     if ratios:
         mean = statistics.geometric_mean(ratios)
         lines.append(f"\nGeometric mean of the ratios to Structured Streaming: {mean:.1f}×.")
@@ -42,7 +42,7 @@ def table(runs: Sequence[Run]) -> str:
 
 def short_table(runs: Sequence[Run], beside: Sequence[Run]) -> str:
     """The ratios alone, with those to the peers that were run beside."""
-    peers = [peer for peer in PEERS if any(one.engine == peer for one in beside)]
+    peers = [peer for peer in PEERS if any(run.engine == peer for run in beside)]
     engines = ["Structured Streaming", "DataFusion, all at once", *(NAMES[peer] for peer in peers)]
     lines = [
         f"| Headrace against | {' | '.join(engines)} |",
@@ -50,12 +50,12 @@ def short_table(runs: Sequence[Run], beside: Sequence[Run]) -> str:
     ]
     for query in QUERIES:
         own, spark = of(runs, query, "headrace"), best_spark(runs, query)
-        found = [bound(spark) + times(ratio(own, spark)), times(ratio(own, of(runs, query, "datafusion")))]
+        cells = [bound(spark) + times(ratio(own, spark)), times(ratio(own, of(runs, query, "datafusion")))]
         for peer in peers:
             other = of(beside, query, peer)
-            found.append(bound(other) + times(ratio(of(beside, query, "headrace"), other)))
+            cells.append(bound(other) + times(ratio(of(beside, query, "headrace"), other)))
         if own:
-            lines.append(f"| {query} | {' | '.join(found)} |")
+            lines.append(f"| {query} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -65,9 +65,9 @@ def batch_table(runs: Sequence[Run]) -> str:
         "| query | Headrace, events/s | DataFusion | ratio | events in an epoch | epoch |",
         "|---|---|---|---|---|---|",
     ]
-    for query in dict.fromkeys(one.query for one in runs):
+    for query in dict.fromkeys(run.query for run in runs):
         own, batch = of(runs, query, "headrace"), of(runs, query, "datafusion")
-        sizes = [rows for one in own for rows, _ in one.steady]
+        sizes = [rows for run in own for rows, _ in run.steady]
         cells = [
             query,
             rate(own) or failure(runs, query, "headrace"),
@@ -82,13 +82,13 @@ def batch_table(runs: Sequence[Run]) -> str:
 
 def peers_table(runs: Sequence[Run]) -> str:
     """Headrace beside each peer that was run."""
-    peers = [peer for peer in PEERS if any(one.engine == peer for one in runs)]
+    peers = [peer for peer in PEERS if any(run.engine == peer for run in runs)]
     lines = [
         "| query | Headrace, events/s | " + " | ".join(f"{NAMES[peer]} | ratio" for peer in peers) + " |",
         "|---|---|" + "---|---|" * len(peers),
     ]
     for query in QUERIES:
-        if not any(one.query == query for one in runs):
+        if not any(run.query == query for run in runs):
             continue
         own = of(runs, query, "headrace")
         cells = [query, rate(own) or failure(runs, query, "headrace")]
@@ -101,59 +101,59 @@ def peers_table(runs: Sequence[Run]) -> str:
 
 def of(runs: Sequence[Run], query: str, engine: str) -> list[Run]:
     """The runs of a query in an engine that have a rate."""
-    return [one for one in runs if (one.query, one.engine) == (query, engine) and one.counts]
+    return [run for run in runs if (run.query, run.engine) == (query, engine) and run.counts]
 
 
 def failure(runs: Sequence[Run], query: str, engine: str) -> str:
-    """Why an engine has no rate for a query; a dash if it was not asked."""
-    asked = [one for one in runs if one.query == query and one.engine.startswith(engine)]
-    return next((one.failure for one in asked if one.failure), "–")
+    """Why an engine has no rate for a query; a dash if it was not measured."""
+    asked = [run for run in runs if run.query == query and run.engine.startswith(engine)]
+    return next((run.failure for run in asked if run.failure), "–")
 
 
 def best_spark(runs: Sequence[Run], query: str) -> list[Run]:
     """The runs with the state store that was faster."""
-    found = [some for engine in STORES if (some := of(runs, query, engine))]
-    return max(found, key=median_rate, default=[])
+    by_store = [some for engine in STORES if (some := of(runs, query, engine))]
+    return max(by_store, key=median_rate, default=[])
 
 
 def spark_ratios(runs: Sequence[Run]) -> list[tuple[str, float]]:
     """Each query that both can run, with how many times as fast Headrace is."""
-    found = ((query, ratio(of(runs, query, "headrace"), best_spark(runs, query))) for query in QUERIES)
-    return [(query, one) for query, one in found if one is not None]
+    ratios = ((query, ratio(of(runs, query, "headrace"), best_spark(runs, query))) for query in QUERIES)
+    return [(query, figure) for query, figure in ratios if figure is not None]
 
 
 def ratio(own: Sequence[Run], other: Sequence[Run]) -> float | None:
-    """How many times as fast; none without both."""
+    """The speed-up over the other engine; None unless both were measured."""
     return median_rate(own) / median_rate(other) if own and other else None
 
 
 def median_rate(runs: Sequence[Run]) -> float:
     """The median of the events per second."""
-    return statistics.median(one.rate for one in runs)
+    return statistics.median(run.rate for run in runs)
 
 
 def memory(runs: Sequence[Run]) -> int:
-    """The most that any run held."""
-    return max(one.memory for one in runs)
+    """The peak memory over all runs."""
+    return max(run.memory for run in runs)
 
 
 def rate(runs: Sequence[Run]) -> str:
     """The median rate with the range, and whether a run was not done; nothing without runs."""
     if not runs:
         return ""
-    rates = sorted(one.rate for one in runs)
+    rates = sorted(run.rate for run in runs)
     spread = f" ({rates[0] / 1e3:,.0f}–{rates[-1] / 1e3:,.0f} k)" if len(rates) > 1 else ""
-    failures = "".join(f", {one}" for one in {one.failure for one in runs if one.failure})
+    failures = "".join(f", {failure}" for failure in {run.failure for run in runs if run.failure})
     return f"{median_rate(runs) / 1e3:,.0f} k{spread}{failures}"
 
 
 def bound(other: Sequence[Run]) -> str:
-    """A sign that the ratio is at least that: the other was not done, and its first batches count."""
-    return "> " if any(one.failure for one in other) else ""
+    """`> ` if the ratio is a lower bound: the other did not finish, and only its first batches count."""
+    return "> " if any(run.failure for run in other) else ""
 
 
 def times(number: float | None) -> str:
-    """A ratio in words."""
+    """A ratio as a string."""
     return "–" if number is None else f"{number:.2f}×" if number < 10 else f"{number:.0f}×"
 
 
@@ -162,4 +162,4 @@ def _store(spark: Sequence[Run]) -> str:
 
 
 def _epoch(runs: Sequence[Run]) -> str:
-    return f"{statistics.median(one.batch_seconds for one in runs):.2f} s"
+    return f"{statistics.median(run.batch_seconds for run in runs):.2f} s"

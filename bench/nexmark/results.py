@@ -1,4 +1,4 @@
-"""Keeps what was measured, with what it was measured on."""
+"""Saves and loads measurements, with the versions and the machine they were made on."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def _processor() -> str:
 
 
 def save(part: str, runs: Sequence[Run], described: Mapping[str, Any]) -> None:
-    """Keep the runs of a part in the place of those of the same queries before."""
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    measured = {one.query for one in runs}
-    before = [one for one in kept.get(part, {}).get("runs", []) if one["query"] not in measured]
-    kept[part] = {**described, "runs": [*before, *(asdict(one) for one in runs)]}
-    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    """Save the runs of a part; they replace earlier runs of the same queries."""
+    saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    measured = {run.query for run in runs}
+    before = [run for run in saved.get(part, {}).get("runs", []) if run["query"] not in measured]
+    saved[part] = {**described, "runs": [*before, *(asdict(run) for run in runs)]}
+    RESULTS.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
 
 
 def load(part: str, path: Path = RESULTS) -> Part:
     """The runs of a part; none if it was never measured."""
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    found = dict(kept.get(part, {}))
-    runs = [Run(**{**one, "batches": tuple(map(tuple, one["batches"]))}) for one in found.pop("runs", [])]
-    return Part(runs, found)
+    saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    about = dict(saved.get(part, {}))
+    runs = [Run(**{**run, "batches": tuple(map(tuple, run["batches"]))}) for run in about.pop("runs", [])]
+    return Part(runs, about)

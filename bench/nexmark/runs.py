@@ -23,7 +23,7 @@ from bench.nexmark.data import Events
 from bench.nexmark.spark_queries import SPARK_QUERIES
 
 STORES = ("spark", "spark rocksdb")
-"""Structured Streaming, with the one state store and with the other."""
+"""Structured Streaming, with each of its state stores."""
 LITERAL = "spark literal"
 """Structured Streaming with the query word for word, where it has a faster way."""
 ENGINES = ("headrace", *STORES, LITERAL, "datafusion")
@@ -40,7 +40,7 @@ _WARM_UP = 1 / 3
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a query in an engine came to."""
+    """The result of one run of a query in an engine."""
 
     engine: str
     query: str
@@ -48,25 +48,25 @@ class Run:
     batches: tuple[tuple[int, float], ...]
     seconds: float
     memory: int
-    """The most bytes that its processes held together."""
+    """The peak memory of all its processes, in bytes."""
     cores: int = 2
     failure: str = ""
-    """Why it did not come to the end; then these are the batches so far."""
+    """Why it did not finish; then `batches` are those so far."""
 
     @property
     def counts(self) -> bool:
-        """Whether it has a rate: it came to the end, or had enough batches once it was warm."""
+        """Whether it has a rate: it finished, or had enough batches after the warm-up."""
         return len(self.steady) >= (_ENOUGH if self.failure else 1)
 
     @property
     def steady(self) -> tuple[tuple[int, float], ...]:
-        """The batches that count: without those at the beginning, and without any that read nothing."""
-        full = [one for one in self.batches if one[0]]
+        """The batches that count: without the warm-up, and without empty ones."""
+        full = [batch for batch in self.batches if batch[0]]
         return tuple(full[max(1, round(len(full) * _WARM_UP)) :] or full)
 
     @property
     def rate(self) -> float:
-        """Events per second, once it runs; batches without events count their time."""
+        """Events per second after the warm-up; the time of empty batches counts."""
         counted = self.batches[self.batches.index(self.steady[0]) :]
         return sum(rows for rows, _ in counted) / sum(seconds for _, seconds in counted)
 
@@ -81,26 +81,26 @@ class Run:
 
 
 def can_run(engine: str, query: str) -> bool:
-    """Whether the engine has words for the query, and whether it is of any use to ask it."""
+    """Whether the engine can express the query, and whether running it makes sense."""
     if not engine.startswith("spark"):
         return True
-    made = SPARK_QUERIES.get(query)
-    if made is None:
+    spark_query = SPARK_QUERIES.get(query)
+    if spark_query is None:
         return False
-    return made.literal is not None if engine == LITERAL else engine in made.stores
+    return spark_query.literal is not None if engine == LITERAL else engine in spark_query.stores
 
 
 def peer_python(peer: str) -> Path:
-    """The interpreter of the environment that a peer has for itself."""
+    """The Python interpreter of a peer's environment."""
     return _ROOT / "build" / "peers" / peer / "bin" / "python"
 
 
 def peer_queries(peer: str) -> list[str]:
-    """What a peer can be asked; nothing if it is not installed."""
-    known = _PEERS / "queries.json"
-    if not (known.exists() and peer_python(peer).exists()):
+    """The queries that a peer supports; none if it is not installed."""
+    queries_file = _PEERS / "queries.json"
+    if not (queries_file.exists() and peer_python(peer).exists()):
         return []
-    queries: list[str] = json.loads(known.read_text(encoding="utf-8")).get(peer, [])
+    queries: list[str] = json.loads(queries_file.read_text(encoding="utf-8")).get(peer, [])
     return queries
 
 
@@ -113,11 +113,11 @@ def run(engine: str, query: str, events: Events, *, rows: Path | None = None, co
     if engine not in PEERS:
         command += ["--per-batch", str(events.per_batch), "--cores", str(cores), "--limit", f"{LIMIT}"]
     command += ["--rows", str(rows)] if rows else []
-    found, failure, memory = _watch(command, cores)
-    batches = tuple((rows, seconds) for rows, seconds in found.get("batches", ()))
-    if not found.get("done", True):
+    answer, failure, memory = _watch(command, cores)
+    batches = tuple((rows, seconds) for rows, seconds in answer.get("batches", ()))
+    if not answer.get("done", True):
         failure = f"not done in {LIMIT:.0f} s"
-    return Run(engine, query, events.count, batches, found.get("seconds", 0.0), memory, cores, failure)
+    return Run(engine, query, events.count, batches, answer.get("seconds", 0.0), memory, cores, failure)
 
 
 def _watch(command: list[str], cores: int) -> tuple[dict[str, Any], str, int]:
@@ -146,7 +146,7 @@ def _watch(command: list[str], cores: int) -> tuple[dict[str, Any], str, int]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process and all that it started."""
+    """End a process and its children."""
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     for child in children:
@@ -156,7 +156,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 class _Memory:
-    """Looks now and then at what a process and its children hold."""
+    """Samples the memory of a process and its children."""
 
     def __init__(self, pid: int) -> None:
         self.most = 0
@@ -168,8 +168,8 @@ class _Memory:
     def _look(self) -> None:
         while not self._over.wait(0.25):
             try:
-                found = [self._process, *self._process.children(recursive=True)]
-                self.most = max(self.most, sum(_held(one) for one in found))
+                processes = [self._process, *self._process.children(recursive=True)]
+                self.most = max(self.most, sum(_held(process) for process in processes))
             except psutil.NoSuchProcess:
                 return
 
@@ -179,7 +179,7 @@ class _Memory:
 
 
 def _held(process: psutil.Process) -> int:
-    """Its memory, shared pages in parts: workers are forks of each other."""
+    """Its proportional memory: workers are forks and share pages."""
     try:
         held: int = process.memory_full_info().pss
     except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -188,25 +188,25 @@ def _held(process: psutil.Process) -> int:
 
 
 def differences(query: str, events: Events, engines: Iterable[str]) -> list[str]:
-    """What engines answer differently from the first of them."""
-    found: list[str] = []
+    """The differences between the rows of the first engine and those of the others."""
+    problems: list[str] = []
     first: tuple[str, Counter[Any]] | None = None
     with tempfile.TemporaryDirectory() as folder:
         for number, engine in enumerate(engines):
             path = Path(folder) / f"{number}.parquet"
             failure = run(engine, query, events, rows=path).failure
             if failure:
-                found.append(f"{query}, {engine}: {failure}")
+                problems.append(f"{query}, {engine}: {failure}")
                 continue
             answer = _rows(pq.read_table(path))
             first = first or (engine, answer)
             if answer != first[1]:
                 more, less = answer - first[1], first[1] - answer
-                found.append(
+                problems.append(
                     f"{query}: {engine} has {more.total()} rows that {first[0]} has not, such as "
                     f"{next(iter(more), None)}, and lacks {less.total()}, such as {next(iter(less), None)}"
                 )
-    return found
+    return problems
 
 
 def _rows(table: pa.Table) -> Counter[Any]:

@@ -34,42 +34,42 @@ class Series:
 
 def series(runs: Sequence[Run]) -> Iterator[Series]:
     """All series that there are runs for."""
-    counted = [one for one in runs if one.counts]
-    for engine, query in dict.fromkeys((one.engine, one.query) for one in counted):
-        own = [one for one in counted if (one.engine, one.query) == (engine, query)]
+    counted = [run for run in runs if run.counts]
+    for engine, query in dict.fromkeys((run.engine, run.query) for run in counted):
+        own = [run for run in counted if (run.engine, run.query) == (engine, query)]
         name = f"{query}, {_NAMES[engine]}"
-        full = max(one.cores for one in own)
-        sizes = sorted({one.events for one in own if one.cores == full})
+        full = max(run.cores for run in own)
+        sizes = sorted({run.events for run in own if run.cores == full})
         if len(sizes) > 1:
             yield _series(
                 name,
                 "input",
                 [
-                    (f"{size:,} events", [one for one in own if (one.events, one.cores) == (size, full)])
+                    (f"{size:,} events", [run for run in own if (run.events, run.cores) == (size, full)])
                     for size in sizes
                 ],
             )
-        cores = sorted({one.cores for one in own})
+        cores = sorted({run.cores for run in own})
         if len(cores) > 1:
-            size = next(one.events for one in own if one.cores == cores[0])
+            size = next(run.events for run in own if run.cores == cores[0])
             yield _series(
                 name,
                 "cores",
                 [
                     (
                         f"{number} core{'s'[: number - 1]}",
-                        [one for one in own if (one.events, one.cores) == (size, number)],
+                        [run for run in own if (run.events, run.cores) == (size, number)],
                     )
                     for number in cores
                 ],
             )
-    keys = sorted({QUERIES[one.query].data.keys for one in counted} - {0})
+    keys = sorted({QUERIES[run.query].data.keys for run in counted} - {0})
     if len(keys) > 1:
         yield _series(
             "count per key, Headrace",
             "keys",
             [
-                (f"{number:,} keys", [one for one in counted if QUERIES[one.query].data.keys == number])
+                (f"{number:,} keys", [run for run in counted if QUERIES[run.query].data.keys == number])
                 for number in keys
             ],
         )
@@ -93,10 +93,10 @@ def growth_table(runs: Sequence[Run]) -> str:
         "| query | step | events/s | cost of an event | memory | against the first |",
         "|---|---|---|---|---|---|",
     ]
-    for one in series(runs):
-        for number, step in enumerate(one.steps):
+    for line in series(runs):
+        for number, step in enumerate(line.steps):
             cells = [
-                "" if number else one.name,
+                "" if number else line.name,
                 step.name,
                 rate(step.runs),
                 f"{step.cost:.2f}×",
@@ -104,5 +104,5 @@ def growth_table(runs: Sequence[Run]) -> str:
                 f"{step.memory:.2f}×",
             ]
             lines.append(f"| {' | '.join(cells)} |")
-    failed = [f"{one.query}, {one.engine}, {one.events:,} events" for one in runs if not one.counts]
+    failed = [f"{run.query}, {run.engine}, {run.events:,} events" for run in runs if not run.counts]
     return "\n".join([*lines, *([f"\nNot done: {'; '.join(failed)}."] if failed else [])])

@@ -206,7 +206,7 @@ SPARK_QUERIES = {
     "hop60": SparkQuery((_hop60,), windows=True, literal=_hop60_literal),
     "fanout": SparkQuery(
         (
-            *(_fan_out(f"channel = '{one}'") for one in ("Google", "Facebook", "Baidu", "Apple")),
+            *(_fan_out(f"channel = '{channel}'") for channel in ("Google", "Facebook", "Baidu", "Apple")),
             _fan_out("price > 1000000"),
         ),
         stores=_ANY,

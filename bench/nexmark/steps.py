@@ -48,4 +48,4 @@ def measure(
     print(table(runs))
     save(name, runs, {**before, "repeat": options.repeat})
     write_page()
-    return 1 if any(one.failure for one in runs) else 0
+    return 1 if any(run.failure for run in runs) else 0

@@ -22,7 +22,7 @@ _STATE = "org.apache.spark.sql.execution.streaming.state"
 
 
 def run_streaming(task: Task, *, rocksdb: bool = False, literal: bool = False) -> None:
-    """Run all streams of a query, started together, until the events are over."""
+    """Run all streams of a query, started together, until all events are processed."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     store = "RocksDBStateStoreProvider" if rocksdb else "HDFSBackedStateStoreProvider"
     session = (
@@ -37,52 +37,52 @@ def run_streaming(task: Task, *, rocksdb: bool = False, literal: bool = False) -
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    made = SPARK_QUERIES[task.name]
-    builds = (made.literal,) if literal and made.literal else made.builds
+    spark_query = SPARK_QUERIES[task.name]
+    builds = (spark_query.literal,) if literal and spark_query.literal else spark_query.builds
     data = task.query.data
-    folder = task.events.closed if made.windows else task.events.folder
+    folder = task.events.closed if spark_query.windows else task.events.folder
     reader = session.readStream.schema(COLUMNS[data.table].replace("TEXT", "STRING"))
     stream = reader.option("maxFilesPerTrigger", task.events.per_batch).format(data.format).load(str(folder))
-    kept: list[list[pa.Table]] = [[] for _ in builds]
+    outputs: list[list[pa.Table]] = [[] for _ in builds]
     with tempfile.TemporaryDirectory() as state:
         running = []
         for number, build in enumerate(builds):
-            writer = build(Tables(stream)).writeStream.outputMode(made.mode)
-            writer = writer.foreachBatch(_keep(kept[number])) if task.rows else writer.format("noop")
+            writer = build(Tables(stream)).writeStream.outputMode(spark_query.mode)
+            writer = writer.foreachBatch(_keep(outputs[number])) if task.rows else writer.format("noop")
             writer = writer.option("checkpointLocation", f"{state}/{number}")
             running.append(writer.trigger(availableNow=True).start())
         for query in running:
             while not query.awaitTermination(1):
-                _note(task, [one.recentProgress for one in running])
-        _note(task, [one.recentProgress for one in running])
+                _note(task, [query.recentProgress for query in running])
+        _note(task, [query.recentProgress for query in running])
     if task.rows:
-        write_rows([_answer(tables, made) for tables in kept], task.rows)
+        write_rows([_answer(tables, spark_query) for tables in outputs], task.rows)
 
 
-def _keep(kept: list[pa.Table]) -> Any:
+def _keep(batches_of_query: list[pa.Table]) -> Any:
     def keep(batch: DataFrame, _: int) -> None:
-        kept.append(batch.withColumn("batch", f.lit(len(kept))).toArrow())
+        batches_of_query.append(batch.withColumn("batch", f.lit(len(batches_of_query))).toArrow())
 
     return keep
 
 
-def _answer(kept: list[pa.Table], made: SparkQuery) -> pa.Table:
+def _answer(batches_of_query: list[pa.Table], spark_query: SparkQuery) -> pa.Table:
     """All rows, or the last of each key."""
-    table = pa.concat_tables(kept)
-    if made.keys:
-        last = table.group_by(list(made.keys)).aggregate([("batch", "max")])
+    table = pa.concat_tables(batches_of_query)
+    if spark_query.keys:
+        last = table.group_by(list(spark_query.keys)).aggregate([("batch", "max")])
         last = last.rename_columns({"batch_max": "batch"})
-        table = table.join(last, [*made.keys, "batch"], join_type="inner")
+        table = table.join(last, [*spark_query.keys, "batch"], join_type="inner")
     return table.drop_columns(["batch"])
 
 
 def _note(task: Task, progress: list[list[Any]]) -> None:
-    """Put down the batches so far, with each event once: a join of the stream with itself reads it twice."""
-    found = batches(progress)
-    if found:
+    """Report the batches so far, counting each event once: a self-join reads the stream twice."""
+    measured = batches(progress)
+    if measured:
         first = task.events.per_batch * task.events.count // len(list(task.events.folder.iterdir()))
-        scans = max(1, round(found[0][0] / first))
-        task.batches[:] = [(rows // scans, seconds) for rows, seconds in found]
+        scans = max(1, round(measured[0][0] / first))
+        task.batches[:] = [(rows // scans, seconds) for rows, seconds in measured]
 
 
 def batches(progress: list[list[Any]]) -> Batches:
@@ -91,9 +91,10 @@ def batches(progress: list[list[Any]]) -> Batches:
     if not together:
         return []
     ends = [
-        max(_begin(one) + one["durationMs"]["triggerExecution"] / 1000 for one in row) for row in together
+        max(_begin(batch) + batch["durationMs"]["triggerExecution"] / 1000 for batch in row)
+        for row in together
     ]
-    ends = [min(_begin(one) for one in together[0]), *ends]
+    ends = [min(_begin(batch) for batch in together[0]), *ends]
     return [
         (row[0]["numInputRows"], end - begin)
         for row, (begin, end) in zip(together, pairwise(ends), strict=True)

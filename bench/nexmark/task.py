@@ -1,4 +1,4 @@
-"""One run of a query in an engine: what it is given and what it reports while it goes on."""
+"""One run of a query in an engine: its input, and what it reports while it runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Task:
     events: Events
     cores: int = 2
     rows: Path | None = None
-    """Where the rows of the answer go; without it they are thrown away as cheaply as the engine can."""
+    """Where the result rows are written; without it they are discarded as cheaply as the engine can."""
     batches: Batches = field(default_factory=list)
     begun: float = field(default_factory=time.perf_counter)
 
@@ -35,12 +35,12 @@ class Task:
         return QUERIES[self.name]
 
     def report(self, *, done: bool = True) -> None:
-        """Print what was found as one line of JSON."""
+        """Print the measurements as one line of JSON."""
         seconds = time.perf_counter() - self.begun
         print(json.dumps({"batches": self.batches, "seconds": seconds, "done": done}), flush=True)
 
     def end_after(self, seconds: float) -> None:
-        """Report the batches so far after that time, if it is not over before, and end the process."""
+        """Unless the run finishes before that time, report the batches so far and end the process."""
         timer = threading.Timer(seconds, self._give_up)
         timer.daemon = True
         timer.start()

@@ -23,19 +23,19 @@ JARS = (
     "commons-logging:commons-logging:1.3.5",
     "com.github.luben:zstd-jni:1.5.6-6",
 )
-"""What Flink reads Parquet with; PyFlink has none of it."""
+"""The jars that Flink needs to read Parquet; PyFlink does not include them."""
 
 
 class InstallError(Exception):
-    """A program that installs something failed, or is not there."""
+    """An installer failed, or does not exist."""
 
 
-def main(given: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Install what can be installed; fails only if nothing can be."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("command", choices=["install"])
     parser.add_argument("--peer", choices=PEERS, action="append", help="only this one; repeatable")
-    peers = parser.parse_args(given).peer or PEERS
+    peers = parser.parse_args(argv).peer or PEERS
     missing = 0
     for peer in peers:
         try:
@@ -49,9 +49,9 @@ def main(given: list[str] | None = None) -> int:
 
 def _install(peer: str) -> str:
     requirements = Path(__file__).with_name(f"{peer}.txt")
-    wanted = requirements.read_text(encoding="utf-8") + ("\n".join(JARS) if peer == "pyflink" else "")
+    pinned = requirements.read_text(encoding="utf-8") + ("\n".join(JARS) if peer == "pyflink" else "")
     stamp = BUILD / peer / "installed.txt"
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == pinned:
         return "is installed"
     uv = str(Path(sys.executable).with_name("uv"))
     python = BUILD / peer / "bin" / "python"
@@ -62,7 +62,7 @@ def _install(peer: str) -> str:
         (libraries,) = (BUILD / peer).glob("lib/python*/site-packages/pyflink/lib")
         for jar in JARS:
             _run("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={jar}", f"-DoutputDirectory={libraries}")
-    stamp.write_text(wanted, encoding="utf-8")
+    stamp.write_text(pinned, encoding="utf-8")
     return "installed"
 
 
@@ -72,8 +72,10 @@ def _run(*command: str) -> None:
     except FileNotFoundError:
         raise InstallError(f"{command[0]} is missing") from None
     if done.returncode:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise InstallError("\n".join([f"{' '.join(command[:3])} ended with {done.returncode}:", *said[-5:]]))
+        output = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise InstallError(
+            "\n".join([f"{' '.join(command[:3])} ended with {done.returncode}:", *output[-5:]])
+        )
 
 
 if __name__ == "__main__":

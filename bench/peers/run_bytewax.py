@@ -73,9 +73,9 @@ class Part(StatefulSourcePartition):
         rows: list[Row] = []
         for kind, names in self._columns.items():
             column = batch[kind]
-            given = column.filter(column.is_valid())
-            values = [given.field(name).to_pylist() for name in names]
-            kinds = [[kind] * len(given)] if len(self._columns) > 1 else []
+            valid = column.filter(column.is_valid())
+            values = [valid.field(name).to_pylist() for name in names]
+            kinds = [[kind] * len(valid)] if len(self._columns) > 1 else []
             rows += zip(*kinds, *values, strict=True)
         return rows
 
@@ -85,41 +85,41 @@ class Part(StatefulSourcePartition):
 
 @dataclass(frozen=True)
 class Rows(DynamicSink):
-    """Throws rows away, or keeps them."""
+    """Discards rows, or collects them."""
 
-    kept: list[Row] | None
+    rows: list[Row] | None
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> RowsPart:
-        return RowsPart(self.kept)
+        return RowsPart(self.rows)
 
 
 class RowsPart(StatelessSinkPartition):
-    def __init__(self, kept: list[Row] | None) -> None:
-        self._kept = kept
+    def __init__(self, rows: list[Row] | None) -> None:
+        self._rows = rows
 
     def write_batch(self, items: list[Row]) -> None:
-        if self._kept is not None:
-            self._kept += items
+        if self._rows is not None:
+            self._rows += items
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is read, what is made of it, and the names of the result's columns."""
+    """The input columns of a query, its dataflow, and the names of the result's columns."""
 
     columns: dict[str, tuple[str, ...]]
     build: Callable[[Any], Any]
     result: tuple[str, ...]
     keys: int = 0
-    """If rows are updated: how many columns at the front say which; the last row counts."""
+    """If rows are updated: how many leading columns are the key; the last row of a key counts."""
     ordered: bool = True
-    """Whether it has windows, and so wants its events in the order of their time, from one reader."""
+    """Whether it has windows, and so needs its events in the order of event time, from one reader."""
     processes: int = CORES
 
 
-def _clock(place: int) -> Any:
-    """Event time from a place in the row, and from nothing else: old events are replayed at any speed."""
+def _clock(column: int) -> Any:
+    """Event time from a column of the row, and not from the clock: old events are replayed at any speed."""
     return win.EventClock(
-        lambda row: row[place].replace(tzinfo=UTC),
+        lambda row: row[column].replace(tzinfo=UTC),
         wait_for_system_duration=WAIT,
         now_getter=lambda: START,
         to_system_utc=lambda _: None,
@@ -140,7 +140,7 @@ def _q2(bids: Any) -> Any:
 
 
 def _q3(both: Any) -> Any:
-    def wanted(row: Row) -> tuple[str, Row] | None:
+    def select(row: Row) -> tuple[str, Row] | None:
         good = row[3] == 10 if row[0] == "auction" else row[4] in {"OR", "ID", "CA"}
         return (str(row[1]), row) if good else None
 
@@ -152,7 +152,7 @@ def _q3(both: Any) -> Any:
         auctions.append(row[2])
         return (people, auctions), [(*person, row[2]) for person in people]
 
-    keyed = op.filter_map("wanted", both, wanted)
+    keyed = op.filter_map("wanted", both, select)
     return op.key_rm("rows", op.stateful_flat_map("joined", keyed, joined))
 
 
@@ -202,8 +202,8 @@ def _q11(bids: Any) -> Any:
     def add(state: Row | None, row: Row) -> Row:
         return (1, row[1]) if state is None else (state[0] + 1, min(state[1], row[1]))
 
-    def merge(one: Row, other: Row) -> Row:
-        return (one[0] + other[0], min(one[1], other[1]))
+    def merge(first: Row, second: Row) -> Row:
+        return (first[0] + second[0], min(first[1], second[1]))
 
     windower = win.SessionWindower(gap=timedelta(seconds=10))
     keyed = op.key_on("by bidder", bids, lambda row: str(row[0]))
@@ -289,28 +289,28 @@ def work(task: Task, addresses: list[str], number: int, times: Any) -> None:
     readers = 1 if query.ordered else query.processes
     parts = {str(reader): files[reader::readers] for reader in range(readers)}
     begun: list[float] = []
-    kept: list[Row] | None = [] if task.rows else None
+    rows: list[Row] | None = [] if task.rows else None
     flow = Dataflow("nexmark")
-    made = query.build(op.input("events", flow, Events(parts, query.columns, begun)))
-    op.output("result", made, Rows(kept))
+    results = query.build(op.input("events", flow, Events(parts, query.columns, begun)))
+    op.output("result", results, Rows(rows))
     cluster_main(flow, addresses, number)
     times.put((min(begun, default=None), time.monotonic()))
-    if task.rows and kept is not None:
+    if task.rows and rows is not None:
         if query.keys:
-            kept = list({row[: query.keys]: row for row in kept}.values())
-        rows = [dict(zip(query.result, row, strict=True)) for row in kept]
-        pq.write_table(pa.Table.from_pylist(rows), task.rows.with_suffix(f".{number}"))
+            rows = list({row[: query.keys]: row for row in rows}.values())
+        records = [dict(zip(query.result, row, strict=True)) for row in rows]
+        pq.write_table(pa.Table.from_pylist(records), task.rows.with_suffix(f".{number}"))
 
 
 def run(task: Task) -> Batches:
-    """Start the cluster on free ports, and put its results together."""
+    """Start the cluster on free ports, and combine its results."""
     numbers = range(QUERIES[task.query].processes)
     context = multiprocessing.get_context("spawn")
     times = context.Queue()
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in numbers]
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
+    addresses = [f"127.0.0.1:{socket_.getsockname()[1]}" for socket_ in sockets]
+    for socket_ in sockets:
+        socket_.close()
     processes = [context.Process(target=work, args=(task, addresses, number, times)) for number in numbers]
     for process in processes:
         process.start()

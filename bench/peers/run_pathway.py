@@ -51,7 +51,7 @@ class Events:
         return self._read("person", columns)
 
     def _read(self, kind: str, columns: Iterable[str]) -> Table:
-        """Its `id` is called `number` here, because `id` is a word of Pathway's own."""
+        """Its `id` is called `number` here, because `id` is reserved in Pathway."""
         names = {name: _column(kind, name) for name in columns}
         types = {name: str | None if _is_text(name) else int | None for name in names.values()}
         events = pw.io.csv.read(self.folder, schema=pw.schema_from_types(**types), mode="static")
@@ -254,7 +254,7 @@ QUERIES: dict[str, Callable[[Events], Table]] = {
 
 
 def run(task: Task) -> Batches:
-    """Run the query; with rows wanted, keep what its changes leave."""
+    """Run the query; if rows are requested, apply its changes and write the final rows."""
     result = QUERIES[task.query](Events(task.converted("csv", _convert)))
     left: dict[Any, dict[str, Any]] = {}
 
@@ -270,10 +270,10 @@ def run(task: Task) -> Batches:
         pw.io.null.write(result)
     begun = time.perf_counter()
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
-    taken = time.perf_counter() - begun
+    seconds = time.perf_counter() - begun
     if task.rows:
         pq.write_table(_as_others(pa.Table.from_pylist(list(left.values()))), task.rows)
-    return [(task.count, taken)]
+    return [(task.count, seconds)]
 
 
 def _as_others(table: pa.Table) -> pa.Table:

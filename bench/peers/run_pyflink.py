@@ -148,7 +148,7 @@ SETTINGS = {
 
 
 def run(task: Task) -> Batches:
-    """Run the query; with rows wanted, apply its changes to nothing and keep what is left."""
+    """Run the query; if rows are requested, apply its changelog and write the final rows."""
     configuration = Configuration()
     for name, value in SETTINGS.items():
         configuration.set_string(name, value)
@@ -186,13 +186,13 @@ def _convert(files: list[Path], to: Path) -> None:
 
 
 def _left(folder: Path) -> pa.Table:
-    """The rows that remain of a stream of changes, which is in the files of a folder."""
+    """The final rows of a changelog in the files of a folder."""
     counted: Counter[tuple[tuple[str, Any], ...]] = Counter()
     for file in folder.iterdir():
         for line in file.read_text(encoding="utf-8").splitlines():
             change = json.loads(line)
-            gone = change["op"] == "d"
-            counted[tuple(change["before" if gone else "after"].items())] += -1 if gone else 1
+            is_delete = change["op"] == "d"
+            counted[tuple(change["before" if is_delete else "after"].items())] += -1 if is_delete else 1
     assert all(times >= 0 for times in counted.values())
     table = pa.Table.from_pylist([dict(row) for row in counted.elements()])
     for at, name in enumerate(table.column_names):

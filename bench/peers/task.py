@@ -1,4 +1,4 @@
-"""What a peer is asked, and how it answers: the same for all of them, with nothing but pyarrow."""
+"""The task of a peer, and how it reports its result: the same for all peers, needs only pyarrow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Batches = list[tuple[int, float]]
 
 @dataclass(frozen=True)
 class Task:
-    """A query over a folder of Parquet files, and where its rows go if anybody wants them."""
+    """A query over a folder of Parquet files, and optionally where its rows are written."""
 
     query: str
     folder: Path
@@ -30,17 +30,17 @@ class Task:
     rows: Path | None
 
     def converted(self, name: str, convert: Callable[[list[Path], Path], None]) -> Path:
-        """A folder with the events in another shape: made from the files now if it is not there."""
-        made = self.folder.parent / f"{self.folder.name}-{name}"
-        if not made.exists():
-            unfinished = made.with_name(f"{made.name}.unfinished-{os.getpid()}")
+        """A folder with the events in another format, created from the files if it does not exist."""
+        directory = self.folder.parent / f"{self.folder.name}-{name}"
+        if not directory.exists():
+            unfinished = directory.with_name(f"{directory.name}.unfinished-{os.getpid()}")
             unfinished.mkdir(parents=True)
             convert(sorted(self.folder.glob("*.parquet")), unfinished)
             try:
-                unfinished.rename(made)
+                unfinished.rename(directory)
             except OSError:  # another process was faster
                 shutil.rmtree(unfinished)
-        return made
+        return directory
 
 
 def flat(table: pa.Table) -> pa.Table:
@@ -55,14 +55,14 @@ def flat(table: pa.Table) -> pa.Table:
 
 
 def answer(queries: Iterable[str], run: Callable[[Task], Batches]) -> int:
-    """Run what the command line asks for, and print what it came to as one line of JSON."""
+    """Run the query of the command line, and print its measurements as one line of JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("query", choices=sorted(queries))
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--count", type=int, required=True, help="how many events the folder has")
     parser.add_argument("--rows", type=Path, help="write the rows of the answer to this Parquet file")
-    given = parser.parse_args()
+    options = parser.parse_args()
     begun = time.perf_counter()
-    batches = run(Task(given.query, given.folder.absolute(), given.count, given.rows))
+    batches = run(Task(options.query, options.folder.absolute(), options.count, options.rows))
     print(json.dumps({"batches": batches, "seconds": time.perf_counter() - begun}), flush=True)
     return 0

@@ -109,7 +109,7 @@ def test_a_library_goes_to_where_there_is_no_file_of_it(
     file.write_bytes(library.read_bytes())
     add: NativeFunction = pickle.loads(pickle.dumps(made(file, "add")))
     file.write_text("another library")
-    native._placed.cache_clear()
+    native._local_copy.cache_clear()
     assert add.call(numbers(1)).to_pylist() == [1]
     assert list((tmp_path / "cache").rglob("libmoved.so"))
     monkeypatch.setattr(native, "LARGEST", 10)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.model.plan import Edge, Node, Plan
+from headrace.model.plan import Edge, Plan, PlanNode
 from headrace.sql.compile import Preview
 from headrace.testing.sql_cases import (
     ONLY,
@@ -39,7 +39,7 @@ class Together(hr.Pipeline):
         self.plans = plans
 
     def plan(self) -> Plan:
-        nodes: list[Node] = []
+        nodes: list[PlanNode] = []
         edges: list[Edge] = []
         for name, plan in self.plans.items():
             nodes += [replace(node, id=f"{name}.{node.id}") for node in plan.nodes]

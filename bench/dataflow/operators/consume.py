@@ -17,7 +17,7 @@ STEP = math.log(1.01)
 
 
 def add(classes: dict[int, int], seconds: float) -> None:
-    """Count a time; a millionth of a second is the shortest."""
+    """Count a time, at a resolution of a microsecond."""
     at = int(math.log(max(seconds, 1e-6) / 1e-6) / STEP)
     classes[at] = classes.get(at, 0) + 1
 

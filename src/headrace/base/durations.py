@@ -1,4 +1,4 @@
-"""Durations as people write them: `10s`, `1.5 minutes`, `250ms`, `1h 30m`."""
+"""Parses and formats durations such as `10s`, `1.5 minutes`, `250ms`, `1h 30m`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)", re.IGNORECASE)
 
 
 def parse_duration(value: str | float | timedelta) -> timedelta:
-    """Read a duration; a bare number is seconds.
+    """Parse a duration; a bare number is seconds.
 
     >>> parse_duration("1h 30m")
     datetime.timedelta(seconds=5400)
@@ -48,7 +48,7 @@ def parse_duration(value: str | float | timedelta) -> timedelta:
 
 
 def format_duration(value: timedelta) -> str:
-    """Write a duration shortly: `250ms`, `1.5s`, `2m 5s`, `3h 20m`.
+    """A duration as a short string: `250ms`, `1.5s`, `2m 5s`, `3h 20m`.
 
     >>> format_duration(timedelta(seconds=125))
     '2m 5s'

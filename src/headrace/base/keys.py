@@ -1,7 +1,7 @@
-"""Keys become 64-bit hashes, hashes become subtasks.
+"""Hashes of keys, and the subtasks that own them.
 
-`hash_key` is part of the format of the state on disk: the same values give the same number in every
-process, on every machine and in every version. `tests/unit/base/test_keys.py` holds fixed vectors.
+`hash_key` is part of the format of the state on disk: the same values have the same 64-bit hash in every
+process, on every machine and in every version. `tests/unit/base/test_keys.py` has fixed vectors.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
 _COMBINE = np.uint64(0xFF51AFD7ED558CCD)
 _HALF = np.uint64(32)
 ROUTE_BITS = ~np.uint64(0) << _HALF
-"""The bits of a hash that say which subtask owns it, at any parallelism."""
+"""The bits of a hash that determine the subtask that owns it, at any parallelism."""
 
 
 def _mix(values: Hashes) -> Hashes:
-    """The finaliser of SplitMix64: every bit of the input moves every bit of the output."""
+    """The finaliser of SplitMix64: every bit of the input affects every bit of the output."""
     values = (values ^ (values >> np.uint64(30))) * _MULTIPLY_1
     values = (values ^ (values >> np.uint64(27))) * _MULTIPLY_2
     mixed: Hashes = values ^ (values >> np.uint64(31))
@@ -38,10 +38,10 @@ def _mix(values: Hashes) -> Hashes:
 
 
 def _hash_bytes(array: pa.Array) -> Hashes:
-    """Hash byte strings eight bytes at a time, all rows in step."""
+    """Hash byte strings eight bytes at a time, vectorized over all rows."""
     array = array.cast(pa.large_binary())
     rows = len(array)
-    if rows == 0:  # an empty array may come without an offset buffer
+    if rows == 0:  # an empty array may have no offset buffer
         return np.empty(0, dtype=np.uint64)
     _, offset_buffer, data_buffer = array.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[array.offset : array.offset + rows + 1]
@@ -69,7 +69,7 @@ def _hash_bytes(array: pa.Array) -> Hashes:
 
 
 def _integers(array: pa.Array) -> pa.Array | None:
-    """Values of fixed width as the integers they stand for, in one unit; None for other types."""
+    """Values of fixed width as integers, times in nanoseconds; None for other types."""
     kind = array.type
     if pa.types.is_integer(kind):
         return array
@@ -88,7 +88,7 @@ def _integers(array: pa.Array) -> pa.Array | None:
 
 
 def _words(array: pa.Array) -> Hashes | None:
-    """Values of fixed width as 64-bit words, whatever a null is; None for other types."""
+    """Values of fixed width as 64-bit words, undefined for nulls; None for other types."""
     integers = _integers(array)
     if integers is not None:
         if integers.null_count:
@@ -106,7 +106,7 @@ def _words(array: pa.Array) -> Hashes | None:
 
 
 def hash_array(array: pa.Array | pa.ChunkedArray) -> Hashes:
-    """One stable 64-bit hash per value; equal values of different integer widths hash alike."""
+    """One stable 64-bit hash per value; equal integers of different widths have equal hashes."""
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
     if isinstance(array, pa.ExtensionArray):
@@ -181,7 +181,7 @@ def hash_columns(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
 
 
 def is_exact(columns: Sequence[pa.Array]) -> bool:
-    """Whether rows that differ in these columns have different hashes: the mix of one word loses nothing."""
+    """Whether rows that differ in these columns have different hashes: mixing one word is a bijection."""
     return len(columns) == 1 and pa.types.is_integer(columns[0].type) and not columns[0].null_count
 
 
@@ -193,7 +193,7 @@ def hash_key(batch: pa.RecordBatch | pa.Table, keys: Sequence[str]) -> Hashes:
 
 
 def hash_value(*values: object) -> int:
-    """The key hash of one key given as Python values, equal to what `hash_key` gives for its row."""
+    """The hash of one key as Python values, equal to that of `hash_key` for its row."""
     return int(hash_columns([pa.array([value]) for value in values])[0])
 
 
@@ -209,7 +209,7 @@ def subtask_of(hashes: Hashes, parallelism: int) -> npt.NDArray[np.int64]:
 
 
 def key_range(subtask: int, parallelism: int) -> tuple[int, int]:
-    """The first and last hash that `subtask_of` gives to this subtask."""
+    """The first and last hash that `subtask_of` assigns to this subtask."""
     low = -(-(subtask * 2**32) // parallelism)
     high = -(-((subtask + 1) * 2**32) // parallelism)
     return low << 32, (high << 32) - 1

@@ -1,4 +1,4 @@
-"""Errors with a place: every mistake of a text is reported, not the first only."""
+"""Collects errors with their location, so that all mistakes of a text are reported at once."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ AnyPlaced = TypeVar("AnyPlaced", bound=PlacedError)
 
 
 class Problems:
-    """Collects what is wrong with a text."""
+    """Collects the errors of a text."""
 
     def __init__(self, secrets: Secrets | None = None) -> None:
         self.errors: list[PlacedError] = []
         self._hide = (secrets or Secrets()).hide
 
     def add(self, error: PlacedError) -> None:
-        """Remember an error; the same one at the same place counts once."""
+        """Add an error; the same one at the same location counts once."""
         error.message = self._hide(error.message)
         error.hint = None if error.hint is None else self._hide(error.hint)
-        if all((one.message, one.where) != (error.message, error.where) for one in self.errors):
+        if (error.message, error.where) not in [(other.message, other.where) for other in self.errors]:
             self.errors.append(error)
 
     def raise_all(self) -> None:
-        """Raise what was collected, in the order of the text, if anything was."""
+        """Raise the collected errors, in the order of the text, if there are any."""
         if not self.errors:
             return
-        first, *others = sorted(self.errors, key=lambda error: error.place)
-        first.more = tuple(others)
+        first, *rest = sorted(self.errors, key=lambda error: error.place)
+        first.more = tuple(rest)
         raise first
 
 
 def placed(kind: type[AnyPlaced], message: str, span: Span | None, hint: str | None = None) -> AnyPlaced:
-    """An error that points at its place."""
+    """An error that points at its location."""
     error = kind(message, hint=hint, where=None if span is None else span.where)
     if span is not None:
         error.excerpt, error.place = span.excerpt(), span.start

@@ -1,4 +1,4 @@
-"""Values of the environment that a text names as `{{ NAME }}`: used, and never shown."""
+"""Environment variables that a text refers to as `{{ NAME }}`; their values are hidden in all output."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SECRET = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """The name of a variable in double braces."""
 
 SHORTEST = 4
-"""Shorter values are not hidden: they would be found everywhere, and a secret is longer."""
+"""Shorter values are not hidden: they would match everywhere, and a secret is longer."""
 
 
 class Secrets:
-    """Values that must not be seen; each is shown as the `{{ NAME }}` it came from."""
+    """Values that must not be shown; each is replaced by the `{{ NAME }}` that refers to it."""
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         written = {
@@ -38,12 +38,12 @@ class Secrets:
 
     @classmethod
     def named_in(cls, texts: Iterable[str], environ: Mapping[str, str] = os.environ) -> Secrets:
-        """The secrets that texts name, as far as the environment has them."""
+        """The secrets that texts refer to, as far as they are set in the environment."""
         names = {name for text in texts for name in SECRET.findall(text)}
         return cls({name: environ[name] for name in sorted(names) if name in environ})
 
     def hide(self, text: str) -> str:
-        """The text with the name in the place of each value.
+        """The text with each value replaced by its name.
 
         >>> Secrets({"PASSWORD": "hunter2"}).hide("postgres://me:hunter2@host")
         'postgres://me:{{ PASSWORD }}@host'

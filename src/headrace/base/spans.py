@@ -1,4 +1,4 @@
-"""A place in a text that a user wrote, and its caret."""
+"""Locations in a text of the user, and excerpts with carets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AROUND = 50
 
 @dataclass(frozen=True)
 class Source:
-    """A text with the name of where it came from: a file, `-`, `-e` or `<sql>`."""
+    """A text with the name of its origin: a file, `-`, `-e` or `<sql>`."""
 
     name: str
     text: str
@@ -47,7 +47,7 @@ class Span:
         return f"{self.source.name}:{line}:{column}"
 
     def excerpt(self) -> str:
-        """The line, and carets below the place; passwords that are written there are not shown.
+        """The line, and carets below the span; passwords in it are masked.
 
         >>> print(Span(Source("a.sql", "select x"), 7, 8).excerpt())
           1 | select x
@@ -58,12 +58,12 @@ class Span:
         width = max(1, min(self.end - self.start, len(line) - column + 1))
         before = line[: column - 1]
         if len(line) > _WIDE:
-            # Of a long line only what is around the place is shown.
+            # Of a long line only the part around the span is shown.
             before = before if len(before) <= _AROUND else "…" + before[-_AROUND:]
             width = min(width, _WIDE - _AROUND)
             after = line[column - 1 :]
-            kept = after[: max(width, _WIDE - len(before))]
-            line = before + kept + ("…" if len(kept) < len(after) else "")
+            visible = after[: max(width, _WIDE - len(before))]
+            line = before + visible + ("…" if len(visible) < len(after) else "")
         indent = "".join("\t" if char == "\t" else " " for char in before)
         margin = str(number)
         return f"  {margin} | {line}\n  {' ' * len(margin)} | {indent}{'^' * width}"
@@ -76,9 +76,9 @@ _WRITTEN = re.compile(
 
 
 def hide_written(line: str) -> str:
-    """A line of a program without the values of options that are secrets by their names.
+    """A line of a program with masked values of options that are secret by their names.
 
     >>> hide_written("WITH (password = 'hunter2', topic = 't')")
     "WITH (password = '*******', topic = 't')"
     """
-    return _WRITTEN.sub(lambda found: f"{found[1]}{found[2]}{'*' * len(found[3])}{found[4]}", line)
+    return _WRITTEN.sub(lambda match: f"{match[1]}{match[2]}{'*' * len(match[3])}{match[4]}", line)

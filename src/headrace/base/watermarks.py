@@ -1,4 +1,4 @@
-"""Watermarks: how far event time has come, per input and merged.
+"""Watermarks: the progress of event time, per input and merged.
 
 An instant is an integer: nanoseconds since 1970-01-01 UTC, the unit of the `_timestamp` column.
 """
@@ -67,8 +67,8 @@ def format_instant(time: int) -> str:
 def merge(inputs: Iterable[Watermark | None]) -> Watermark | None:
     """The watermark of several inputs: their minimum, idle ones ignored.
 
-    None while an input has said nothing yet; idle when every input is, or all others have ended: an idle
-    input may go on, so it is not the end of data.
+    None while an input has no watermark yet; idle when every input is idle, or the others have ended: an idle
+    input may become active again, so it is not the end of data.
     """
     lowest: Watermark | None = None
     idle = False
@@ -100,7 +100,7 @@ def advance(previous: Watermark | None, new: Watermark | None) -> Watermark | No
 
 
 class WatermarkHolder:
-    """The watermarks of an operator's inputs and what follows from them.
+    """The watermarks of an operator's inputs, and the operator's own.
 
     `current` may be idle; `last_present` is the last real event time and never goes back.
     """
@@ -111,7 +111,7 @@ class WatermarkHolder:
         self.current: Watermark | None = None if last_present is None else Watermark(last_present)
 
     def set(self, index: int, watermark: Watermark) -> Watermark | None:
-        """Take the watermark of one input; return the operator's own, or None if there is none yet."""
+        """Set the watermark of one input; return the operator's own, or None if there is none yet."""
         self._inputs[index] = advance(self._inputs[index], watermark)
         merged = merge(self._inputs)
         if merged is None:

@@ -1,8 +1,8 @@
 """Windows of event time, in nanoseconds, aligned to the Unix epoch.
 
-Tumbling, hopping and instant windows are one thing: a window of some width starts at every multiple of a
-slide. What they have in common is cut into panes, the longest spans that lie whole inside or outside of
-every window, so that rows need to be told apart by pane only.
+Tumbling, hopping and instant windows are the same: a window of some width starts at every multiple of a
+slide. Time is divided into panes, the longest intervals that are entirely inside or outside of every window,
+so that rows can be aggregated by pane.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def align(time: AnyTime, unit: int) -> AnyTime:
 
 
 def clamp(time: int) -> int:
-    """An instant of 64 bits: the nearest to `time`."""
+    """The nearest instant of 64 bits."""
     return min(max(time, _LEAST), _MOST)
 
 
 @dataclass(frozen=True)
 class _Hopping:
-    """What windows that start at every multiple of `slide` have in common."""
+    """The base of windows that start at every multiple of `slide`."""
 
     slide: int
     width: int
@@ -43,7 +43,7 @@ class _Hopping:
         if self.slide <= 0 or self.width <= 0:
             raise PlanError(
                 f"a window of {self.width} ns that starts every {self.slide} ns has no rows",
-                hint="the width and the slide of a window must be longer than nothing",
+                hint="the width and the slide of a window must be greater than zero",
             )
 
     @property
@@ -57,7 +57,7 @@ class _Hopping:
         return self.width > self.slide
 
     def first_open(self, watermark: int) -> int:
-        """The start of the first window that ends after `watermark`; what is older is in closed ones only."""
+        """The start of the first window that ends after `watermark`; older rows are in closed windows."""
         return clamp(self.last_closed(watermark) + self.slide)
 
     def last_closed(self, watermark: int) -> int:
@@ -78,14 +78,14 @@ class Hop(_Hopping):
 
 
 class Tumble(_Hopping):
-    """Windows of `width`, each beginning where the last one ends."""
+    """Windows of `width`, each of which starts at the end of the previous one."""
 
     def __init__(self, width: int) -> None:
         super().__init__(slide=width, width=width)
 
 
 class Instant(_Hopping):
-    """Each instant by itself: the windows of rows that are results of windows already."""
+    """One window for each instant: for rows that are themselves results of windows."""
 
     def __init__(self) -> None:
         super().__init__(slide=1, width=1)
@@ -93,7 +93,7 @@ class Instant(_Hopping):
 
 @dataclass(frozen=True)
 class Session:
-    """Rows with less than `gap` between one and the next."""
+    """Sessions of rows that are less than `gap` apart."""
 
     gap: int
 
@@ -101,7 +101,7 @@ class Session:
         if self.gap <= 0:
             raise PlanError(
                 f"a session with a gap of {self.gap} ns has no rows",
-                hint="the gap between sessions must be longer than nothing",
+                hint="the gap between sessions must be greater than zero",
             )
 
 

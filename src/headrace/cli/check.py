@@ -45,16 +45,16 @@ def check(files: tuple[str, ...], texts: tuple[str, ...], udfs: tuple[str, ...],
     tables = sum(len(node.tables) for node in plan.nodes)
     click.echo(f"ok: {_listed({**counts, 'state table': tables})}")
     for node in plan.nodes:
-        if (found := dict(node.config).get("columns found")) is not None:
-            click.echo(f"{node.id.removeprefix('source_')} was written without columns; found: {found}")
+        if (columns := dict(node.config).get("columns found")) is not None:
+            click.echo(f"{node.id.removeprefix('source_')} was written without columns; found: {columns}")
 
 
 def _dataflow_counts(dataflow: Dataflow) -> dict[str, int]:
-    """How many units there are of each kind, and what they read; without what is not there."""
+    """The number of units of each kind, and of their inputs and timers; zeros are left out."""
     from headrace.dataflow.document.model import Timer
 
-    inputs = [one for unit in dataflow.units for one in unit.inputs]
-    timers = {one.source for one in inputs if isinstance(one.source, Timer)}
+    inputs = [unit_input for unit in dataflow.units for unit_input in unit.inputs]
+    timers = {unit_input.source for unit_input in inputs if isinstance(unit_input.source, Timer)}
     counts = {name: sum(unit.kind == kind for unit in dataflow.units) for kind, name in _KINDS.items()}
     counts |= {"input": len(inputs), "timer": len(timers)}
     return {name: number for name, number in counts.items() if number}

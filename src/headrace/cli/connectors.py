@@ -1,4 +1,4 @@
-"""`headrace connectors`: what can be read and written, its options and promises, and whether it answers."""
+"""`headrace connectors`: list connectors with their guarantees and options, and test the one of a table."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def _promises(role: Role, name: str) -> list[dict[str, str]]:
         return []
     if role == "lookup":
         return [{"promise": "", "when": "", "how": "rows are as they are at the moment they are asked for"}]
-    found = getattr(registry.constructor(role, name), "deliveries", ())
-    return [{"promise": one.promise, "when": one.when, "how": one.how} for one in found] or [
-        {"promise": "", "when": "", "how": ""}
-    ]
+    deliveries = getattr(registry.constructor(role, name), "deliveries", ())
+    return [
+        {"promise": delivery.promise, "when": delivery.when, "how": delivery.how} for delivery in deliveries
+    ] or [{"promise": "", "when": "", "how": ""}]
 
 
 def _named(name: str) -> click.Command:
@@ -91,7 +91,7 @@ def _show(name: str, *, as_json: bool) -> None:
 
     roles = [role for role in ROLES if name in registry.names(role)]
     if not roles:
-        hint = suggest(name, _names()) or f"the connectors are {', '.join(_names())}"
+        hint = suggest(name, _names(), listing="the connectors are")
         raise ConfigurationError(f"there is no connector `{name}`", hint=hint)
     for role in roles:
         options, promises = describe(registry.options(role, name)), _promises(role, name)
@@ -99,10 +99,10 @@ def _show(name: str, *, as_json: bool) -> None:
             print_json({"role": role, "name": name, "options": options, "promises": promises})
             continue
         print_options(role, name, options)
-        for one in promises:
-            when = f" with {one['when']}" if one["when"] else ""
-            head = f"{one['promise']}{when}: " if one["promise"] else ""
-            click.echo(f"  {head}{one['how']}" if one["how"] or head else "")
+        for promise in promises:
+            when = f" with {promise['when']}" if promise["when"] else ""
+            head = f"{promise['promise']}{when}: " if promise["promise"] else ""
+            click.echo(f"  {head}{promise['how']}" if promise["how"] or head else "")
 
 
 @connectors.command
@@ -135,7 +135,7 @@ def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose:
             _sample(connector, rows, seconds, tried.found)
 
 
-def _sample(connector: Connector, rows: int, seconds: float, found: Sequence[pa.Field]) -> None:
+def _sample(connector: Connector, rows: int, seconds: float, columns: Sequence[pa.Field]) -> None:
     """Read some rows of a source as a task would, and print them."""
     import pyarrow as pa
 
@@ -144,33 +144,33 @@ def _sample(connector: Connector, rows: int, seconds: float, found: Sequence[pa.
     batches, bad = read_sample(connector.for_sampling(), rows, seconds)
     if not batches and not bad:
         click.echo(f"  no rows came within {seconds:g} s")
-    shown = pa.Table.from_batches(batches).slice(0, rows) if batches else None
-    if shown is not None:
-        cells = [[str(value) for value in row.values()] for row in shown.to_pylist()]
-        print_table(tuple(shown.column_names), [tuple(row) for row in cells])
-        click.echo(f"  {shown.num_rows} rows fit the columns")
+    sample = pa.Table.from_batches(batches).slice(0, rows) if batches else None
+    if sample is not None:
+        cells = [[str(value) for value in row.values()] for row in sample.to_pylist()]
+        print_table(tuple(sample.column_names), [tuple(row) for row in cells])
+        click.echo(f"  {sample.num_rows} rows fit the columns")
     for text in bad:
         click.echo(f"  {text}")
-    if found:
-        _print_columns(found, shown)
-    elif shown is not None:
-        _print_empty(connector, shown)
+    if columns:
+        _print_columns(columns, sample)
+    elif sample is not None:
+        _print_empty(connector, sample)
 
 
-def _print_columns(found: Sequence[pa.Field], shown: pa.Table | None) -> None:
-    """The columns that were found out, to be written into the CREATE TABLE."""
+def _print_columns(columns: Sequence[pa.Field], sample: pa.Table | None) -> None:
+    """Print inferred columns as they can be written into the CREATE TABLE."""
     from headrace.sql.find_columns import column_lines
 
     click.echo("  the table was written without columns; these were found:")
-    lines = column_lines(found)
-    for place, (column, line) in enumerate(zip(found, lines, strict=True), 1):
-        comma = "," if place < len(lines) else ""
-        times = shown is not None and _holds_times(shown, column.name)
+    lines = column_lines(columns)
+    for number, (column, line) in enumerate(zip(columns, lines, strict=True), 1):
+        comma = "," if number < len(lines) else ""
+        times = sample is not None and _holds_times(sample, column.name)
         click.echo(f"    {line}{comma}{'  -- these are times: TIMESTAMP reads them' if times else ''}")
 
 
 def _holds_times(rows: pa.Table, name: str) -> bool:
-    """Whether a column of texts has nothing but times."""
+    """Whether a string column has nothing but times."""
     import pyarrow as pa
 
     from headrace.base.errors import ConfigurationError
@@ -186,31 +186,32 @@ def _holds_times(rows: pa.Table, name: str) -> bool:
     return True
 
 
-def _print_empty(connector: Connector, shown: pa.Table) -> None:
-    """Columns without a value in any row: their names may be wrong."""
+def _print_empty(connector: Connector, sample: pa.Table) -> None:
+    """Print the columns that are NULL in every row: their names may be wrong."""
     from headrace.base.errors import HeadraceError
 
-    empty = [name for name in shown.column_names if shown.column(name).null_count == shown.num_rows]
+    empty = [name for name in sample.column_names if sample.column(name).null_count == sample.num_rows]
     if not empty or "columns" not in type(connector.options).model_fields:
         return
-    known: list[str] = []
+    fields: list[str] = []
     with contextlib.suppress(HeadraceError):
         undeclared = connector.options.model_copy(update={"columns": None, "metadata": {}})
-        known = type(connector)(undeclared).find_columns().names
+        fields = type(connector)(undeclared).find_columns().names
     for name in empty:
-        click.echo(f"  column `{name}` is NULL in every row{_meant(name, known, shown.column_names)}")
+        suggestion = _suggest_column(name, fields, sample.column_names)
+        click.echo(f"  column `{name}` is NULL in every row{suggestion}")
 
 
-def _meant(name: str, known: Sequence[str], columns: Sequence[str]) -> str:
-    """What a column may have been meant to be called, by the names that the rows have."""
+def _suggest_column(name: str, fields: Sequence[str], columns: Sequence[str]) -> str:
+    """A suggestion for the name of a column, by the fields of the rows."""
     from headrace.base.errors import suggest
     from headrace.sql.find_columns import column_name
 
-    if not known or name in known:
+    if not fields or name in fields:
         return ""
-    same = [one for one in known if one.lower() == name.lower()]
+    same = [field for field in fields if field.lower() == name.lower()]
     if same:
         return f": the rows have `{same[0]}`, write {column_name(same[0])}"
-    rest = [one for one in known if one not in columns]
+    rest = [field for field in fields if field not in columns]
     hint = suggest(name, rest) or (f"the rows have {', '.join(rest)} as well" if rest else "")
     return f": the rows have no such field; {hint}" if hint else ": the rows have no such field"

@@ -1,4 +1,4 @@
-"""`headrace doctor`: can Headrace run here, and if not, which line installs what is missing."""
+"""`headrace doctor`: checks whether Headrace can run here, and shows how to install what is missing."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ JAVA_INSTALLERS = {
     "apk": "sudo apk add openjdk17-jre-headless",
     "winget": "winget install EclipseAdoptium.Temurin.17.JRE",
 }
-"""Which line installs Java, by the package manager that is on PATH."""
+"""The command that installs Java, by package manager."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing Headrace needs: what was found and, if that is not enough, what to do."""
+    """One requirement of Headrace: what was found and, if that is not enough, what to do."""
 
     name: str
     status: Status
@@ -46,7 +46,7 @@ class Check:
 
 
 def examine(environ: Mapping[str, str]) -> list[Check]:
-    """Look at everything Headrace needs to run. Imports neither PySpark nor starts it."""
+    """Check everything that Headrace needs to run, without importing PySpark."""
     return [
         check_python(),
         check_java(environ),
@@ -61,10 +61,10 @@ def examine(environ: Mapping[str, str]) -> list[Check]:
 
 def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Check:
     """Python 3.11 or newer."""
-    found = f"{'.'.join(map(str, version))} ({sys.executable})"
+    version_text = f"{'.'.join(map(str, version))} ({sys.executable})"
     if version >= (3, 11):
-        return Check("Python", "ok", found)
-    return Check("Python", "missing", f"{found}, needs 3.11 or newer", "install Python 3.11 or newer")
+        return Check("Python", "ok", version_text)
+    return Check("Python", "missing", f"{version_text}, needs 3.11 or newer", "install Python 3.11 or newer")
 
 
 def check_java(environ: Mapping[str, str]) -> Check:
@@ -92,7 +92,7 @@ def check_java(environ: Mapping[str, str]) -> Check:
 
 
 def java_version(java: str) -> tuple[int | None, str]:
-    """The major version a Java says it has, and its text; None and the reason if it does not run."""
+    """The major version of a Java and its version string; None and the reason if it does not run."""
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=20, check=False, errors="replace"
@@ -107,7 +107,7 @@ def java_version(java: str) -> tuple[int | None, str]:
 
 
 def install_java(environ: Mapping[str, str]) -> str:
-    """The line that installs Java here."""
+    """The command that installs Java here."""
     for manager, line in JAVA_INSTALLERS.items():
         if shutil.which(manager, path=environ.get("PATH", "")):
             as_root = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -116,15 +116,15 @@ def install_java(environ: Mapping[str, str]) -> str:
 
 
 def check_packages() -> list[Check]:
-    """The libraries a run cannot do without, in versions that fit."""
+    """The required libraries, in supported versions."""
     return [
         check_package(
-            "PySpark", package="pyspark", wanted="pyspark>=4.3,<4.4", at_least=(4, 3), below=(4, 4)
+            "PySpark", package="pyspark", requirement="pyspark>=4.3,<4.4", at_least=(4, 3), below=(4, 4)
         ),
-        check_package("PyArrow", package="pyarrow", wanted="pyarrow>=21", at_least=(21,)),
-        check_package("pandas", package="pandas", wanted="pandas>=2.2,<3", at_least=(2, 2), below=(3,)),
+        check_package("PyArrow", package="pyarrow", requirement="pyarrow>=21", at_least=(21,)),
+        check_package("pandas", package="pandas", requirement="pandas>=2.2,<3", at_least=(2, 2), below=(3,)),
         check_package(
-            "DataFusion", package="datafusion", wanted="datafusion>=55,<56", at_least=(55,), below=(56,)
+            "DataFusion", package="datafusion", requirement="datafusion>=55,<56", at_least=(55,), below=(56,)
         ),
     ]
 
@@ -133,19 +133,19 @@ def check_package(
     name: str,
     *,
     package: str,
-    wanted: str,
+    requirement: str,
     at_least: tuple[int, ...],
     below: tuple[int, ...] | None = None,
 ) -> Check:
-    """One installed library, by its metadata alone."""
-    fix = f"{sys.executable} -m pip install '{wanted}'"
+    """One installed library, by its metadata, without importing it."""
+    fix = f"{sys.executable} -m pip install '{requirement}'"
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return Check(name, "missing", "not installed", fix)
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     if numbers < at_least or (below is not None and numbers >= below):
-        return Check(name, "missing", f"{version}, needs {wanted.removeprefix(package)}", fix)
+        return Check(name, "missing", f"{version}, needs {requirement.removeprefix(package)}", fix)
     return Check(name, "ok", version)
 
 
@@ -164,15 +164,15 @@ def check_memory() -> Check:
     total = memory()
     if total is None:
         return Check("Memory", "ok", "unknown")
-    found = f"{total / GIB:.1f} GiB"
+    size = f"{total / GIB:.1f} GiB"
     if total < 3 * GIB:
         fix = "set a smaller driver: HEADRACE__SPARK__MEMORY=1g"
-        return Check("Memory", "warning", f"{found}, 3 GiB or more are comfortable", fix)
-    return Check("Memory", "ok", found)
+        return Check("Memory", "warning", f"{size}, 3 GiB or more are comfortable", fix)
+    return Check("Memory", "ok", size)
 
 
 def memory() -> int | None:
-    """Bytes of memory this process may use, if the system tells."""
+    """The memory this process may use in bytes; None if it cannot be determined."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -204,14 +204,14 @@ def check_temporary_directory(environ: Mapping[str, str]) -> Check:
         fix = "export TMPDIR=/a/folder/you/can/write"
         return Check(name, "missing", f"{folder} cannot be written: {error.strerror}", fix)
     free = shutil.disk_usage(folder).free
-    found = f"{folder}, {free / GIB:.1f} GiB free"
+    free_space = f"{folder}, {free / GIB:.1f} GiB free"
     if free < GIB:
-        return Check(name, "warning", found, "free some space, or export TMPDIR=/another/folder")
-    return Check(name, "ok", found)
+        return Check(name, "warning", free_space, "free some space, or export TMPDIR=/another/folder")
+    return Check(name, "ok", free_space)
 
 
 def check_extra(extra: str, *, package: str, use: str) -> Check:
-    """An optional library, and what it is good for."""
+    """An optional library, and what it is used for."""
     name = f"Extra `{extra}`"
     try:
         return Check(name, "ok", f"{package} {importlib.metadata.version(package)}")

@@ -23,21 +23,21 @@ from headrace.cli.operators import operators
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.state import state
-from headrace.cli.terminal import Session, print_error, print_text
+from headrace.cli.terminal import Invocation, print_error, print_text
 from headrace.cli.test import test
 
 INTERRUPTED = 130
 
 
-class Headrace(click.Group):
-    """The root of the command line: turns what was raised into words and an exit code."""
+class CommandLine(click.Group):
+    """The root of the command line: turns exceptions into messages and exit codes."""
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run the command and exit."""
-        session = Session()
-        extra |= {"standalone_mode": False, "obj": session}
+        invocation = Invocation()
+        extra |= {"standalone_mode": False, "obj": invocation}
         try:
             result = super().main(args, prog_name, **extra)
         except click.UsageError as error:
@@ -51,20 +51,20 @@ class Headrace(click.Group):
             sys.exit(INTERRUPTED)
         except HeadraceError as error:
             if error.exit_code != 0:  # 0 is a request to stop, such as a reader that has closed the pipe
-                print_error(error, verbose=session.verbose, secrets=session.secrets)
+                print_error(error, verbose=invocation.verbose, secrets=invocation.secrets)
             sys.exit(error.exit_code)
         except Exception as error:  # noqa: BLE001  whatever is left is a bug, and must look like one
-            print_error(error, verbose=session.verbose, secrets=session.secrets)
+            print_error(error, verbose=invocation.verbose, secrets=invocation.secrets)
             sys.exit(1)
         sys.exit(result if isinstance(result, int) else 0)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand, or fail with the near names."""
+        """Find the subcommand, or fail with a suggestion."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            hint = suggest(name, self.commands) or f"the commands are {', '.join(self.commands)}"
+            hint = suggest(name, self.commands, listing="the commands are")
             ctx.fail(f"there is no command `{name}`; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -75,7 +75,9 @@ def _print_usage_error(error: click.UsageError) -> None:
     print_text("error[usage]", message[:1].lower() + message[1:], hint=f"see `{command} --help`")
 
 
-@click.group(cls=Headrace, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="headrace", message="headrace %(version)s")
 def main() -> None:
     """Run streaming SQL, streams of Arrow operators and dataflows on Spark, exactly once.

@@ -35,9 +35,9 @@ def new(kind: Kind, name: str, verbose: bool) -> None:  # noqa: ARG001  read by 
     path = Path(name)
     _check_name(kind, path)
     files = _texts(kind, path)
-    taken = [file for file in ([path] if kind != "operator" else files) if file.exists()]
-    if taken:
-        raise UserError(f"{taken[0]} is already there", hint="choose another name; nothing was changed")
+    existing = [file for file in ([path] if kind != "operator" else files) if file.exists()]
+    if existing:
+        raise UserError(f"{existing[0]} is already there", hint="choose another name; nothing was changed")
     if not path.parent.is_dir():
         raise UserError(f"there is no directory {path.parent}", hint=f"make it first: mkdir -p {path.parent}")
     try:

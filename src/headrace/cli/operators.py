@@ -1,4 +1,4 @@
-"""`headrace operators`: which names a pipeline can use, and the options of each."""
+"""`headrace operators`: the registered names, and the options of each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def operators(name: str | None, as_json: bool, verbose: bool) -> None:  # noqa: 
 
 
 def print_options(role: str, name: str, options: list[dict[str, Any]]) -> None:
-    """Print the options that `describe` gives as a table."""
+    """Print the options that `describe` returns as a table."""
     if not options:
         click.echo(f"{role} {name} takes no options")
         return
@@ -75,14 +75,14 @@ def _list(registry: Registry, *, as_json: bool) -> None:
 def _unknown(registry: Registry, name: str) -> Exception:
     from headrace.base.errors import ConfigurationError, suggest
 
-    known = sorted({known for role in ROLES for known in registry.names(role)})
+    names = sorted({names for role in ROLES for names in registry.names(role)})
     return ConfigurationError(
-        f"nothing is called `{name}`", hint=suggest(name, known) or f"the names are {', '.join(known)}"
+        f"nothing is called `{name}`", hint=suggest(name, names, listing="the names are")
     )
 
 
 def describe(model: type[Options]) -> list[dict[str, Any]]:
-    """The options of a schema as a person reads them: name, type, default, help."""
+    """The options of a schema for display: name, type, default, help."""
     return [
         {
             "name": field.alias or name,
@@ -104,7 +104,7 @@ def _default(value: Any) -> Any:
 
 
 def type_name(annotation: Any) -> str:
-    """A type in the words of a user: `duration`, `integer`, `a or b`.
+    """A type for display: `duration`, `integer`, `a or b`.
 
     >>> type_name(int | None)
     'integer'

@@ -1,4 +1,4 @@
-"""Which program a command is about: the arguments that name it, the same for every command."""
+"""The arguments that name the program of a command, the same for every command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.terminal import Session
+from headrace.cli.terminal import Invocation
 
 if TYPE_CHECKING:
     from headrace.api.loading import Program
@@ -31,7 +31,7 @@ def program_arguments(function: F) -> F:
 
 
 def read_program(files: tuple[str, ...], texts: tuple[str, ...]) -> Program:
-    """The program that the arguments name; what it says is secret will not be printed."""
+    """The program that the arguments name; from then on its secrets are hidden in output."""
     from headrace.api.loading import find_program
 
     if not files and not texts:
@@ -40,5 +40,5 @@ def read_program(files: tuple[str, ...], texts: tuple[str, ...]) -> Program:
             click.get_current_context(),
         )
     program = find_program(files, texts=texts)
-    click.get_current_context().ensure_object(Session).secrets = program.secrets
+    click.get_current_context().ensure_object(Invocation).secrets = program.secrets
     return program

@@ -1,7 +1,7 @@
-"""What a run shows while it goes on: one line about the last epoch, and a summary at the end.
+"""The progress display of a run: one line about the last epoch, and a summary at the end.
 
 On a terminal the line stays at the bottom of the screen and rows scroll above it. Elsewhere a line is written
-every few seconds. Both go to stderr; stdout belongs to the rows.
+every few seconds. Both go to stderr; stdout is for the rows.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ def progress_line(progress: Progress) -> str:
 
 
 def _where_late(late_by: Mapping[str, int]) -> str:
-    """At which operators rows came late."""
+    """The operators at which rows were late."""
     if len(late_by) == 1:
         return f" at {next(iter(late_by))}"
-    shown = ", ".join(f"{node} {format_count(count)}" for node, count in late_by.items())
-    return f" ({shown})" if shown else ""
+    counts = ", ".join(f"{node} {format_count(count)}" for node, count in late_by.items())
+    return f" ({counts})" if counts else ""
 
 
 def summary(result: RunResult, *, program: Sequence[str], state_dir: str | None) -> str:
-    """What a run did, and how to go on with it if its state was kept."""
+    """What a run did, and how to resume it if its state was kept."""
     rate = result.rows_per_second
     epochs = "no epochs"
     if result.epochs == 1:
@@ -131,13 +131,13 @@ def summary(result: RunResult, *, program: Sequence[str], state_dir: str | None)
 
 
 def _counted_events(result: RunResult) -> str:
-    """What the operators of a dataflow were given, and what they were not."""
+    """The events that the operators of a dataflow received, and those that were dropped."""
     names = {
         "events": "events",
         "dropped": "dropped by drop_oldest",
         "discarded": "for operators that had ended",
     }
-    counts = {name: int(sum(one.get(name, 0) for one in result.metrics.values())) for name in names}
+    counts = {name: int(sum(counters.get(name, 0) for counters in result.metrics.values())) for name in names}
     return " · ".join(
         f"{counts[name]:,} {text}" for name, text in names.items() if counts[name] or name == "events"
     )
@@ -156,7 +156,7 @@ def _reported(result: RunResult) -> list[str]:
 
 
 class Display:
-    """Where a run reports; this one shows nothing (`--quiet`, `--no-progress`).
+    """Receives the progress of a run; this one shows nothing (`--quiet`, `--no-progress`).
 
     `update` and `say` may be called from any thread, `tick` a few times a second by the main one.
     """
@@ -165,7 +165,7 @@ class Display:
         """An epoch has been committed."""
 
     def say(self, message: str) -> None:
-        """What is going on between epochs."""
+        """Show a message between epochs."""
 
     def tick(self) -> None:
         """Time has passed: draw what has changed."""
@@ -181,7 +181,7 @@ class Lines(Display):
         self._latest: Progress | None = None
 
     def update(self, progress: Progress) -> None:
-        """Keep the newest; the next tick that is due writes it."""
+        """Keep the latest progress; the next tick that is due writes it."""
         self._latest = progress
 
     def say(self, message: str) -> None:
@@ -189,7 +189,7 @@ class Lines(Display):
         self._write(message)
 
     def tick(self) -> None:
-        """Write the newest line if the last one is long enough ago."""
+        """Write the latest line if the last one is long enough ago."""
         progress, now = self._latest, self._clock()
         if progress is not None and now >= self._due:
             self._due, self._latest = now + EVERY, None
@@ -221,19 +221,19 @@ class StatusLine(Display):
             self._text, self._since = progress_line(progress), None
 
     def say(self, message: str) -> None:
-        """Show a message, and how long it has been so."""
+        """Show a message, and for how many seconds it has been shown."""
         with self._lock:
             self._text, self._since = message, self._clock()
             self._draw()
 
     def tick(self) -> None:
-        """Draw the line again if it has changed."""
+        """Redraw the line if it has changed."""
         with self._lock:
             if self._at_start and self._current() != self._drawn:
                 self._draw()
 
     def write_above(self, stream: TextIO, text: str) -> int:
-        """Write to a stream of the same terminal: the line makes room and comes back below."""
+        """Write to a stream of the same terminal: the line is erased and redrawn below."""
         with self._lock:
             self._erase()
             written = stream.write(text)
@@ -245,8 +245,8 @@ class StatusLine(Display):
             return written
 
     @contextmanager
-    def shown(self) -> Iterator[StatusLine]:
-        """Keep the line below everything that is written to stdout and stderr meanwhile."""
+    def active(self) -> Iterator[StatusLine]:
+        """Within the context, keep the line below everything that is written to stdout and stderr."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._end)
             stack.enter_context(contextlib.redirect_stderr(_Above(sys.stderr, self)))
@@ -283,7 +283,7 @@ class StatusLine(Display):
 
 
 class _Above(io.TextIOBase):
-    """Stands in for stdout or stderr while a status line is at the bottom of the same terminal."""
+    """Replaces stdout or stderr while a status line is at the bottom of the same terminal."""
 
     def __init__(self, stream: TextIO, line: StatusLine) -> None:
         self._target = stream
@@ -311,13 +311,13 @@ class _Above(io.TextIOBase):
 
 @contextmanager
 def display(*, progress: bool, verbose: bool) -> Iterator[Display]:
-    """The display that suits where stderr goes; Spark's own log (`verbose`) and a status line do not mix."""
+    """The display for stderr: a status line on a terminal; lines elsewhere, and beside Spark's log."""
     if not progress:
         yield Display()
         return
     with _own_stderr() as stream:
         if stream.isatty() and not verbose:
-            with StatusLine(stream).shown() as line:
+            with StatusLine(stream).active() as line:
                 yield line
         else:
             yield Lines(stream)
@@ -325,7 +325,7 @@ def display(*, progress: bool, verbose: bool) -> Iterator[Display]:
 
 @contextmanager
 def _own_stderr() -> Iterator[TextIO]:
-    """Stderr by another file descriptor: while Spark starts, the usual one leads to its log file."""
+    """A duplicate of stderr: while Spark starts, the original descriptor is redirected to its log file."""
     try:
         descriptor = os.dup(sys.stderr.fileno())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The rows of a bare SELECT on a terminal: a table that changes as the rows come, and stays at the end."""
+"""The results of bare SELECTs on a terminal: tables that are updated live and stay at the end."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from headrace.jobs.progress import Progress
     from headrace.sql.compile import Preview
 
-KEPT = 10_000
-"""How many rows of a result are remembered: more than any screen shows."""
+MAX_ROWS = 10_000
+"""How many rows of a result are kept in memory: more than any screen shows."""
 
 Cells = tuple[str, ...]
 
 
 class Appended:
-    """A result whose rows never change: the last of them."""
+    """The last rows of an append-only result."""
 
     def __init__(self, columns: pa.Schema) -> None:
         self._columns = columns
-        self._rows: deque[Cells] = deque(maxlen=KEPT)
+        self._rows: deque[Cells] = deque(maxlen=MAX_ROWS)
         self.total = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take the rows of an epoch."""
+        """Add the rows of an epoch."""
         self.total += rows.num_rows
-        self._rows.extend(_cells(rows.slice(max(0, rows.num_rows - KEPT)).select(self._columns.names)))
+        self._rows.extend(_cells(rows.slice(max(0, rows.num_rows - MAX_ROWS)).select(self._columns.names)))
 
     def last(self, count: int) -> list[Cells]:
         """At most this many rows, the newest at the end."""
@@ -52,7 +52,7 @@ class Appended:
 
 @dataclass
 class _Current:
-    """A row of an updating result as it stands."""
+    """A current row of an updating result."""
 
     text: str
     cells: Cells
@@ -61,7 +61,7 @@ class _Current:
 
 
 class Updated:
-    """A result whose rows change: those that stand, each in the place where it first appeared."""
+    """The current rows of an updating result, each at the position where it first appeared."""
 
     def __init__(self, columns: pa.Schema, key: Sequence[str] = ()) -> None:
         self._columns = columns
@@ -71,32 +71,32 @@ class Updated:
         self.total = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take the changes of an epoch."""
-        taken_back = pc.fill_null(rows.column(RETRACT).combine_chunks(), False)
-        shown = rows.select(self._columns.names).combine_chunks()
-        batch = shown.to_batches()[0] if shown.num_rows else None
+        """Apply the changes of an epoch."""
+        retracted = pc.fill_null(rows.column(RETRACT).combine_chunks(), False)
+        columns = rows.select(self._columns.names).combine_chunks()
+        batch = columns.to_batches()[0] if columns.num_rows else None
         if batch is None:
             return
         changes = pa.table(
             {
                 "row": encode_objects(list(batch.schema), batch),
-                "by": pc.if_else(taken_back, -1, 1),
+                "by": pc.if_else(retracted, -1, 1),
                 "at": pa.array(range(batch.num_rows), pa.int64()),
             }
         )
         self.total += pc.sum(changes["by"]).as_py()
-        # Most changes of an epoch cancel each other out: only what is left is looked at row by row.
+        # Most changes of an epoch cancel each other out: only the net changes are processed row by row.
         net = changes.group_by("row", use_threads=False).aggregate([("by", "sum"), ("at", "max")])
         net = net.filter(pc.not_equal(net["by_sum"], 0)).sort_by("at_max")
-        gone = net.filter(pc.less(net["by_sum"], 0))
-        known = pa.array([one.text for one in self._rows.values()], net["row"].type)
-        gone = gone.filter(pc.is_in(gone["row"], value_set=known))
-        come = net.filter(pc.greater(net["by_sum"], 0))
-        come = come.slice(max(0, come.num_rows - KEPT))
-        self._change(batch, gone)
-        self._change(batch, come)
+        removed = net.filter(pc.less(net["by_sum"], 0))
+        current = pa.array([row.text for row in self._rows.values()], net["row"].type)
+        removed = removed.filter(pc.is_in(removed["row"], value_set=current))
+        added = net.filter(pc.greater(net["by_sum"], 0))
+        added = added.slice(max(0, added.num_rows - MAX_ROWS))
+        self._change(batch, removed)
+        self._change(batch, added)
         emptied = [key for key, row in self._rows.items() if row.count <= 0]
-        for key in emptied + list(self._rows)[: max(0, len(self._rows) - len(emptied) - KEPT)]:
+        for key in emptied + list(self._rows)[: max(0, len(self._rows) - len(emptied) - MAX_ROWS)]:
             self._rows.pop(key, None)
 
     def _change(self, batch: pa.RecordBatch, net: pa.Table) -> None:
@@ -112,7 +112,7 @@ class Updated:
                 self._rows[key] = _Current(text, row, count, self._changes)
 
     def last(self, count: int) -> list[Cells]:
-        """At most this many rows, those that changed last, in the order of their places."""
+        """At most this many rows, those that changed last, in the order of their positions."""
         rows = list(self._rows.values())
         if sum(row.count for row in rows) > count:
             oldest = sorted((row.changed for row in rows), reverse=True)[min(count, len(rows)) - 1]
@@ -121,7 +121,7 @@ class Updated:
 
 
 def _cells(rows: pa.Table) -> list[Cells]:
-    """The rows as texts, as they are shown."""
+    """The rows as strings for display."""
     columns = [_texts(column.combine_chunks()) for column in rows.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
 
@@ -144,14 +144,14 @@ def _printable(text: str) -> str:
 
 
 class Results:
-    """The results that the bare SELECTs of a program show, in their order."""
+    """The results of the bare SELECTs of a program, in their order."""
 
     def __init__(self) -> None:
         self.shown: dict[str, Appended | Updated] = {}
         self._columns: dict[str, pa.Schema] = {}
 
     def sink(self, preview: Preview) -> tuple[str, dict[str, Any]]:
-        """The sink for the rows of one more SELECT."""
+        """The sink for the rows of another SELECT."""
         name = f"query {len(self.shown) + 1}"
         columns = preview.columns
         self.shown[name] = Updated(columns, preview.key) if preview.updating else Appended(columns)
@@ -159,14 +159,14 @@ class Results:
         return "preview", {"name": name}
 
     def add(self, name: str, rows: pa.Table) -> None:
-        """Take the rows of an epoch."""
+        """Add the rows of an epoch to a result."""
         self.shown[name].add(rows)
 
     def render(self, height: int) -> list[RenderableType]:
-        """The tables, so that they fit together into this many lines."""
-        several = len(self.shown) > 1
-        each = max(1, height // len(self.shown) - (5 if several else 3))  # lines that are not rows
-        return [part for name in self.shown for part in self._table(name, each)][several:]
+        """The tables, which together fit into this many lines."""
+        titled = len(self.shown) > 1
+        each = max(1, height // len(self.shown) - (5 if titled else 3))  # lines that are not rows
+        return [part for name in self.shown for part in self._table(name, each)][titled:]
 
     def _table(self, name: str, height: int) -> list[RenderableType]:
         from rich import box
@@ -179,8 +179,8 @@ class Results:
         for index, field in enumerate(columns):
             kind = field.type
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-            # A number cut short would be another number: only texts are narrowed.
-            whole = (
+            # A truncated number would be another number: only strings are narrowed.
+            min_width = (
                 max((len(row[index]) for row in rows), default=0)
                 if number or pa.types.is_temporal(kind)
                 else None
@@ -188,19 +188,19 @@ class Results:
             table.add_column(
                 Text(_printable(field.name), no_wrap=True, overflow="ellipsis"),
                 justify="right" if number else "left",
-                min_width=whole,
+                min_width=min_width,
             )
         for row in rows:
             table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
-        said = f"{format_count(result.total)} row{'' if result.total == 1 else 's'}"
+        caption = f"{format_count(result.total)} row{'' if result.total == 1 else 's'}"
         if result.total > len(rows):
-            said = f"last {len(rows)} {'changed ' if isinstance(result, Updated) else ''}of {said}"
+            caption = f"last {len(rows)} {'changed ' if isinstance(result, Updated) else ''}of {caption}"
         title = [Text(""), Text(name, style="bold")] if len(self.shown) > 1 else []
-        return [*title, table, Text(said, style="dim")]
+        return [*title, table, Text(caption, style="dim")]
 
 
 class LiveResults(Display):
-    """Tables of results at the bottom of a terminal, a line about the run below; others write above them."""
+    """Live tables of results at the bottom of a terminal, with the progress line below them."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class LiveResults(Display):
             self._text, self._since = progress_line(progress), None
 
     def say(self, message: str) -> None:
-        """Show a message, and how long it has been so."""
+        """Show a message, and for how many seconds it has been shown."""
         with self._lock:
             self._text, self._since = message, self._clock()
             self._draw()
@@ -247,8 +247,8 @@ class LiveResults(Display):
             self._news += 1
 
     @contextmanager
-    def shown(self) -> Iterator[LiveResults]:
-        """Show the results while they come, and leave the last of them on the screen."""
+    def active(self) -> Iterator[LiveResults]:
+        """Within the context, show results live; the last state stays on the screen."""
         with shown_by(self.add), self._live:
             try:
                 yield self
@@ -285,14 +285,14 @@ def live_results(results: Results, *, progress: bool) -> Iterator[Display]:
         _own_stdout() as stream,
         LiveResults(
             results, Console(file=stream, force_terminal=True, highlight=False), progress=progress
-        ).shown() as live,
+        ).active() as live,
     ):
         yield live
 
 
 @contextmanager
 def _own_stdout() -> Iterator[TextIO]:
-    """Stdout by another file descriptor: while Spark starts, the usual one leads to its log file."""
+    """A duplicate of stdout: while Spark starts, the original descriptor is redirected to its log file."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
     with open(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding, errors="replace") as stream:  # noqa: PTH123

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,16 +20,18 @@ from headrace.cli.program import program_arguments, read_program
 from headrace.cli.terminal import verbose_option
 
 if TYPE_CHECKING:
+    from headrace.api.loading import Program
     from headrace.base.secrets import Secrets
     from headrace.cli.progress import Display
     from headrace.cli.results import Results
-    from headrace.jobs.progress import Progress
+    from headrace.jobs.progress import Progress, RunResult
     from headrace.jobs.settings import Settings
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 REFRESH = 0.2
-"""Seconds between two looks at the run: for the progress line and for signals."""
+"""Seconds between two updates of the display, and checks for signals."""
 
 
 def _read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -39,71 +42,114 @@ def _read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     return {name.strip(): text for name, _, text in pairs}
 
 
+OPTIONS: tuple[Callable[[F], F], ...] = (
+    click.option(
+        "-s",
+        "--state-dir",
+        metavar="DIR",
+        help="Keep checkpoints here (a path or URL), and resume from them.",
+    ),
+    click.option("-p", "--parallelism", type=int, metavar="N", help="Subtasks of every operator."),
+    click.option("--master", metavar="URL", help="Where Spark runs; local[*] unless set."),
+    click.option("--max-epochs", type=int, metavar="N", help="Stop after this many epochs."),
+    click.option("--epoch-rows", type=int, metavar="N", help="The most rows an epoch takes."),
+    click.option("--epoch-target", metavar="TIME", help="How long an epoch should take, such as 500ms."),
+    click.option(
+        "--from-epoch",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Resume from this checkpoint, not the last.",
+    ),
+    click.option(
+        "--allow-drop",
+        is_flag=True,
+        help="Drop saved state that the changed pipeline no longer has a place for.",
+    ),
+    click.option(
+        "--py-files",
+        multiple=True,
+        metavar="FILE",
+        help="A module, package or zip for the workers to import; repeatable, or separated by commas.",
+    ),
+    click.option(
+        "--conf",
+        multiple=True,
+        callback=_read_pairs,
+        metavar="NAME=VALUE",
+        help="A setting of Spark; repeatable.",
+    ),
+    click.option(
+        "-c",
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Settings in TOML; ./headrace.toml if it is there.",
+    ),
+    click.option("--log-dir", metavar="DIR", help="Where Spark's own log goes."),
+    click.option("--stop-after", metavar="TIME", help="Stop this long after the first epoch, such as 10s."),
+    click.option("--watch", is_flag=True, help="Reload operators of a dataflow when their files change."),
+    verbose_option,
+    click.option("-q", "--quiet", is_flag=True, help="Show rows and errors, nothing else."),
+    click.option(
+        "--progress/--no-progress", default=True, help="Whether to show a line about the last epoch."
+    ),
+)
+"""The options of `headrace run`, in the order of its help."""
+
+
+def run_options(function: F) -> F:
+    """Give a command the options of `headrace run`, which are the fields of `RunFlags`."""
+    for option in reversed(OPTIONS):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    """The options of `headrace run` as they were given; None and empty ones were not."""
+
+    udfs: tuple[str, ...]
+    state_dir: str | None
+    parallelism: int | None
+    master: str | None
+    max_epochs: int | None
+    epoch_rows: int | None
+    epoch_target: str | None
+    from_epoch: int | None
+    allow_drop: bool
+    py_files: tuple[str, ...]
+    conf: dict[str, str]
+    config: Path | None
+    log_dir: str | None
+    stop_after: str | None
+    watch: bool
+    verbose: bool
+    quiet: bool
+    progress: bool
+
+    def limits(self) -> dict[str, Any]:
+        """The settings of the section `run`."""
+        return {
+            "parallelism": self.parallelism,
+            "max_epochs": self.max_epochs,
+            "epoch_rows": self.epoch_rows,
+            "epoch_target": self.epoch_target,
+        }
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The settings that have a flag, by section and key."""
+        return {
+            "run": self.limits(),
+            "state": {"dir": self.state_dir},
+            "spark": {"master": self.master, "conf": self.conf or None},
+            "log": {"dir": self.log_dir},
+        }
+
+
 @click.command
 @program_arguments
-@click.option(
-    "-s", "--state-dir", metavar="DIR", help="Keep checkpoints here (a path or URL), and resume from them."
-)
-@click.option("-p", "--parallelism", type=int, metavar="N", help="Subtasks of every operator.")
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] unless set.")
-@click.option("--max-epochs", type=int, metavar="N", help="Stop after this many epochs.")
-@click.option("--epoch-rows", type=int, metavar="N", help="The most rows an epoch takes.")
-@click.option("--epoch-target", metavar="TIME", help="How long an epoch should take, such as 500ms.")
-@click.option(
-    "--from-epoch", type=click.IntRange(min=0), metavar="N", help="Resume from this checkpoint, not the last."
-)
-@click.option(
-    "--allow-drop", is_flag=True, help="Drop saved state that the changed pipeline no longer has a place for."
-)
-@click.option(
-    "--py-files",
-    multiple=True,
-    metavar="FILE",
-    help="A module, package or zip for the workers to import; repeatable, or separated by commas.",
-)
-@click.option(
-    "--conf",
-    multiple=True,
-    callback=_read_pairs,
-    metavar="NAME=VALUE",
-    help="A setting of Spark; repeatable.",
-)
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Settings in TOML; ./headrace.toml if it is there.",
-)
-@click.option("--log-dir", metavar="DIR", help="Where Spark's own log goes.")
-@click.option("--stop-after", metavar="TIME", help="Stop this long after the first epoch, such as 10s.")
-@click.option("--watch", is_flag=True, help="Reload operators of a dataflow when their files change.")
-@verbose_option
-@click.option("-q", "--quiet", is_flag=True, help="Show rows and errors, nothing else.")
-@click.option("--progress/--no-progress", default=True, help="Whether to show a line about the last epoch.")
-def run(
-    files: tuple[str, ...],
-    texts: tuple[str, ...],
-    *,
-    udfs: tuple[str, ...],
-    state_dir: str | None,
-    parallelism: int | None,
-    master: str | None,
-    max_epochs: int | None,
-    epoch_rows: int | None,
-    epoch_target: str | None,
-    from_epoch: int | None,
-    allow_drop: bool,
-    py_files: tuple[str, ...],
-    conf: dict[str, str],
-    config: Path | None,
-    log_dir: str | None,
-    stop_after: str | None,
-    watch: bool,
-    verbose: bool,
-    quiet: bool,
-    progress: bool,
-) -> None:
+@run_options
+def run(files: tuple[str, ...], texts: tuple[str, ...], **options: Any) -> None:
     """Run a pipeline on Spark until it ends or is stopped.
 
     FILE is SQL: several files are taken as one program, and - is the standard input. The rows of a bare
@@ -115,75 +161,74 @@ def run(
     """
     from headrace.jobs.settings import load_settings
 
-    flags: dict[str, dict[str, Any]] = {
-        "run": {
-            "parallelism": parallelism,
-            "max_epochs": max_epochs,
-            "epoch_rows": epoch_rows,
-            "epoch_target": epoch_target,
-        },
-        "state": {"dir": state_dir},
-        "spark": {"master": master, "conf": conf or None},
-        "log": {"dir": log_dir},
-    }
-    settings = load_settings(flags=flags, config=config)  # before anything of the user's runs
-    if not verbose:
+    flags = RunFlags(**options)
+    settings = load_settings(flags=flags.sections(), config=flags.config)  # before the user's code runs
+    if not flags.verbose:
         _start_spark_early(files, texts, settings)
+    program = read_program(files, texts)
+    result = _run_program(program, flags, master=settings.spark.master)
+    if not flags.quiet:
+        from headrace.cli.progress import summary
+        from headrace.cli.terminal import stderr
+
+        arguments = [
+            *files,
+            *(argument for text in texts for argument in ("-e", text)),
+            *(argument for udf in flags.udfs for argument in ("--udf", udf)),
+        ]
+        text = summary(result, program=arguments, state_dir=settings.state.dir)
+        stderr().print(program.secrets.hide(text), markup=False)
+
+
+def _run_program(program: Program, flags: RunFlags, *, master: str | None) -> RunResult:
+    """Load and run a program, with the display that its results and stderr need."""
     from headrace.base.durations import parse_duration
-    from headrace.cli.progress import summary
     from headrace.cli.results import Results
     from headrace.cli.terminal import stderr
     from headrace.cli.unit_lines import unit_lines
     from headrace.sql.compile import print_rows
 
-    program, results = read_program(files, texts), Results()
-    live = sys.stdout.isatty() and not verbose  # Spark's own log and a table that is redrawn do not mix
-    loaded = program.load(udfs=udfs, preview=results.sink if live else print_rows)
-    if watch and loaded.dataflow is None:
+    results = Results()
+    live = sys.stdout.isatty() and not flags.verbose  # Spark's log and a table that is redrawn do not mix
+    pipeline = program.load(udfs=flags.udfs, preview=results.sink if live else print_rows)
+    if flags.watch and pipeline.dataflow is None:
         raise click.UsageError("--watch is for dataflows: FILE.yml", click.get_current_context())
-    for warning in () if loaded.dataflow is None or quiet else loaded.dataflow.warnings:
-        stderr().print(f"warning: {program.secrets.hide(warning)}", markup=False)
+    if pipeline.dataflow is not None and not flags.quiet:
+        for warning in pipeline.dataflow.warnings:
+            stderr().print(f"warning: {program.secrets.hide(warning)}", markup=False)
     stop = threading.Event()
-    limit = None if stop_after is None else parse_duration(stop_after).total_seconds()
+    limit = None if flags.stop_after is None else parse_duration(flags.stop_after).total_seconds()
     with (
         hidden_in_logs(program.secrets),
-        unit_lines(log_dir or state_dir, program.secrets),
-        _display(results, progress=progress and not quiet, verbose=verbose) as shown,
-        stop_on_signals(stop, shown),
+        unit_lines(flags.log_dir or flags.state_dir, program.secrets),
+        _display(results, progress=flags.progress and not flags.quiet, verbose=flags.verbose) as display,
+        stop_on_signals(stop, display),
     ):
-        shown.say("starting Spark and the first epoch …")
-        result = in_background(
-            lambda: loaded.run(
-                **flags["run"],
-                state_dir=state_dir,
-                master=settings.spark.master,
-                spark_conf=conf or None,
-                log_dir=log_dir,
-                config=config,
-                from_epoch=from_epoch,
-                allow_drop=allow_drop,
-                py_files=[name for names in py_files for name in names.split(",") if name],
-                verbose=verbose,
-                on_progress=stopping_after(limit, stop, shown.update),
+        display.say("starting Spark and the first epoch …")
+        return in_background(
+            lambda: pipeline.run(
+                **flags.limits(),
+                state_dir=flags.state_dir,
+                master=master,
+                spark_conf=flags.conf or None,
+                log_dir=flags.log_dir,
+                config=flags.config,
+                from_epoch=flags.from_epoch,
+                allow_drop=flags.allow_drop,
+                py_files=[name for names in flags.py_files for name in names.split(",") if name],
+                verbose=flags.verbose,
+                on_progress=stopping_after(limit, stop, display.update),
                 stop=stop,
-                watch=watch,
+                watch=flags.watch,
             ),
-            tick=shown.tick,
+            tick=display.tick,
         )
-    if not quiet:
-        named = [
-            *files,
-            *(f for text in texts for f in ("-e", text)),
-            *(f for u in udfs for f in ("--udf", u)),
-        ]
-        said = summary(result, program=named, state_dir=settings.state.dir)
-        stderr().print(program.secrets.hide(said), markup=False)
 
 
 def _start_spark_early(files: tuple[str, ...], texts: tuple[str, ...], settings: Settings) -> None:
-    """Let Spark start while the pipeline is read, where nothing of the user's can want another session.
+    """Start Spark while the pipeline is read, unless code of the user might need another session.
 
-    With a state directory it is started when the pipeline is known to be right: its log is kept there.
+    With a state directory it is started only once the pipeline is valid: its log is written there.
     """
     written = all(name.endswith((".sql", ".yml", ".yaml")) and Path(name).is_file() for name in files)
     if not written or not (files or texts) or settings.state.dir or settings.log.dir:
@@ -196,7 +241,7 @@ def _start_spark_early(files: tuple[str, ...], texts: tuple[str, ...], settings:
 def stopping_after(
     seconds: float | None, stop: threading.Event, show: Callable[[Progress], None]
 ) -> Callable[[Progress], None]:
-    """Show progress, and stop this long after the first of it."""
+    """A callback that shows progress, and stops the run this long after the first call."""
     timers: list[threading.Timer] = []
 
     def update(progress: Progress) -> None:
@@ -215,8 +260,8 @@ def _display(results: Results, *, progress: bool, verbose: bool) -> Iterator[Dis
     from headrace.cli.results import live_results
 
     if results.shown:
-        with live_results(results, progress=progress) as shown:
-            yield shown
+        with live_results(results, progress=progress) as results_display:
+            yield results_display
     else:
         with display(progress=progress, verbose=verbose) as line:
             yield line
@@ -224,7 +269,7 @@ def _display(results: Results, *, progress: bool, verbose: bool) -> Iterator[Dis
 
 @contextmanager
 def hidden_in_logs(secrets: Secrets) -> Iterator[None]:
-    """Keep secrets out of what Headrace logs meanwhile."""
+    """Within the context, hide secrets in what Headrace logs."""
 
     def hide(record: logging.LogRecord) -> bool:
         record.msg, record.args = secrets.hide(record.getMessage()), ()
@@ -239,9 +284,9 @@ def hidden_in_logs(secrets: Secrets) -> Iterator[None]:
 
 
 def in_background(work: Callable[[], T], *, tick: Callable[[], None]) -> T:
-    """Do the work in another thread, so that this one, the main one, is free for signals and the display.
+    """Run the work in another thread, so that the main thread is free for signals and the display.
 
-    Spark takes SIGINT for itself when it is started in the main thread, and cancels the running epoch.
+    Spark handles SIGINT itself when it is started in the main thread, and cancels the running epoch.
     """
     results: list[T] = []
     failures: list[BaseException] = []
@@ -263,16 +308,16 @@ def in_background(work: Callable[[], T], *, tick: Callable[[], None]) -> T:
 
 
 @contextmanager
-def stop_on_signals(stop: threading.Event, shown: Display) -> Iterator[None]:
+def stop_on_signals(stop: threading.Event, display: Display) -> Iterator[None]:
     """SIGINT and SIGTERM ask the run to stop after this epoch; a second SIGINT ends the process at once."""
 
     def ask(signum: int, _: FrameType | None) -> None:
         if stop.is_set() and signum == signal.SIGINT:
-            os.write(2, b"\n")  # past every buffer and lock: whoever holds one may be what hangs
+            os.write(2, b"\n")  # without buffers and locks, whose owner may be what hangs
             os._exit(130)
         if not stop.is_set():
             stop.set()
-            shown.say("stopping after this epoch (Ctrl-C again ends at once) …")
+            display.say("stopping after this epoch (Ctrl-C again ends at once) …")
 
     previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,4 +1,4 @@
-"""`headrace state`: look into the checkpoints of a pipeline, running or stopped."""
+"""`headrace state`: inspect and maintain the checkpoints of a pipeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_ROWS = 1000
-"""Rows a table for people shows; `--json` has no limit."""
+"""How many rows a printed table has at most; `--json` has no limit."""
 
 
 def _state_dir(function: F) -> F:
@@ -61,27 +61,27 @@ def list_(state_dir: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
     from headrace.cli.progress import format_bytes
     from headrace.state.inspect import list_checkpoints
 
-    found = list_checkpoints(_open(state_dir))
+    checkpoints = list_checkpoints(_open(state_dir))
     if as_json:
-        for one in found:
-            print_json(asdict(one))
+        for checkpoint in checkpoints:
+            print_json(asdict(checkpoint))
         return
     rows = [
         (
-            one.epoch,
+            checkpoint.epoch,
             *(
-                (_time(one.finish_time), _took(one.start_time, one.finish_time))
-                if one.problem is None
+                (_time(checkpoint.finish_time), _took(checkpoint.start_time, checkpoint.finish_time))
+                if checkpoint.problem is None
                 else ("", "")
             ),
-            _status(one, later=one is not found[-1]),
-            one.parallelism or "",
-            one.operators,
-            one.files,
-            f"{one.rows:,}",
-            format_bytes(one.bytes),
+            _status(checkpoint, later=checkpoint is not checkpoints[-1]),
+            checkpoint.parallelism or "",
+            checkpoint.operators,
+            checkpoint.files,
+            f"{checkpoint.rows:,}",
+            format_bytes(checkpoint.bytes),
         )
-        for one in found
+        for checkpoint in checkpoints
     ]
     columns = ("epoch", "at (UTC)", "took", "status", "parallelism", "operators", "files", "rows", "size")
     print_table(columns, rows, right=("epoch", "took", "parallelism", "operators", "files", "rows", "size"))
@@ -99,18 +99,18 @@ def show(state_dir: str, epoch: int | None, as_json: bool, verbose: bool) -> Non
     from headrace.state.backend import ParquetBackend
 
     storage = _open(state_dir)
-    found = inspect.show(storage, epoch)
+    checkpoint = inspect.show(storage, epoch)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(checkpoint))
         return
-    metadata = found.metadata
+    metadata = checkpoint.metadata
     later = metadata.epoch < (ParquetBackend(storage).latest_epoch() or 0)
     took = _took(metadata.start_time, metadata.finish_time)
-    offsets = found.offsets.get("sources", {})
+    offsets = checkpoint.offsets.get("sources", {})
     print_fields(
         {
             "checkpoint": f"{metadata.epoch} of pipeline `{metadata.pipeline}`, job {metadata.job_id}",
-            "status": _state_of(committed=found.committed or later, finished=metadata.finished),
+            "status": _state_of(committed=checkpoint.committed or later, finished=metadata.finished),
             "at": f"{_time(metadata.finish_time)} UTC, took {took}",
             "parallelism": metadata.parallelism,
             "its rows": f"{metadata.rows_in:,} in · {metadata.rows_out:,} out",
@@ -130,7 +130,7 @@ def show(state_dir: str, epoch: int | None, as_json: bool, verbose: bool) -> Non
             format_bytes(table.bytes),
             _query_name(operator.operator_id, table.name),
         )
-        for operator in found.operators
+        for operator in checkpoint.operators
         for table in operator.tables
     ]
     if not tables:
@@ -257,14 +257,14 @@ def _took(start: float, finish: float) -> str:
     return format_duration(timedelta(seconds=max(finish - start, 0.0)))
 
 
-def _status(one: CheckpointSummary, *, later: bool) -> str:
-    if one.problem is not None:
-        return f"cannot be read: {one.problem}"
-    return _state_of(committed=one.committed or later, finished=one.finished)
+def _status(checkpoint: CheckpointSummary, *, later: bool) -> str:
+    if checkpoint.problem is not None:
+        return f"cannot be read: {checkpoint.problem}"
+    return _state_of(committed=checkpoint.committed or later, finished=checkpoint.finished)
 
 
 def _state_of(*, committed: bool, finished: bool) -> str:
-    """A saved checkpoint is never lost; what its sinks still hold back is committed when the run goes on."""
+    """The status of a checkpoint; a saved one is durable, and its sinks commit it on resume."""
     status = "committed" if committed else "saved"
     return f"{status}, end of data" if finished else status
 

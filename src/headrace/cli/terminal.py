@@ -1,4 +1,4 @@
-"""How the command line talks to people: errors, hints and tables."""
+"""Terminal output of the command line: errors, hints, tables and JSON."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass
-class Session:
+class Invocation:
     """What the error renderer has to know about the command that ran."""
 
     verbose: bool = False
     secrets: Secrets = field(default_factory=Secrets)
-    """What must not be printed."""
+    """Values that must not be printed."""
 
 
 def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
     if value:
-        ctx.ensure_object(Session).verbose = True
+        ctx.ensure_object(Invocation).verbose = True
     return value
 
 
@@ -46,7 +46,7 @@ def verbose_option(function: F) -> F:
 
 
 def stderr() -> Console:
-    """A console on stderr: for people, never for pipes."""
+    """A console on stderr, for messages; stdout is for data."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
@@ -60,7 +60,7 @@ def print_text(
     excerpt: str | None = None,
     hint: str | None = None,
 ) -> None:
-    """Print `label: message` on stderr, the label in red, and below it where and what to do."""
+    """Print `label: message` on stderr, the label in red, and below it the location and the hint."""
     from rich.text import Text
 
     text = Text()
@@ -78,7 +78,7 @@ def print_text(
 
 
 def print_error(error: Exception, *, verbose: bool, secrets: Secrets | None = None) -> None:
-    """Print what went wrong, where, and what to do; a bug asks to be reported. `secrets` are left out."""
+    """Print what went wrong, where, and what to do; a bug asks to be reported. `secrets` are hidden."""
     hide = (secrets or Secrets()).hide
     if isinstance(error, InternalError) or not isinstance(error, HeadraceError):
         message = error.message if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
@@ -92,13 +92,13 @@ def print_error(error: Exception, *, verbose: bool, secrets: Secrets | None = No
         )
     else:
         more = error.more if isinstance(error, PlacedError) else ()
-        for one in (error, *more):
+        for problem in (error, *more):
             print_text(
-                f"error[{one.code}]",
-                hide(one.message),
-                where=hide(one.where or ""),
-                excerpt=getattr(one, "excerpt", None),
-                hint=hide(one.hint or ""),
+                f"error[{problem.code}]",
+                hide(problem.message),
+                where=hide(problem.where or ""),
+                excerpt=getattr(problem, "excerpt", None),
+                hint=hide(problem.hint or ""),
             )
         if more:
             stderr().print(f"{1 + len(more)} errors", style="bold red")
@@ -123,7 +123,7 @@ def print_table(
     title: str | None = None,
     right: Iterable[str] = (),
 ) -> None:
-    """Print an aligned table on stdout; the columns named in `right` are numbers."""
+    """Print an aligned table on stdout; the columns named in `right` are right-aligned."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""What the units of a dataflow print: on stdout with their names, and in a file for each."""
+"""Output of the units of a dataflow: on stdout with their names, and in a log file for each."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def unit_lines(directory: str | None, secrets: Secrets) -> Iterator[None]:
-    """Show the lines of units meanwhile; those of an epoch that failed too.
+    """Within the context, show the output of units, also that of an epoch that failed.
 
-    `directory` is where the files go, into `logs`, unless it is a URL.
+    The files are written to `logs` in `directory`, unless it is a URL.
     """
-    place = None if directory is None or "://" in directory else Path(directory) / "logs"
-    handler, logger = _Lines(place, secrets), logging.getLogger(LOGGER)
+    log_directory = None if directory is None or "://" in directory else Path(directory) / "logs"
+    handler, logger = _Lines(log_directory, secrets), logging.getLogger(LOGGER)
     before, logger.propagate = logger.level, False
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

@@ -29,14 +29,14 @@ from headrace.model.operator import (
     OperatorContext,
     TaskInfo,
 )
-from headrace.model.plan import Node
+from headrace.model.plan import PlanNode
 from headrace.state.manager import TableManager
 from headrace.state.metadata import SubtaskCheckpointMetadata
 from headrace.state.tables import StateTable
 from headrace.storage.open import open_storage
 
 
-def load_operator(node: Node) -> Any:
+def load_operator(node: PlanNode) -> Any:
     """Bring the operator of a node back from its pickled form."""
     try:
         return pickle.loads(node.payload)  # noqa: S301 - made by this job's own driver
@@ -69,7 +69,7 @@ class _NodeRun:
     """
 
     def __init__(
-        self, chain: ChainRun, node: Node, ctx: OperatorContext, *, output: Watermark | None
+        self, chain: ChainRun, node: PlanNode, ctx: OperatorContext, *, output: Watermark | None
     ) -> None:
         self.node = node
         self.ctx = ctx
@@ -154,13 +154,13 @@ class ChainRun:
                 run = _NodeRun(self, node, self._context_of(node, attempt), output=self._output_of(node))
                 self.nodes[node_id] = run
 
-    def _output_of(self, node: Node) -> Watermark | None:
+    def _output_of(self, node: PlanNode) -> Watermark | None:
         if self._context is None:
             return None
         outputs = self._context.outputs.get(node.id, {})
         return outputs.get(self.subtask, outputs.get(-1))
 
-    def _context_of(self, node: Node, attempt: str) -> OperatorContext:
+    def _context_of(self, node: PlanNode, attempt: str) -> OperatorContext:
         parallelism = self.chain.parallelism
         storage = open_storage(self._job.state_url)
         last = None if self._context is None else self._context.inputs.get(node.id)
@@ -192,7 +192,7 @@ class ChainRun:
             storage=storage,
         )
 
-    def task_info(self, node: Node, parallelism: int) -> TaskInfo:
+    def task_info(self, node: PlanNode, parallelism: int) -> TaskInfo:
         return TaskInfo(
             job_id=self._job.job_id,
             operator_id=node.id,

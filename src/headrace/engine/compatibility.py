@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from headrace.base.errors import IncompatibleStateError
 from headrace.engine.chain import load_operator
 from headrace.model.operator import ArrowOperator
-from headrace.model.plan import Node, Plan
+from headrace.model.plan import Plan, PlanNode
 from headrace.state.config import TableConfig
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
 
 _SHOWN = 120
-"""How long a changed meaning may be to be shown."""
+"""The longest state signature that an error shows."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _changed_operators(plan: Plan, operators: Mapping[str, OperatorCheckpointMet
     return changes
 
 
-def _changed_tables(node: Node, saved: OperatorCheckpointMetadata) -> list[Change]:
+def _changed_tables(node: PlanNode, saved: OperatorCheckpointMetadata) -> list[Change]:
     changes: list[Change] = []
     declared = {table.name: table for table in node.tables}
     for name, before in saved.table_configs.items():
@@ -125,7 +125,7 @@ def _changed_tables(node: Node, saved: OperatorCheckpointMetadata) -> list[Chang
                     )
                 )
         elif (difference := _difference(before, after)) is not None:
-            changes.append(Change(f"{where}: {difference}", False, migratable=not after.meaning))
+            changes.append(Change(f"{where}: {difference}", False, migratable=not after.state_signature))
     return changes
 
 
@@ -141,10 +141,11 @@ def _difference(before: TableConfig, after: TableConfig) -> str | None:
         parts += [f"`{c}` is gone" for c in old if c not in new]
         parts += [f"`{c}` {new[c]} is new" for c in new if c not in old]
         return "columns changed (" + ", ".join(parts or ["nullability"]) + ")"
-    if before.meaning != after.meaning:
-        if max(len(before.meaning), len(after.meaning)) > _SHOWN:
+    held, holds = before.state_signature, after.state_signature
+    if held != holds:
+        if max(len(held), len(holds)) > _SHOWN:
             return "the query has changed, and what it kept means something else now"
-        return f"the query has changed: it held `{before.meaning}` and would hold `{after.meaning}`"
+        return f"the query has changed: it held `{held}` and would hold `{holds}`"
     if any(getattr(before, one) != getattr(after, one) for one in ("generational", "order_by", "route")):
         return "is organised differently"
     return None

@@ -6,7 +6,7 @@ import json
 
 from headrace.base.durations import format_duration
 from headrace.engine.stages import Chain, StagePlan
-from headrace.model.plan import Edge, Node
+from headrace.model.plan import Edge, PlanNode
 
 
 def explain_text(stages: StagePlan) -> str:
@@ -68,7 +68,7 @@ def explain_mermaid(stages: StagePlan) -> str:
     return "\n".join(lines)
 
 
-def _mermaid_node(node: Node) -> str:
+def _mermaid_node(node: PlanNode) -> str:
     text = _escape(node.id)
     for table in node.tables:
         text += f"<br/>state {_escape(table.name)}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from headrace.model.plan import Edge, Node, Plan
+from headrace.model.plan import Edge, Plan, PlanNode
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class StagePlan:
         return self._crossings_out[node_id]
 
     @cached_property
-    def sources(self) -> tuple[Node, ...]:
+    def sources(self) -> tuple[PlanNode, ...]:
         return tuple(node for node in self.plan.nodes if node.role == "source")
 
     @cached_property

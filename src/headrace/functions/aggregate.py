@@ -1,4 +1,4 @@
-"""Functions of the user over the rows of a group: over all values at once, or one row after the other."""
+"""User-defined aggregates: functions over all values of a group, and accumulators."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from datafusion import SessionContext
 
 from headrace.base.errors import ExpressionError, HeadraceError
 from headrace.functions.annotations import Convert, to_python
-from headrace.functions.defined import Defined, check_free
+from headrace.functions.call_errors import exact_array, format_arguments, keep_call_error, short, to_arrow
 from headrace.functions.failures import keep_failure
-from headrace.functions.raised import described, exact_array, keep_raised, short, to_arrow
+from headrace.functions.user_function import UserFunction, check_name_free
 
 RETRACTED = "_retracted"
-"""In the parts of an accumulator: the values of rows that were taken back, while they wait for the others."""
+"""A field of partial states: the retracted rows, which are applied once all parts are merged."""
 
 
 @dataclass(frozen=True)
-class AggregateFunction(Defined):
-    """A function of the user over all values of a group."""
+class AggregateFunction(UserFunction):
+    """A user-defined function over all values of a group."""
 
     is_aggregate: ClassVar[bool] = True
 
     def install(self, ctx: SessionContext) -> None:
-        """Make the function known to a session of DataFusion."""
-        check_free(ctx, self.name)
+        """Register the function with a session of DataFusion."""
+        check_name_free(ctx, self.name)
         ctx.register_udaf(
             datafusion.udaf(
                 functools.partial(_Collector, self),
@@ -48,7 +48,7 @@ class _Collector(datafusion.Accumulator):
 
     def __init__(self, function: AggregateFunction) -> None:
         self._function = function
-        # Each begins with an empty array, since no arrays at all cannot be joined.
+        # Each begins with an empty array, since an empty list of arrays cannot be concatenated.
         self._collected = [[pa.array([], kind)] for kind in function.arguments]
 
     def update(self, *columns: pa.Array) -> None:
@@ -67,20 +67,20 @@ class _Collector(datafusion.Accumulator):
     def evaluate(self) -> pa.Scalar:
         function = self._function
         values = function.values(self._values())
-        place = f"the group {described(function.parameters, values)}"
+        inputs = f"the group {format_arguments(function.parameters, values)}"
         try:
             result = function.function(*values)
         except (Exception, SystemExit) as error:
-            raise keep_raised(function.name, error, place, function.sources) from error
-        return _scalar(function, result, place)
+            raise keep_call_error(function.name, error, inputs, function.sources) from error
+        return _scalar(function, result, inputs)
 
     def _values(self) -> list[pa.Array]:
         return [pa.concat_arrays(collected) for collected in self._collected]
 
 
-def _check_unsorted(function: Defined, columns: Sequence[pa.Array]) -> None:
+def _check_unsorted(function: UserFunction, columns: Sequence[pa.Array]) -> None:
     if len(columns) > len(function.arguments):
-        # DataFusion adds what to sort by, and leaves the sorting to the function.
+        # DataFusion appends the sort expressions as arguments, and leaves sorting to the function.
         raise keep_failure(
             ExpressionError(
                 f"udf `{function.name}` cannot be called with ORDER BY",
@@ -89,9 +89,9 @@ def _check_unsorted(function: Defined, columns: Sequence[pa.Array]) -> None:
         )
 
 
-def _scalar(function: Defined, result: Any, place: str) -> pa.Scalar:
+def _scalar(function: UserFunction, result: Any, inputs: str) -> pa.Scalar:
     try:
-        return to_arrow(function.name, [result], function.returns, lambda _: place, function.dump)[0]
+        return to_arrow(function.name, [result], function.returns, lambda _: inputs, function.dump)[0]
     except HeadraceError as error:
         raise keep_failure(error) from error
 
@@ -100,11 +100,11 @@ def _scalar(function: Defined, result: Any, place: str) -> pa.Scalar:
 
 
 @dataclass(frozen=True)
-class AccumulatorFunction(Defined):
-    """A class of the user that takes the rows of a group one after the other; `function` is the class.
+class AccumulatorFunction(UserFunction):
+    """An accumulator class of the user, updated row by row; `function` is the class.
 
-    Its fields are its state. With `merge`, states of parts of a group can be made one, so rows are not
-    kept; with `retract` too, rows can be taken back from it, which an updating input needs for that.
+    Its fields are its state. With `merge`, partial states of a group can be merged, so rows need not be kept.
+    An updating input needs `retract` too, since its rows may be retracted.
     """
 
     is_aggregate: ClassVar[bool] = True
@@ -117,7 +117,7 @@ class AccumulatorFunction(Defined):
 
     @property
     def part(self) -> pa.DataType:
-        """The state of a part of a group, as it travels and is kept."""
+        """The type of a partial state, as it is exchanged and stored."""
         fields = [self.state.field(i) for i in range(self.state.num_fields)]
         if self.retracts:
             row = pa.struct([(f"c{i}", kind) for i, kind in enumerate(self.arguments)])
@@ -125,31 +125,34 @@ class AccumulatorFunction(Defined):
         return pa.struct(fields)
 
     def part_of(self, arguments: Sequence[str], retract: str | None) -> str:
-        """The call that gives the state of some rows, of which `retract` tells those that are taken back."""
+        """The SQL call for the partial state of some rows; `retract` says which of them are retracted."""
         if retract is None:
             return f"{self.name}__part({', '.join(arguments)})"
         return f"{self.name}__changes({', '.join([retract, *arguments])})"
 
     def merged(self, part: str) -> str:
-        """The call that makes one state of those of parts."""
+        """The SQL call that merges partial states."""
         return f"{self.name}__merged({part})"
 
     def result(self, part: str) -> str:
-        """The call that gives the result of a state."""
+        """The SQL call for the result of a state."""
         return f"{self.name}__result({part})"
 
     def install(self, ctx: SessionContext) -> None:
-        """Make the function, and its parts, known to a session of DataFusion."""
+        """Register the function, and those of its partial states, with a session of DataFusion."""
         name, part, arguments = self.name, self.part, list(self.arguments)
-        made = {name: (_Whole, arguments, self.returns)}
+        aggregates = {name: (_Whole, arguments, self.returns)}
         if self.merges:
-            made |= {f"{name}__part": (_Part, arguments, part), f"{name}__merged": (_Merged, [part], part)}
+            aggregates |= {
+                f"{name}__part": (_Part, arguments, part),
+                f"{name}__merged": (_Merged, [part], part),
+            }
         if self.merges and self.retracts:
-            made[f"{name}__changes"] = (_Changes, [pa.bool_(), *arguments], part)
-        check_free(ctx, *made, f"{name}__result")
-        for one, (kind, takes, gives) in made.items():
+            aggregates[f"{name}__changes"] = (_Changes, [pa.bool_(), *arguments], part)
+        check_name_free(ctx, *aggregates, f"{name}__result")
+        for aggregate_name, (kind, takes, gives) in aggregates.items():
             factory = functools.partial(kind, self)
-            ctx.register_udaf(datafusion.udaf(factory, takes, gives, [part], "volatile", one))
+            ctx.register_udaf(datafusion.udaf(factory, takes, gives, [part], "volatile", aggregate_name))
         finish = datafusion.udf(self._results, [part], self.returns, "volatile", f"{name}__result")
         ctx.register_udf(finish)
 
@@ -162,7 +165,7 @@ class AccumulatorFunction(Defined):
 
 
 class _Running:
-    """An accumulator of the user while rows come."""
+    """An instance of the user's accumulator, with the retractions that it has not applied yet."""
 
     def __init__(self, function: AccumulatorFunction, part: dict[str, Any] | None = None) -> None:
         self.function = function
@@ -176,12 +179,12 @@ class _Running:
             self.value = self._call(self.function.function, (), "a new group")
         return self.value
 
-    def _call(self, method: Callable[..., Any], values: Sequence[Any], place: str) -> Any:
+    def _call(self, method: Callable[..., Any], values: Sequence[Any], inputs: str) -> Any:
         try:
             return method(*values)
         except (Exception, SystemExit) as error:
             function = self.function
-            raise keep_raised(function.name, error, place, function.sources) from error
+            raise keep_call_error(function.name, error, inputs, function.sources) from error
 
     def add_rows(self, columns: Sequence[pa.Array], method: str = "update") -> None:
         function = self.function
@@ -194,8 +197,8 @@ class _Running:
             for row in zip(*function.values(columns), strict=True):
                 call(*row)
         except (Exception, SystemExit) as error:
-            place = f"the row {described(function.parameters, row)}"
-            raise keep_raised(function.name, error, place, function.sources) from error
+            inputs = f"the row {format_arguments(function.parameters, row)}"
+            raise keep_call_error(function.name, error, inputs, function.sources) from error
 
     def add_part(self, part: dict[str, Any]) -> None:
         function = self.function
@@ -209,7 +212,7 @@ class _Running:
             self._call(self.value.merge, (other,), f"the states {short(self.value)} and {short(other)}")
 
     def settle(self) -> None:
-        """Take back what waits for it: all parts are here."""
+        """Apply the pending retractions; call it once all parts are merged."""
         rows, self.retracted = self.retracted, []
         if rows:
             kinds = self.function.arguments
@@ -233,15 +236,15 @@ class _Running:
             raise keep_failure(self._misfit(state) or error) from error
 
     def _misfit(self, state: dict[str, Any]) -> ExpressionError | None:
-        """Which field has a value that is not of its type."""
-        for one in self.function.part:
+        """The error for the field whose value is not of its type."""
+        for child in self.function.part:
             try:
-                exact_array([state[one.name]], one.type)
+                exact_array([state[child.name]], child.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError) as error:
-                value = state.get(one.name)
+                value = state.get(child.name)
                 return ExpressionError(
-                    f"the field `{one.name}` of `{self.function.name}` is {short(value)} "
-                    f"({type(value).__name__}), which is not {one.type}: {error}",
+                    f"the field `{child.name}` of `{self.function.name}` is {short(value)} "
+                    f"({type(value).__name__}), which is not {child.type}: {error}",
                     hint="annotate the field with a type that holds what is put into it",
                 )
         return None
@@ -253,7 +256,7 @@ class _Running:
 
 
 class _Whole(datafusion.Accumulator):
-    """Rows to the result."""
+    """From rows to the result."""
 
     def __init__(self, function: AccumulatorFunction) -> None:
         self._running = _Running(function)
@@ -275,25 +278,25 @@ class _Whole(datafusion.Accumulator):
 
 
 class _Part(_Whole):
-    """Rows to the state of a part."""
+    """From rows to a partial state."""
 
     def evaluate(self) -> pa.Scalar:
         return self._running.part()
 
 
 class _Changes(_Part):
-    """Rows, some of them taken back, to the state of a part."""
+    """From rows, some of them retractions, to a partial state."""
 
     def update(self, *columns: pa.Array) -> None:
         back, values = columns[0].fill_null(False), columns[1:]
-        kept = pc.invert(back)
-        self._running.add_rows([column.filter(kept) for column in values])
-        gone = [column.filter(back) for column in values]
-        self._running.retracted += zip(*[to_python(column) for column in gone], strict=True)
+        added = pc.invert(back)
+        self._running.add_rows([column.filter(added) for column in values])
+        retracted = [column.filter(back) for column in values]
+        self._running.retracted += zip(*[to_python(column) for column in retracted], strict=True)
 
 
 class _Merged(_Whole):
-    """States of parts to one, from which is taken back what was."""
+    """From partial states to one merged state, with retractions applied."""
 
     def update(self, *columns: pa.Array) -> None:
         for part in to_python(columns[0]):

@@ -1,4 +1,4 @@
-"""What the annotations of a user's function say about types, and values of these types in Python.
+"""Reads the annotations of a user's function as Arrow types, and converts values of these types.
 
 bool, int (64 bits), float, str, bytes, datetime, date, time, timedelta, Decimal (38 digits, 10 of them after
 the point), list[X], X | None; a NamedTuple, a dataclass or a TypedDict for a STRUCT; `Annotated[X,
@@ -59,25 +59,25 @@ TYPES_TEXT = (
 
 @dataclass(frozen=True)
 class Annotation:
-    """What an annotation says: the type, whether NULL is among its values, and the items of a list."""
+    """An annotation as a type, whether it may be NULL, and the items of a list."""
 
     kind: pa.DataType
     nullable: bool = False
     items: Annotation | None = None
     load: Convert | None = None
-    """Makes the value that the function gets of the one that Arrow has; None if they are the same."""
+    """Converts a value of Arrow to the one that the function takes; None if they are the same."""
     dump: Convert | None = None
-    """Makes a value that Arrow takes of the one that the function gives; None if they are the same."""
+    """Converts a result of the function to a value for Arrow; None if they are the same."""
     is_array: bool = False
     """Whether it stands for a whole column."""
 
 
 def read_annotation(annotation: Any) -> Annotation | None:
-    """What an annotation says; None if there is no such type in SQL."""
+    """The type of an annotation; None if there is no such type in SQL."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        others = [one for one in arguments if one is not types.NoneType]
-        inner = read_annotation(others[0]) if len(others) == 1 else None
+        members = [member for member in arguments if member is not types.NoneType]
+        inner = read_annotation(members[0]) if len(members) == 1 else None
         return inner and replace(inner, nullable=True)
     if origin is typing.Annotated:
         return _annotated(arguments)
@@ -93,12 +93,12 @@ def read_annotation(annotation: Any) -> Annotation | None:
 
 
 def _annotated(arguments: Sequence[Any]) -> Annotation | None:
-    given = [one for one in arguments[1:] if isinstance(one, pa.DataType)]
-    if not given:
+    declared = [annotation for annotation in arguments[1:] if isinstance(annotation, pa.DataType)]
+    if not declared:
         return read_annotation(arguments[0])
     if isinstance(arguments[0], type) and issubclass(arguments[0], pa.Array):
-        return Annotation(given[0], nullable=True, is_array=True)
-    return Annotation(given[0], types.NoneType in typing.get_args(arguments[0]))
+        return Annotation(declared[0], nullable=True, is_array=True)
+    return Annotation(declared[0], types.NoneType in typing.get_args(arguments[0]))
 
 
 def _list_of(items: Annotation | None) -> Annotation | None:
@@ -128,35 +128,35 @@ def _struct(kind: type) -> Annotation | None:
     if not hints:
         return None
     fields = {name: read_annotation(hint) for name, hint in hints.items()}
-    known = {name: one for name, one in fields.items() if one is not None and not one.is_array}
-    if len(known) != len(fields):
+    supported = {name: field for name, field in fields.items() if field is not None and not field.is_array}
+    if len(supported) != len(fields):
         return None
-    loads = {name: one.load for name, one in known.items() if one.load is not None}
-    dumps = {name: one.dump for name, one in known.items() if one.dump is not None}
+    loads = {name: field.load for name, field in supported.items() if field.load is not None}
+    dumps = {name: field.dump for name, field in supported.items() if field.dump is not None}
 
     def load(value: Any) -> Any:
         if value is None:
             return None
         if loads:
-            value = {name: loads[name](one) if name in loads else one for name, one in value.items()}
+            value = {name: loads[name](item) if name in loads else item for name, item in value.items()}
         return value if typing.is_typeddict(kind) else kind(**value)
 
     def dump(value: Any) -> Any:
         if value is None:
             return None
-        given = value if isinstance(value, dict) else {name: getattr(value, name) for name in known}
-        return {name: dumps[name](one) if name in dumps else one for name, one in given.items()}
+        items = value if isinstance(value, dict) else {name: getattr(value, name) for name in supported}
+        return {name: dumps[name](item) if name in dumps else item for name, item in items.items()}
 
     plain = typing.is_typeddict(kind)
     return Annotation(
-        pa.struct([(name, one.kind) for name, one in known.items()]),
+        pa.struct([(name, field.kind) for name, field in supported.items()]),
         load=None if plain and not loads else load,
         dump=None if plain and not dumps else dump,
     )
 
 
 def python_type(kind: pa.DataType) -> pa.DataType:
-    """The type whose values Python has: microseconds, not nanoseconds."""
+    """The type with the precision of Python's values: microseconds, not nanoseconds."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if pa.types.is_duration(kind):
@@ -169,7 +169,7 @@ def python_type(kind: pa.DataType) -> pa.DataType:
 
 
 def to_python(column: pa.Array, load: Convert | None = None) -> list[Any]:
-    """The values of a column as a function gets them."""
+    """The values of a column as a function takes them."""
     kind = python_type(column.type)
     if kind != column.type:
         column = column.cast(kind, safe=False)

@@ -1,4 +1,4 @@
-"""Functions of the user that wait for something outside: many calls are on their way at a time."""
+"""User-defined asynchronous functions: many calls run concurrently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import Field
 
 from headrace.base.errors import ExpressionError
 from headrace.base.options import Duration, Options
-from headrace.functions.defined import ColumnFunction
+from headrace.functions.user_function import ColumnFunction
 
 
 class AsyncOptions(Options):
@@ -49,7 +49,7 @@ class AsyncFunction(ColumnFunction):
     options: AsyncOptions = field(default_factory=AsyncOptions, compare=False)
 
     def call(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Refuse: DataFusion knows its types, and never calls it."""
+        """Raise an error: it is registered with DataFusion for its types, and never called there."""
         raise ExpressionError(f"udf `{self.name}` is asynchronous and cannot be called here")
 
 
@@ -63,6 +63,6 @@ def _loop_of(process: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001 - a for
 def shared_loop() -> asyncio.AbstractEventLoop:
     """The event loop of this process, in a thread of its own.
 
-    There is one for all calls and epochs, so that a client which is made once can be used for ever.
+    All calls of all epochs use it, so that a client can be created once and reused.
     """
     return _loop_of(os.getpid())

@@ -1,4 +1,4 @@
-"""Reads what a user wrote, a `def` or a class, as a function of SQL."""
+"""Turns a `def` or a class of the user into a function of SQL, by its annotations."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace.base.options import parse_options
 from headrace.functions.aggregate import RETRACTED, AccumulatorFunction, AggregateFunction
 from headrace.functions.annotations import TYPES_TEXT, Annotation, Convert, read_annotation, struct_fields
 from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
+from headrace.functions.call_errors import short
 from headrace.functions.native import NativeFunction
-from headrace.functions.raised import short
 from headrace.functions.scalar import ScalarFunction
 from headrace.functions.table import TableFunction, row_dump
 
@@ -44,7 +44,7 @@ _ROWS = (
 
 
 class Definition:
-    """A function as the user wrote it, while it becomes one of SQL."""
+    """A `def` or a class of the user, and the functions of SQL that can be made of it."""
 
     def __init__(self, function: Any, name: str | None) -> None:
         if not inspect.isfunction(function) and not inspect.isclass(function):
@@ -59,7 +59,7 @@ class Definition:
             raise self.wrong("it cannot be called by this name", "use letters, digits and underscores")
 
     def wrong(self, message: str, hint: str) -> ConfigurationError:
-        """The error that says what is wrong with the definition, and where it is."""
+        """An error about the definition, with its file and line."""
         return ConfigurationError(f"udf `{self.name}`: {message}", hint=hint, where=self._where())
 
     def _where(self) -> str:
@@ -75,7 +75,7 @@ class Definition:
     # --------------------------------------------------------------------------------------- scalar
 
     def scalar(self, options: Mapping[str, Any]) -> Function:
-        """A function of a row, or of all values of a group if every argument is a list."""
+        """The function over a row, or over all values of a group if every argument is a list."""
         function = self.function
         if inspect.isclass(function):
             raise self.wrong("it is a class", "an accumulator is decorated with @udaf")
@@ -91,25 +91,27 @@ class Definition:
         read = self._annotations(function, parameters)
         returns = read.pop("return")
         arguments = list(read.values())
-        if returns.is_array or any(one.is_array for one in arguments):
-            if is_async or not all(one.is_array for one in (*arguments, returns)):
+        if returns.is_array or any(argument.is_array for argument in arguments):
+            if is_async or not all(annotation.is_array for annotation in (*arguments, returns)):
                 raise self.wrong(
                     "arrays are mixed with single values",
                     "annotate all arguments and the result with pyarrow's arrays, or none",
                 )
-            return self.over_arrays([one.kind for one in arguments], returns.kind)
-        if not is_async and all(one.items is not None and not one.nullable for one in arguments):
+            return self.over_arrays([argument.kind for argument in arguments], returns.kind)
+        if not is_async and all(
+            argument.items is not None and not argument.nullable for argument in arguments
+        ):
             return self._aggregate(parameters, arguments, returns)
-        made = self._signature(parameters, arguments, returns)
+        signature = self._signature(parameters, arguments, returns)
         if is_async:
             checked = parse_options(AsyncOptions, options, what=f"udf `{self.name}`")
-            return AsyncFunction(**made, options=checked)
-        return ScalarFunction(**made)
+            return AsyncFunction(**signature, options=checked)
+        return ScalarFunction(**signature)
 
     def over_arrays(
         self, arguments: Sequence[pa.DataType] | None, returns: pa.DataType | None
     ) -> ScalarFunction:
-        """A function over Arrow arrays of the given types."""
+        """The function over Arrow arrays of these types."""
         parameters = self.parameters(self.function)
         count = len(parameters)
         if arguments is None or returns is None or len(arguments) != count:
@@ -130,13 +132,13 @@ class Definition:
     def _signature(
         self, parameters: tuple[str, ...], arguments: Sequence[Annotation], returns: Annotation
     ) -> dict[str, Any]:
-        loads = tuple(one.load for one in arguments)
+        loads = tuple(argument.load for argument in arguments)
         return {
             "name": self.name,
-            "arguments": tuple(one.kind for one in arguments),
+            "arguments": tuple(argument.kind for argument in arguments),
             "returns": returns.kind,
             "parameters": parameters,
-            "nullable": tuple(one.nullable for one in arguments),
+            "nullable": tuple(argument.nullable for argument in arguments),
             "function": self.function,
             "loads": loads if any(loads) else (),
             "dump": returns.dump,
@@ -145,21 +147,21 @@ class Definition:
     # ------------------------------------------------------------------------------------ aggregate
 
     def aggregate(self) -> AggregateFunction | AccumulatorFunction:
-        """A function over all values of a group, or a class that takes its rows one after the other."""
+        """The aggregate: a function over all values of a group, or an accumulator class."""
         if inspect.isclass(self.function):
             return self._accumulator(self.function)
-        made = self.scalar({})
-        if not isinstance(made, AggregateFunction):
+        function = self.scalar({})
+        if not isinstance(function, AggregateFunction):
             raise self.wrong(
                 "an argument is not a list",
                 "an aggregate takes the values of a group: annotate each `list[X]`",
             )
-        return made
+        return function
 
     def _aggregate(
         self, parameters: tuple[str, ...], arguments: Sequence[Annotation], returns: Annotation
     ) -> AggregateFunction:
-        items = [one.items for one in arguments if one.items is not None]
+        items = [argument.items for argument in arguments if argument.items is not None]
         return AggregateFunction(**self._signature(parameters, items, returns))
 
     def _accumulator(self, kind: type) -> AccumulatorFunction:
@@ -170,7 +172,7 @@ class Definition:
                     "its state is its annotated fields with their defaults, as in a dataclass",
                 )
             for name, default in list(vars(kind).items()):
-                if isinstance(default, list):  # each group begins with its own
+                if isinstance(default, list):  # groups must not share it
                     setattr(kind, name, dataclasses.field(default_factory=functools.partial(list, default)))
             kind = dataclasses.dataclass(kind)
         for needed in ("update", "finish"):
@@ -198,10 +200,10 @@ class Definition:
         )
 
     def _state(self, kind: type) -> Annotation:
-        for one in dataclasses.fields(kind):
-            if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
-                raise self.wrong(f"the field `{one.name}` has no default", "a new group begins with it")
-            if one.name == RETRACTED:
+        for field in dataclasses.fields(kind):
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+                raise self.wrong(f"the field `{field.name}` has no default", "a new group begins with it")
+            if field.name == RETRACTED:
                 raise self.wrong(f"`{RETRACTED}` is a name of the engine", "call the field otherwise")
         try:
             state = read_annotation(kind) if dataclasses.fields(kind) else None
@@ -217,7 +219,7 @@ class Definition:
     # ----------------------------------------------------------------------------------------- rows
 
     def table(self) -> TableFunction:
-        """A function that gives rows."""
+        """The table function, which returns rows."""
         function = self.function
         if inspect.isclass(function) or inspect.iscoroutinefunction(function):
             raise self.wrong(
@@ -230,24 +232,24 @@ class Definition:
         return TableFunction(**self._signature(parameters, list(read.values()), row), single=single)
 
     def _columns(self, function: Callable[..., Any]) -> tuple[list[pa.Field], Convert | None, bool]:
-        """The columns of the rows, what makes these of what is given, and whether that is single values."""
+        """(the columns of the rows, how results are converted to rows, whether results are single values)."""
         hint = self._hints(function).get("return")
         usage = "annotate it `-> Iterator[X]`, with X a type, tuple[A, B], or a NamedTuple for named columns"
         if typing.get_origin(hint) not in _ROWS:
             raise self.wrong("it does not say which rows it gives", usage)
-        given = typing.get_args(hint)[0]
-        if typing.get_origin(given) is tuple:
-            items = [read_annotation(one) for one in typing.get_args(given)]
-            known = [one for one in items if one is not None and not one.is_array]
-            if len(known) != len(items):
-                raise self.wrong(f"a row is `{inspect.formatannotation(given)}`", f"use {TYPES_TEXT}")
-            names = [f"column{index + 1}" for index in range(len(known))]
-            fields = [pa.field(name, one.kind) for name, one in zip(names, known, strict=True)]
-            return fields, row_dump(names, [one.dump for one in known]), False
-        read = read_annotation(given)
+        row = typing.get_args(hint)[0]
+        if typing.get_origin(row) is tuple:
+            items = [read_annotation(item) for item in typing.get_args(row)]
+            supported = [item for item in items if item is not None and not item.is_array]
+            if len(supported) != len(items):
+                raise self.wrong(f"a row is `{inspect.formatannotation(row)}`", f"use {TYPES_TEXT}")
+            names = [f"column{index + 1}" for index in range(len(supported))]
+            fields = [pa.field(name, item.kind) for name, item in zip(names, supported, strict=True)]
+            return fields, row_dump(names, [item.dump for item in supported]), False
+        read = read_annotation(row)
         if read is None or read.is_array:
-            raise self.wrong(f"a row is `{inspect.formatannotation(given)}`", usage)
-        if isinstance(given, type) and struct_fields(given) is not None:
+            raise self.wrong(f"a row is `{inspect.formatannotation(row)}`", usage)
+        if isinstance(row, type) and struct_fields(row) is not None:
             return [read.kind.field(i) for i in range(read.kind.num_fields)], read.dump, False
         return [pa.field(self.name, read.kind)], read.dump, True
 
@@ -256,14 +258,14 @@ class Definition:
     def parameters(self, function: Callable[..., Any], *, method: bool = False) -> tuple[str, ...]:
         """The names of the arguments; those of a method without `self`."""
         parameters = list(inspect.signature(function).parameters.values())[int(method) :]
-        for one in parameters:
-            if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+        for parameter in parameters:
+            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 raise self.wrong(
-                    f"`{one}` is not an argument that SQL can give", "name each argument, without a `*`"
+                    f"`{parameter}` is not an argument that SQL can give", "name each argument, without a `*`"
                 )
         if not parameters:
             raise self.wrong("it has no arguments", "give it the column that it is computed from")
-        return tuple(one.name for one in parameters)
+        return tuple(parameter.name for parameter in parameters)
 
     def _hints(self, function: Callable[..., Any]) -> dict[str, Any]:
         try:
@@ -274,16 +276,16 @@ class Definition:
     def _annotations(
         self, function: Callable[..., Any], parameters: Sequence[str], *, returns: bool = True
     ) -> dict[str, Annotation]:
-        """What the annotations of the arguments say, in their order, and that of the result, as `return`."""
+        """The annotations of the arguments, in their order, and that of the result, as `return`."""
         hints = self._hints(function)
-        read = {}
+        annotations = {}
         for name in (*parameters, *(("return",) if returns else ())):
             what = "the result" if name == "return" else f"the argument `{name}`"
             if name not in hints:
                 raise self.wrong(f"{what} has no annotation", f"annotate it with one of {TYPES_TEXT}")
-            meaning = read_annotation(hints[name])
-            if meaning is None:
-                shown = inspect.formatannotation(hints[name])
-                raise self.wrong(f"{what} is `{shown}`, which SQL has no type for", f"use {TYPES_TEXT}")
-            read[name] = meaning
-        return read
+            annotation = read_annotation(hints[name])
+            if annotation is None:
+                written = inspect.formatannotation(hints[name])
+                raise self.wrong(f"{what} is `{written}`, which SQL has no type for", f"use {TYPES_TEXT}")
+            annotations[name] = annotation
+        return annotations

@@ -1,7 +1,7 @@
-"""JSON texts as values, each text of a batch parsed once.
+"""Parses JSON strings to values, each distinct string of a batch once.
 
-Objects, arrays, texts, booleans and whole numbers are Python's own. A number with a fraction or an exponent
-is a `Number`, which keeps it as it was written.
+Objects, arrays, strings, booleans and integers are Python's own. A number with a fraction or an exponent
+is a `JsonNumber`, which keeps its digits.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Codes = npt.NDArray[np.int64]
 
 
 class Missing:
-    """What is not there: NULL, a text that is not JSON, an element that the document does not have."""
+    """Stands for no value: NULL, a string that is not JSON, an element that the document does not have."""
 
 
 MISSING: Final = Missing()
 
 
 @dataclass(slots=True)
-class Number:
+class JsonNumber:
     """A number with a fraction or an exponent, as it was written.
 
-    Not frozen, which would make it slow to make, and one is made for every number of every document.
+    Not frozen: frozen dataclasses are slow to create, and there is one for every such number of a document.
     """
 
     text: str
@@ -42,16 +42,16 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-_decoder = json.JSONDecoder(parse_float=Number, parse_constant=_refuse)
+_decoder = json.JSONDecoder(parse_float=JsonNumber, parse_constant=_refuse)
 _quote: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def parse(text: str) -> Any:
-    """The value of a JSON text; MISSING if it is not JSON."""
+    """The value of a JSON string; MISSING if it is not JSON."""
     try:
         value = _decoder.decode(text)
         if "\\ud" in text or "\\uD" in text:
-            # Half of a surrogate pair can be escaped in JSON, and cannot be in any text.
+            # Half of a surrogate pair can be escaped in JSON, but not encoded in UTF-8.
             to_text(value).encode()
     except (ValueError, RecursionError):
         return MISSING
@@ -62,7 +62,7 @@ def to_text(value: Any) -> str:
     """A value as compact JSON, its numbers as they were written."""
     if isinstance(value, str):
         return _quote(value)
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         return value.text
     if isinstance(value, dict):
         return "{" + ",".join([f"{_quote(key)}:{to_text(item)}" for key, item in value.items()]) + "}"
@@ -73,7 +73,7 @@ def to_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class _Parsed:
-    """A column of JSON texts, its distinct documents, and which of them each row has."""
+    """A column of JSON strings, its distinct documents, and which of them each row has."""
 
     texts: pa.Array
     documents: list[Any]
@@ -84,8 +84,8 @@ _latest = _Parsed(pa.array([], pa.string()), [], np.empty(0, np.int64))
 
 
 def _parsed(texts: pa.Array) -> _Parsed:
-    """Parse a column; the one parsed last is remembered, since queries read many fields of one column."""
-    global _latest  # noqa: PLW0603 - replaced whole, so that threads at worst parse twice
+    """Parse a column; the last one is cached, since queries read many fields of one column."""
+    global _latest  # noqa: PLW0603 - replaced in one assignment, so that threads at worst parse twice
     latest = _latest
     if not _same_memory(latest.texts, texts):
         distinct, codes = _encode(texts)
@@ -94,14 +94,14 @@ def _parsed(texts: pa.Array) -> _Parsed:
     return latest
 
 
-def _same_memory(one: pa.Array, other: pa.Array) -> bool:
-    """Whether two arrays are views of the same memory, which lives and cannot change as long as they do."""
+def _same_memory(first: pa.Array, second: pa.Array) -> bool:
+    """Whether two arrays are views of the same memory, which cannot change while they live."""
     return (
-        len(one) == len(other)
-        and one.offset == other.offset
-        and one.type == other.type
-        and [buffer and buffer.address for buffer in one.buffers()]
-        == [buffer and buffer.address for buffer in other.buffers()]
+        len(first) == len(second)
+        and first.offset == second.offset
+        and first.type == second.type
+        and [buffer and buffer.address for buffer in first.buffers()]
+        == [buffer and buffer.address for buffer in second.buffers()]
     )
 
 
@@ -114,25 +114,25 @@ def _encode(column: pa.Array) -> tuple[list[Any], Codes]:
 
 def compute(
     texts: pa.Array,
-    others: Sequence[pa.Array],
+    arguments: Sequence[pa.Array],
     returns: pa.DataType,
     call: Callable[..., Any],
 ) -> pa.Array:
-    """`call(document, *others)` for every row, computed once for each distinct combination.
+    """`call(document, *arguments)` for every row, computed once for each distinct combination.
 
-    The document is MISSING where the text is NULL, not JSON, or nested too deeply to go through; other values
-    that are NULL are None.
+    The document is MISSING where the string is NULL, not JSON, or nested too deeply to be traversed; NULL
+    arguments are None.
     """
     parsed = _parsed(texts)
     values, codes = [parsed.documents], [parsed.codes]
-    for column in others:
+    for column in arguments:
         distinct, its_codes = _encode(column)
         values.append(distinct)
         codes.append(its_codes)
     combinations, rows = _combine([len(distinct) for distinct in values], codes)
     results = []
-    for place in combinations:
-        document, *rest = [distinct[at] for distinct, at in zip(values, place, strict=True)]
+    for combination in combinations:
+        document, *rest = [distinct[at] for distinct, at in zip(values, combination, strict=True)]
         try:
             results.append(call(document, *rest))
         except RecursionError:

@@ -1,4 +1,4 @@
-"""Makes Headrace's own functions known to DataFusion."""
+"""Registers Headrace's own functions with DataFusion."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from headrace.functions.signatures import all_signatures
 
 def install_functions(ctx: SessionContext) -> None:
     """Register every function of this package."""
-    for function in _made():
+    for function in _udfs():
         ctx.register_udf(function)
 
 
 @functools.cache
-def _made() -> tuple[ScalarUDF, ...]:
+def _udfs() -> tuple[ScalarUDF, ...]:
     return tuple(
-        udf(_guarded(one.call), list(one.arguments), one.returns, "immutable", one.name)
-        for one in all_signatures()
+        udf(
+            _guarded(signature.call),
+            list(signature.arguments),
+            signature.returns,
+            "immutable",
+            signature.name,
+        )
+        for signature in all_signatures()
     )
 
 

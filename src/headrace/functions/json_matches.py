@@ -1,6 +1,6 @@
-"""`extract_json` and its kin: what a JSONPath selects in a JSON text.
+"""`extract_json`, `get_first_json_object`, `extract_json_string`: what a JSONPath selects in a JSON string.
 
-A text that is not JSON, or a path that is NULL, gives NULL; a path that is no path is an error.
+A string that is not JSON, or a path that is NULL, gives NULL. An invalid path is an error.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ def _matches(document: Any, path: str | None) -> list[Any] | None:
 
 
 def _all(document: Any, path: str | None) -> list[str] | None:
-    found = _matches(document, path)
-    return None if found is None else [to_text(value) for value in found]
+    matches = _matches(document, path)
+    return None if matches is None else [to_text(value) for value in matches]
 
 
 def _first(document: Any, path: str | None) -> str | None:
-    found = _matches(document, path)
-    return to_text(found[0]) if found else None
+    matches = _matches(document, path)
+    return to_text(matches[0]) if matches else None
 
 
 def _first_string(document: Any, path: str | None) -> str | None:
-    found = _matches(document, path)
-    return found[0] if found and isinstance(found[0], str) else None
+    matches = _matches(document, path)
+    return matches[0] if matches and isinstance(matches[0], str) else None
 
 
 def extract_json(texts: pa.Array, paths: pa.Array) -> pa.Array:
-    """The JSON texts of all matches."""
+    """All matches as JSON strings."""
     return compute(texts, [paths], pa.list_(pa.string()), _all)
 
 
 def get_first_json_object(texts: pa.Array, paths: pa.Array) -> pa.Array:
-    """The JSON text of the first match."""
+    """The first match as a JSON string."""
     return compute(texts, [paths], pa.string(), _first)
 
 

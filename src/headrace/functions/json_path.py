@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headrace.base.errors import ExpressionError
-from headrace.functions.documents import MISSING, Number
+from headrace.functions.documents import MISSING, JsonNumber
 
 _Selector = Callable[[Any, Any], Iterable[Any]]
 """From a node and the root to the selected children."""
@@ -32,7 +32,7 @@ class _Segment:
     def apply(self, nodes: Sequence[Any], root: Any) -> list[Any]:
         if self.descends:
             nodes = [below for node in nodes for below in _descendants(node)]
-        return [found for node in nodes for selector in self.selectors for found in selector(node, root)]
+        return [match for node in nodes for selector in self.selectors for match in selector(node, root)]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class JsonPath:
 
 @functools.lru_cache(maxsize=1024)
 def compile_path(text: str) -> JsonPath:
-    """Compile a path that starts at `$`; an ExpressionError says what is wrong with it."""
+    """Compile a path that starts at `$`; raises an ExpressionError if it is invalid."""
     return _Parser(text).parse()
 
 
@@ -90,7 +90,7 @@ def _filter(test: _Test) -> _Selector:
 
 
 def _comparable(value: Any) -> Any:
-    return float(value) if isinstance(value, Number) else value
+    return float(value) if isinstance(value, JsonNumber) else value
 
 
 def _is_number(value: Any) -> bool:
@@ -126,7 +126,7 @@ _COMPARISON = re.compile("|".join(_COMPARISONS))
 
 
 class _Parser:
-    """A parser by recursive descent; `at` is the place in the text."""
+    """A recursive-descent parser; `at` is the position in the text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -149,9 +149,9 @@ class _Parser:
         )
 
     def _blank(self) -> None:
-        found = _BLANK.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
+        blank = _BLANK.match(self.text, self.at)
+        assert blank is not None
+        self.at = blank.end()
 
     def _accept(self, token: str) -> bool:
         if not self.text.startswith(token, self.at):
@@ -160,10 +160,10 @@ class _Parser:
         return True
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self.text, self.at)
-        if found is not None:
-            self.at = found.end()
-        return found
+        match = pattern.match(self.text, self.at)
+        if match is not None:
+            self.at = match.end()
+        return match
 
     def _segments(self) -> JsonPath:
         segments: list[_Segment] = []
@@ -280,8 +280,8 @@ def _constant(value: Any) -> _Term:
 
 def _path_term(path: JsonPath, start: Callable[[tuple[Any, Any]], Any]) -> tuple[_Term, _Test]:
     def value(node: Any, root: Any) -> Any:
-        found = path.select(start((node, root)), root)
-        return found[0] if len(found) == 1 else MISSING
+        matches = path.select(start((node, root)), root)
+        return matches[0] if len(matches) == 1 else MISSING
 
     def exists(node: Any, root: Any) -> bool:
         return bool(path.select(start((node, root)), root))

@@ -1,7 +1,7 @@
-"""`json_get` and its kin: an element of a JSON text, found by keys and indexes, as a value of SQL.
+"""`json_get` and the other `json_…` functions: an element of a JSON string, by keys and indexes.
 
-A text step is a key of an object, a whole number is an index of an array. What is not there, is of another
-type, or stands in a text that is not JSON is NULL.
+A string step is a key of an object, an integer is an index of an array. The result is NULL if the element
+does not exist or has another type, or if the string is not JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.functions.documents import MISSING, Number, compute, to_text
+from headrace.functions.documents import MISSING, JsonNumber, compute, to_text
 
 _TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
 
@@ -49,7 +49,7 @@ def _int(value: Any) -> int | None:
 
 def _float(value: Any) -> float | None:
     try:
-        return float(value) if type(value) is int or isinstance(value, Number) else None
+        return float(value) if type(value) is int or isinstance(value, JsonNumber) else None
     except OverflowError:
         return None
 
@@ -76,7 +76,7 @@ def _is_there(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class JsonFunction:
-    """A function over an element of a JSON text."""
+    """A function over an element of a JSON string."""
 
     returns: pa.DataType
     convert: Callable[[Any], Any]
@@ -98,4 +98,4 @@ JSON_FUNCTIONS = {
     "json_length": JsonFunction(pa.uint64(), _length),
     "json_object_keys": JsonFunction(_TEXTS, _keys),
 }
-"""By name; `json_contains` alone is never NULL: what cannot be found is not there."""
+"""By name. Only `json_contains` is never NULL: it is false if there is no such element."""

@@ -1,7 +1,7 @@
-"""Functions of the user in shared libraries, called with whole Arrow arrays.
+"""User-defined functions in shared libraries, called with whole Arrow arrays.
 
-They run in a process of their own, one for each worker: a library that crashes ends that process, and the run
-ends with an error that says so. A library travels to the workers inside the plan, so they need not have its
+They run in a separate process, one for each worker: a library that crashes ends that process, and the run
+fails with an error that says so. A library is sent to the workers inside the plan, so they need not have its
 file.
 """
 
@@ -29,24 +29,24 @@ import pyarrow as pa
 
 from headrace.base.errors import ConfigurationError, ExpressionError, ExternalError, suggest
 from headrace.functions.annotations import to_python
-from headrace.functions.defined import ColumnFunction, spread
+from headrace.functions.call_errors import format_arguments
 from headrace.functions.native_host import NativeError, SharedMemory
-from headrace.functions.raised import described
+from headrace.functions.user_function import ColumnFunction, spread
 
 LARGEST = 16 * 2**20
-"""A larger library does not travel: it has to be in the same place on every machine."""
+"""In bytes. A larger library is not sent: it has to be at the same path on every machine."""
 _END_SECONDS = 5.0
 
 
 def cache_folder() -> Path:
-    """Where libraries are kept that came from elsewhere or were built from source."""
+    """The directory of libraries that were received from the driver or built from source."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "headrace" / "functions"
 
 
 @dataclass(frozen=True)
 class Library:
-    """A shared library: its file where it was defined, and what is in it."""
+    """A shared library: the path it was loaded from, and its content."""
 
     path: str
     digest: str
@@ -56,7 +56,7 @@ class Library:
     def load(cls, file: Path) -> Library:
         """The library in a file."""
         if not file.is_file():
-            siblings = [one.name for one in file.parent.glob("*")] if file.parent.is_dir() else []
+            siblings = [sibling.name for sibling in file.parent.glob("*")] if file.parent.is_dir() else []
             raise ConfigurationError(
                 f"there is no shared library at {file}", hint=suggest(file.name, siblings) or "build it first"
             )
@@ -65,12 +65,12 @@ class Library:
         return cls(str(file.resolve()), digest, zlib.compress(content) if len(content) <= LARGEST else None)
 
     def file(self) -> str:
-        """A file here with just this content."""
-        return _placed(self)
+        """A file on this machine with this content."""
+        return _local_copy(self)
 
 
 @functools.lru_cache(maxsize=256)
-def _placed(library: Library) -> str:
+def _local_copy(library: Library) -> str:
     file = Path(library.path)
     if _digest(file) == library.digest:
         return library.path
@@ -94,11 +94,11 @@ def _digest(file: Path) -> str | None:
 
 
 class CrashedError(Exception):
-    """The process of the libraries has ended; the text says how."""
+    """The process of the libraries has ended; the message says how."""
 
 
 class NativeHost:
-    """The worker's end of the process that libraries run in; started at the first call, and after a crash."""
+    """The worker's side of the process that libraries run in; started at the first call and after a crash."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -111,10 +111,10 @@ class NativeHost:
         self._ask(library, symbol)
 
     def call(self, library: Library, symbol: str, columns: pa.RecordBatch, returns: pa.DataType) -> pa.Array:
-        """What the function gives for the columns; a NativeError or CrashedError says what it did instead."""
-        made = self._ask(library, symbol, columns, returns)
-        assert made is not None, "a call is answered with a result, or with an error"
-        return made.column(0)
+        """The result of the function for the columns; raises a NativeError or a CrashedError."""
+        result = self._ask(library, symbol, columns, returns)
+        assert result is not None, "a call is answered with a result, or with an error"
+        return result.column(0)
 
     def _ask(
         self,
@@ -125,7 +125,7 @@ class NativeHost:
     ) -> pa.RecordBatch | None:
         file = library.file()
         with self._lock:
-            link, memory = self._started()
+            link, memory = self._ensure_started()
             try:
                 length = None if columns is None else memory.write(columns)
                 link.send_bytes(pickle.dumps((file, symbol, length, returns)))
@@ -136,7 +136,7 @@ class NativeHost:
                 raise NativeError(answer)
             return memory.read_copy(answer) if answer else None
 
-    def _started(self) -> tuple[Connection, SharedMemory]:
+    def _ensure_started(self) -> tuple[Connection, SharedMemory]:
         if self._link is not None and self._memory is not None:
             return self._link, self._memory
         ours, theirs = socket.socketpair()
@@ -225,9 +225,9 @@ class NativeFunction(ColumnFunction):
         symbol: str,
         nullable: bool | Sequence[bool] = False,
     ) -> NativeFunction:
-        """The function `symbol` of a library; one that is not there is a ConfigurationError."""
+        """The function `symbol` of a library; raises a ConfigurationError if it is not exported."""
         each = (nullable,) * len(arguments) if isinstance(nullable, bool) else tuple(nullable)
-        made = cls(
+        function = cls(
             name,
             tuple(kind for _, kind in arguments),
             returns,
@@ -246,7 +246,7 @@ class NativeFunction(ColumnFunction):
             ) from None
         except CrashedError as error:
             raise ConfigurationError(f"udf `{name}`: {library.path} {error}") from None
-        return made
+        return function
 
     def __call__(self, *values: Any, **named: Any) -> Any:
         if named or len(values) != len(self.arguments):
@@ -261,28 +261,28 @@ class NativeFunction(ColumnFunction):
             columns = [column.filter(complete) for column in columns]
         batch = pa.RecordBatch.from_arrays(list(columns), list(self.parameters))
         try:
-            made = self._ask(batch) if batch.num_rows else pa.nulls(0, self.returns)
+            results = self._ask(batch) if batch.num_rows else pa.nulls(0, self.returns)
         except (NativeError, CrashedError) as error:
             raise self._failed(batch, error) from None
-        return made if complete is None else spread(made, complete)
+        return results if complete is None else spread(results, complete)
 
     def _ask(self, batch: pa.RecordBatch) -> pa.Array:
         return shared_host().call(self.library, self.symbol, batch, self.returns)
 
     def _failed(self, batch: pa.RecordBatch, error: Exception) -> ExpressionError:
-        """The error of a call, for the first row that it has with this row alone."""
+        """The error of a call, narrowed to the first row that causes it alone."""
         while batch.num_rows > 1:
             half = batch.num_rows // 2
             for part in (batch.slice(0, half), batch.slice(half)):
                 try:
                     self._ask(part)
-                except (NativeError, CrashedError) as found:
-                    batch, error = part, found
+                except (NativeError, CrashedError) as part_error:
+                    batch, error = part, part_error
                     break
             else:
                 break
-        place = f"a batch of {batch.num_rows} rows"
+        inputs = f"a batch of {batch.num_rows} rows"
         if batch.num_rows == 1:
-            place = f"the row {described(self.parameters, self.row(batch.columns, 0))}"
+            inputs = f"the row {format_arguments(self.parameters, self.row(batch.columns, 0))}"
         did = str(error) if isinstance(error, CrashedError) else f"failed: {error}"
-        return ExpressionError(f"udf `{self.name}` {did}, for {place}")
+        return ExpressionError(f"udf `{self.name}` {did}, for {inputs}")

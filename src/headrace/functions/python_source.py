@@ -1,8 +1,8 @@
-"""Functions of the user whose Python source is part of another text, such as SQL.
+"""User-defined functions whose Python source is embedded in another text, such as SQL.
 
-The source is a `def` (or `async def`, or a class for an aggregate) of the function's name, with whatever else
-it needs around it; or only the body of a function, with `return` or `yield`. Its lines keep the numbers that
-they have in the text around it, so that errors point there.
+The source is a `def` (or `async def`, or a class for an aggregate) of the function's name, with imports and
+helpers around it; or only the body of a function, with `return` or `yield`. Its lines keep the numbers that
+they have in the surrounding text, so that errors point there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 
 class SourceError(Exception):
-    """What is wrong with a source: a message, the line and column in it, and a hint."""
+    """A mistake in a source: a message, the line and column in it, and a hint."""
 
     def __init__(
         self, message: str, line: int | None = None, column: int = 1, hint: str | None = None
@@ -59,51 +59,51 @@ def define(
     is_aggregate: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> Function:
-    """The function of a source that stands in `text`, the content of `file`, from `line` and `column` on.
+    """The function of a source that begins in `text`, the content of `file`, at `line` and `column`.
 
-    Without `arguments` the annotations of its `def` say the types; `columns` are those of rows that it gives.
+    Without `arguments` the types are the annotations of its `def`; `columns` are those of a table function.
     """
     parameters = None if arguments is None else [parameter for parameter, _ in arguments]
     tree, indent = _parsed(source, name, parameters)
-    _place(tree, line=line, column=column, indent=indent)
-    found = _run(tree, name, file, line)
+    _set_positions(tree, line=line, column=column, indent=indent)
+    function = _run(tree, name, file, line)
     sources = ((file, text),)
     if arguments is None:
         return _annotated(
-            found,
+            function,
             name,
             sources,
             options=options or {},
             is_aggregate=is_aggregate,
-            gives_rows=bool(columns) or inspect.isgeneratorfunction(found),
+            gives_rows=bool(columns) or inspect.isgeneratorfunction(function),
         )
-    if not inspect.isfunction(found):
+    if not inspect.isfunction(function):
         raise SourceError(
             "a class says its types itself",
             hint=f"leave the arguments out: CREATE AGGREGATE FUNCTION {name} …",
         )
-    taken = len(inspect.signature(found).parameters)
-    if taken != len(arguments):
+    parameter_count = len(inspect.signature(function).parameters)
+    if parameter_count != len(arguments):
         raise SourceError(
-            f"`{name}` is declared with {len(arguments)} arguments, and its `def` takes {taken}",
-            found.__code__.co_firstlineno - line + 1,
+            f"`{name}` is declared with {len(arguments)} arguments, and its `def` takes {parameter_count}",
+            function.__code__.co_firstlineno - line + 1,
         )
-    made = {
+    signature = {
         "name": name,
         "arguments": tuple(kind for _, kind in arguments),
         "parameters": tuple(parameter for parameter, _ in arguments),
         "nullable": (called_on_null,) * len(arguments),
-        "function": found,
+        "function": function,
         "sources": sources,
     }
     return _declared(
-        made, found, returns=returns, columns=columns, is_aggregate=is_aggregate, options=options
+        signature, function, returns=returns, columns=columns, is_aggregate=is_aggregate, options=options
     )
 
 
 def _declared(
-    made: dict[str, Any],
-    found: Any,
+    signature: dict[str, Any],
+    function: Any,
     *,
     returns: pa.DataType | None,
     columns: Sequence[tuple[str, pa.DataType]],
@@ -111,8 +111,8 @@ def _declared(
     options: Mapping[str, Any] | None,
 ) -> Function:
     """A function whose types are declared."""
-    name = made["name"]
-    if inspect.iscoroutinefunction(found) and (columns or is_aggregate):
+    name = signature["name"]
+    if inspect.iscoroutinefunction(function) and (columns or is_aggregate):
         raise SourceError(
             "it is asynchronous, and gives more than a value for a row", hint="write it with `def`"
         )
@@ -120,25 +120,25 @@ def _declared(
         names = [column for column, _ in columns]
         dump = None if len(names) == 1 else row_dump(names, [None] * len(names))
         rows = pa.struct([pa.field(column, kind) for column, kind in columns])
-        return TableFunction(**made, returns=rows, dump=dump, single=len(names) == 1)
+        return TableFunction(**signature, returns=rows, dump=dump, single=len(names) == 1)
     if returns is None:
         raise SourceError("it does not say what it returns", hint="write RETURNS type")
-    if inspect.isgeneratorfunction(found):
+    if inspect.isgeneratorfunction(function):
         raise SourceError("it yields rows", hint="write RETURNS TABLE (name TYPE, …)")
     if is_aggregate:
-        return AggregateFunction(**made, returns=returns)
-    if inspect.iscoroutinefunction(found):
+        return AggregateFunction(**signature, returns=returns)
+    if inspect.iscoroutinefunction(function):
         checked = parse_options(AsyncOptions, options or {}, what=f"function `{name}`")
-        return AsyncFunction(**made, returns=returns, options=checked)
+        return AsyncFunction(**signature, returns=returns, options=checked)
     if options:
         raise SourceError(
             f"{', '.join(options)}: only for asynchronous functions", hint="use async def, or await"
         )
-    return ScalarFunction(**made, returns=returns)
+    return ScalarFunction(**signature, returns=returns)
 
 
 def _annotated(
-    found: Any,
+    function: Any,
     name: str,
     sources: tuple[tuple[str, str], ...],
     *,
@@ -146,29 +146,29 @@ def _annotated(
     is_aggregate: bool,
     gives_rows: bool,
 ) -> Function:
-    """A function whose annotations say the types; it may have been decorated."""
-    if not isinstance(found, FUNCTIONS):
-        definition = Definition(found, name)
-        if inspect.isclass(found) or is_aggregate:
-            found = definition.aggregate()
+    """A function whose types are its annotations; it may have been decorated."""
+    if not isinstance(function, FUNCTIONS):
+        definition = Definition(function, name)
+        if inspect.isclass(function) or is_aggregate:
+            function = definition.aggregate()
         elif gives_rows:
-            found = definition.table()
+            function = definition.table()
         else:
-            found = definition.scalar(options)
-    if is_aggregate and not isinstance(found, AggregateFunction | AccumulatorFunction):
+            function = definition.scalar(options)
+    if is_aggregate and not isinstance(function, AggregateFunction | AccumulatorFunction):
         raise SourceError("it is not an aggregate")
-    made: Function = replace(found, name=name, sources=sources)
-    return made
+    renamed: Function = replace(function, name=name, sources=sources)
+    return renamed
 
 
 def _parsed(source: str, name: str, parameters: Sequence[str] | None) -> tuple[ast.Module, int]:
-    """The source as a module, with a `def` around it if it is a body alone; and how far it was indented."""
+    """(the source as a module, with a `def` around it if it is only a body; its indentation)."""
     plain, indent = _dedented(source)
     try:
         tree = ast.parse(plain)
     except SyntaxError as error:
         raise SourceError(error.msg, error.lineno, (error.offset or 1) + indent) from None
-    if any(getattr(one, "name", "").lower() == name for one in tree.body):
+    if any(getattr(statement, "name", "").lower() == name for statement in tree.body):
         return tree, indent
     if not _is_body(tree):
         hint = f"write `def {name}(…):`, or a body with `return`, `yield` or `raise`"
@@ -179,12 +179,12 @@ def _parsed(source: str, name: str, parameters: Sequence[str] | None) -> tuple[a
     for parameter in parameters:
         if not parameter.isidentifier() or keyword.iskeyword(parameter):
             raise SourceError(f"`{parameter}` cannot name an argument in Python", hint="choose another name")
-    is_async = any(isinstance(one, ast.Await | ast.AsyncFor | ast.AsyncWith) for one in ast.walk(tree))
-    made = ast.parse(f"{'async ' if is_async else ''}def {name}({', '.join(parameters)}): ...")
-    function = made.body[0]
+    is_async = any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in ast.walk(tree))
+    wrapper = ast.parse(f"{'async ' if is_async else ''}def {name}({', '.join(parameters)}): ...")
+    function = wrapper.body[0]
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     function.body = tree.body
-    return made, indent
+    return wrapper, indent
 
 
 def _dedented(source: str) -> tuple[str, int]:
@@ -195,7 +195,7 @@ def _dedented(source: str) -> tuple[str, int]:
     return "\n".join(line.removeprefix(indent) for line in lines).rstrip(), len(indent)
 
 
-def _place(tree: ast.Module, *, line: int, column: int, indent: int) -> None:
+def _set_positions(tree: ast.Module, *, line: int, column: int, indent: int) -> None:
     """Let the nodes of a tree say where they stand in the text around it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt | ast.expr):
@@ -213,17 +213,17 @@ def _is_body(tree: ast.Module) -> bool:
     left: list[ast.AST] = list(tree.body)
     raises = False
     while left:
-        one = left.pop()
-        if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom | ast.Await):
+        node = left.pop()
+        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Await):
             return True
-        raises |= isinstance(one, ast.Raise)
-        if not isinstance(one, (*_DEFINITIONS, ast.Lambda)):
-            left += ast.iter_child_nodes(one)
-    return raises and not any(isinstance(one, _DEFINITIONS) for one in tree.body)
+        raises |= isinstance(node, ast.Raise)
+        if not isinstance(node, (*_DEFINITIONS, ast.Lambda)):
+            left += ast.iter_child_nodes(node)
+    return raises and not any(isinstance(statement, _DEFINITIONS) for statement in tree.body)
 
 
 def _run(tree: ast.Module, name: str, file: str, first_line: int) -> Any:
-    # A module of its own, that travels by value: workers do not have it.
+    # A module of its own that is pickled by value: workers do not have it.
     module = types.ModuleType(f"headrace_source_{name}_{next(_numbers)}")
     sys.modules[module.__name__] = module
     cloudpickle.register_pickle_by_value(module)

@@ -1,11 +1,11 @@
-"""Functions of the user in Rust: their source is built with cargo, into a shared library of its own.
+"""User-defined functions in Rust: cargo builds each source into a shared library.
 
     fn initials(name: &str, limit: Option<i64>) -> Option<String> { … }
 
 The types of the function are its types in SQL. Where an argument is NULL and not an `Option`, the function is
 not called and the result is NULL. Crates are named in a comment at the top, as a `[dependencies]` table.
 Files for Arroyo, with `use arroyo_udf_plugin::udf` and `#[udf]`, build unchanged. A library is built once and
-kept.
+cached.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _BUILD_SECONDS = 600
 
 
 class RustError(Exception):
-    """What is wrong with a source: a message, the line and the column if it has a place, and a hint."""
+    """A mistake in a source: a message, the line and column if they are known, and a hint."""
 
     def __init__(
         self, message: str, line: int | None = None, column: int = 1, hint: str | None = None
@@ -69,7 +69,7 @@ class RustError(Exception):
 
 
 @dataclass(frozen=True)
-class Signature:
+class RustSignature:
     """A function of a Rust source."""
 
     name: str
@@ -80,64 +80,64 @@ class Signature:
     line: int
 
 
-def read_signatures(source: str) -> list[Signature]:
-    """The functions of a source: those marked with `#[udf]`, or else all at its top level."""
-    text = _MASKED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
-    found = [one for one in _FUNCTION.finditer(text) if _depth(text, one.start("name")) == 0]
-    marked = [one for one in found if one["mark"]]
-    return [_signature(text, one) for one in marked or found if one["mark"] or not _is_generic(one)]
+def read_signatures(source: str) -> list[RustSignature]:
+    """The functions of a source: those marked with `#[udf]`; without any, all at its top level."""
+    text = _MASKED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
+    matches = [match for match in _FUNCTION.finditer(text) if _depth(text, match.start("name")) == 0]
+    marked = [match for match in matches if match["mark"]]
+    return [_signature(text, match) for match in marked or matches if match["mark"] or not _is_generic(match)]
 
 
-def _is_generic(found: re.Match[str]) -> bool:
-    """Whether it stands for many functions: lifetimes alone do not make it so."""
-    given = (found["generic"] or "<>").strip()[1:-1]
-    return any(not part.strip().startswith("'") for part in given.split(",") if part.strip())
+def _is_generic(match: re.Match[str]) -> bool:
+    """Whether it has type parameters; lifetimes alone do not count."""
+    parameters = (match["generic"] or "<>").strip()[1:-1]
+    return any(not part.strip().startswith("'") for part in parameters.split(",") if part.strip())
 
 
 def _depth(text: str, end: int) -> int:
     return text.count("{", 0, end) - text.count("}", 0, end)
 
 
-def _signature(text: str, found: re.Match[str]) -> Signature:
-    line = text.count("\n", 0, found.start("name")) + 1
-    if _is_generic(found):
+def _signature(text: str, match: re.Match[str]) -> RustSignature:
+    line = text.count("\n", 0, match.start("name")) + 1
+    if _is_generic(match):
         raise RustError(
-            f"`{found['name']}` has types to be chosen", line, hint="SQL needs a function of one type"
+            f"`{match['name']}` has types to be chosen", line, hint="SQL needs a function of one type"
         )
-    if found["is_async"]:
+    if match["is_async"]:
         raise RustError(
-            f"`{found['name']}` is async",
+            f"`{match['name']}` is async",
             line,
             hint="write it without `async`, which is called row by row; what waits for another system is "
-            f"written in Python: `async def {found['name']}(…)`",
+            f"written in Python: `async def {match['name']}(…)`",
         )
-    close = _closing(text, found.end())
+    close = _closing(text, match.end())
     after = re.match(r"\s*->\s*(.*?)\s*(?:\{|\bwhere\b)", text[close + 1 :], re.DOTALL)
     if after is None:
-        raise RustError(f"`{found['name']}` returns nothing", line, hint="write `-> Type`")
+        raise RustError(f"`{match['name']}` returns nothing", line, hint="write `-> Type`")
     arguments, nullable, rust_types = [], [], []
-    for one in _split(text[found.end() : close]):
-        name, colon, kind = one.partition(":")
+    for argument in _split(text[match.end() : close]):
+        name, colon, kind = argument.partition(":")
         if not colon:
-            raise RustError(f"`{one.strip()}` is not an argument that SQL can give", line)
+            raise RustError(f"`{argument.strip()}` is not an argument that SQL can give", line)
         if _GROUP.match(kind.strip()):
             raise RustError(
-                f"`{found['name']}` is an aggregate: its argument `{name.strip()}` is `{kind.strip()}`, "
+                f"`{match['name']}` is an aggregate: its argument `{name.strip()}` is `{kind.strip()}`, "
                 "all values of a group",
                 line,
                 hint="aggregates are written in Python: a class with @udaf, or "
-                f"`def {found['name']}({name.strip()}: list[int]) -> int`",
+                f"`def {match['name']}({name.strip()}: list[int]) -> int`",
             )
         plain, is_null = _read(kind, line, f"the argument `{name.strip()}`")
         arguments.append((name.replace("mut ", "").strip(), plain))
         nullable.append(is_null)
         rust_types.append(" ".join(kind.split()))
     if not arguments:
-        raise RustError(f"`{found['name']}` has no arguments", line)
+        raise RustError(f"`{match['name']}` has no arguments", line)
     result = " ".join(after[1].split())
     outcome = re.fullmatch(r"(?:\w+::)*Result\s*<(.*)>", result)
     returns, _ = _read(_split(outcome[1])[0] if outcome else result, line, "the result")
-    return Signature(found["name"], tuple(arguments), tuple(nullable), returns, tuple(rust_types), line)
+    return RustSignature(match["name"], tuple(arguments), tuple(nullable), returns, tuple(rust_types), line)
 
 
 def _closing(text: str, start: int) -> int:
@@ -175,27 +175,27 @@ def _read(kind: str, line: int, what: str) -> tuple[pa.DataType, bool]:
 # -------------------------------------------------------------------------------------------- building
 
 
-def build(source: str, signatures: Sequence[Signature]) -> Path:
-    """The shared library of a source, built unless that was done before."""
+def build(source: str, signatures: Sequence[RustSignature]) -> Path:
+    """The shared library of a source, built unless it is in the cache."""
     cargo = shutil.which("cargo")
     glue = _GLUE.read_text(encoding="utf-8")
     exports = _exports(signatures)
     digest = hashlib.sha256(f"{source}\0{glue}\0{exports}".encode()).hexdigest()[:32]
-    kept = cache_folder() / digest / "librust.so"
-    if kept.is_file():
-        return kept
+    library = cache_folder() / digest / "librust.so"
+    if library.is_file():
+        return library
     if cargo is None:
         raise RustError(
             "there is no `cargo` to build it with",
             hint="install Rust, or build a library elsewhere and write LANGUAGE native AS 'lib.so', 'symbol'",
         )
-    kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+    library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         built = _cargo_build(cargo, Path(folder), source, glue=glue, exports=exports)
-        staged = kept.with_name(f"{kept.name}.{os.getpid()}")
+        staged = library.with_name(f"{library.name}.{os.getpid()}")
         shutil.copyfile(built, staged)
-        staged.rename(kept)
-    return kept
+        staged.rename(library)
+    return library
 
 
 def _cargo_build(cargo: str, folder: Path, source: str, *, glue: str, exports: str) -> Path:
@@ -206,7 +206,7 @@ def _cargo_build(cargo: str, folder: Path, source: str, *, glue: str, exports: s
         '[lib]\ncrate-type = ["cdylib"]\n\n[profile.release]\nstrip = true\n\n[workspace]\n\n'
         f"{dependencies}\n"
     )
-    user = _PLUGIN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+    user = _PLUGIN.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
     files = {
         "Cargo.toml": manifest,
         "src/lib.rs": "mod headrace;\nmod user;\n",
@@ -229,8 +229,8 @@ def _cargo_build(cargo: str, folder: Path, source: str, *, glue: str, exports: s
         )
     except subprocess.TimeoutExpired:
         raise RustError(f"cargo has not built it within {_BUILD_SECONDS} seconds") from None
-    made = [*(folder / "target/release").glob("libheadrace_user.*")]
-    libraries = [one for one in made if one.suffix in {".so", ".dylib"}]
+    outputs = [*(folder / "target/release").glob("libheadrace_user.*")]
+    libraries = [output for output in outputs if output.suffix in {".so", ".dylib"}]
     if done.returncode == 0 and libraries:
         return libraries[0]
     complaint = _COMPLAINT.search(done.stderr)
@@ -239,52 +239,54 @@ def _cargo_build(cargo: str, folder: Path, source: str, *, glue: str, exports: s
     raise RustError(f"cargo could not build it:\n{done.stderr.strip()[-2000:]}")
 
 
-def _exports(signatures: Sequence[Signature]) -> str:
-    """The functions of the C interface, in a module that sees those of the user."""
+def _exports(signatures: Sequence[RustSignature]) -> str:
+    """The functions of the C interface, in a module that imports those of the user."""
     lines = [
         "#[allow(clippy::all, unused_imports)]",
         "mod headrace_exports {",
         "use super::*;",
         "use crate::headrace::{call, Argument, ArrowArray, ArrowSchema};",
     ]
-    for one in signatures:
-        given = ", ".join(f"Argument::read(&columns[{index}], row)" for index in range(len(one.arguments)))
+    for signature in signatures:
+        indexes = range(len(signature.arguments))
+        arguments = ", ".join(f"Argument::read(&columns[{index}], row)" for index in indexes)
+        call = f"{signature.name}({arguments})"
         lines += [
             "#[no_mangle]",
-            f'pub unsafe extern "C" fn {symbol_of(one)}(',
+            f'pub unsafe extern "C" fn {symbol_of(signature)}(',
             "_types: *const ArrowSchema, columns: *const ArrowArray,",
             "result_type: *mut ArrowSchema, result: *mut ArrowArray,",
             "message: *mut std::ffi::c_char,",
             ") -> std::ffi::c_int {",
-            f"call(columns, result_type, result, message, |columns, row| super::{one.name}({given}))",
+            f"call(columns, result_type, result, message, |columns, row| super::{call})",
             "}",
         ]
     return "\n".join([*lines, "}", ""])
 
 
-def symbol_of(signature: Signature) -> str:
-    """What the function is called in the library."""
+def symbol_of(signature: RustSignature) -> str:
+    """The symbol of the function in the library."""
     return f"headrace_{signature.name}"
 
 
 def define(source: str, names: Mapping[str, str] | None = None) -> list[NativeFunction]:
-    """The functions of a source; `names` says which, and what they are called in SQL."""
+    """The functions of a source; `names` selects them and gives their names in SQL."""
     signatures = read_signatures(source)
     if names is not None:
-        signatures = [one for one in signatures if one.name in names]
+        signatures = [signature for signature in signatures if signature.name in names]
     if not signatures:
         raise RustError("it defines no function", hint="write `fn name(a: i64) -> i64 { … }`")
     library = Library.load(build(source, signatures))
     return [
         NativeFunction.make(
-            (names or {}).get(one.name, one.name).lower(),
-            one.arguments,
-            one.returns,
+            (names or {}).get(signature.name, signature.name).lower(),
+            signature.arguments,
+            signature.returns,
             library=library,
-            symbol=symbol_of(one),
-            nullable=one.nullable,
+            symbol=symbol_of(signature),
+            nullable=signature.nullable,
         )
-        for one in signatures
+        for signature in signatures
     ]
 
 
@@ -297,4 +299,4 @@ def load_rust(file: Path) -> list[NativeFunction]:
         raise ConfigurationError(error.message, hint=error.hint, where=where) from None
 
 
-__all__ = ["RustError", "Signature", "build", "define", "load_rust", "read_signatures", "symbol_of"]
+__all__ = ["RustError", "RustSignature", "build", "define", "load_rust", "read_signatures", "symbol_of"]

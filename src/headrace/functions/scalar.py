@@ -1,4 +1,4 @@
-"""Functions of the user that give one value for each row."""
+"""User-defined scalar functions: one value for each row."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.base.errors import ExpressionError
-from headrace.functions.defined import ColumnFunction, spread
-from headrace.functions.raised import described, raised, to_arrow
+from headrace.functions.call_errors import call_error, format_arguments, to_arrow
+from headrace.functions.user_function import ColumnFunction, spread
 
 
 @dataclass(frozen=True)
 class ScalarFunction(ColumnFunction):
-    """A function of the user over the values of a row."""
+    """A user-defined function over the values of a row."""
 
     vectorized: bool = False
-    """Whether it takes and gives whole Arrow arrays."""
+    """Whether it takes and returns whole Arrow arrays."""
 
     def call(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The result for each row of some columns; raises an ExpressionError."""
@@ -35,13 +35,13 @@ class ScalarFunction(ColumnFunction):
             for row in rows:
                 results.append(self.function(*row))
         except (Exception, SystemExit) as error:
-            place = f"the row {described(self.parameters, row)}"
-            raise raised(self.name, error, place, self.sources) from error
+            inputs = f"the row {format_arguments(self.parameters, row)}"
+            raise call_error(self.name, error, inputs, self.sources) from error
         array = to_arrow(
             self.name,
             results,
             self.returns,
-            lambda at: f"the row {described(self.parameters, self.row(columns, at))}",
+            lambda at: f"the row {format_arguments(self.parameters, self.row(columns, at))}",
             self.dump,
         )
         return array if complete is None else spread(array, complete)
@@ -51,7 +51,7 @@ class ScalarFunction(ColumnFunction):
         try:
             result = self.function(*columns)
         except (Exception, SystemExit) as error:
-            raise raised(self.name, error, f"a batch of {rows} rows", self.sources) from error
+            raise call_error(self.name, error, f"a batch of {rows} rows", self.sources) from error
         if isinstance(result, pa.ChunkedArray):
             result = result.combine_chunks()
         if not isinstance(result, pa.Array) or len(result) != rows:

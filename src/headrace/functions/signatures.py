@@ -1,8 +1,8 @@
-"""Which function a call means.
+"""Resolves a call of one of Headrace's own functions to the signature that is registered with DataFusion.
 
-A Python function has one signature for DataFusion, and `json_get(text, 'a', 0)` takes steps of two types and
-in any number. So each combination is registered under a name of its own, which `resolve` knows:
-`json_get__ti` is `json_get` with a text and an integer step, `multi_hash__3` is `multi_hash` of three values.
+A Python function has one signature for DataFusion, but `json_get(json, 'a', 0)` takes any number of steps of
+two types. So each combination is registered under its own name, which `resolve` returns: `json_get__ti` is
+`json_get` with a string and an integer step, `multi_hash__3` is `multi_hash` of three values.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from headrace.functions.json_matches import extract_json, extract_json_string, g
 from headrace.functions.json_values import JSON_FUNCTIONS
 
 MOST_STEPS = 5
-"""How many keys and indexes a call of `json_get` and its kin takes."""
+"""How many keys and indexes a call of a `json_…` function takes at most."""
 MOST_HASHED = 32
-"""How many values a call of `multi_hash` takes."""
+"""How many values a call of `multi_hash` takes at most."""
 
 _STEPS = {"t": pa.string(), "i": pa.int64()}
 
 
 @dataclass(frozen=True)
 class Signature:
-    """A function as DataFusion knows it."""
+    """A function as it is registered with DataFusion."""
 
     name: str
     arguments: tuple[pa.DataType, ...]
@@ -42,8 +42,8 @@ _PATH_FUNCTIONS = (
     Signature("get_first_json_object", (pa.string(), pa.string()), pa.string(), get_first_json_object),
 )
 
-PATH_FUNCTIONS = frozenset(one.name for one in _PATH_FUNCTIONS)
-"""The names of those whose second argument is a JSONPath."""
+PATH_FUNCTIONS = frozenset(signature.name for signature in _PATH_FUNCTIONS)
+"""The functions whose second argument is a JSONPath."""
 FUNCTION_NAMES = frozenset({"multi_hash", *JSON_FUNCTIONS, *PATH_FUNCTIONS})
 """The names that users write."""
 
@@ -72,10 +72,10 @@ def all_signatures() -> tuple[Signature, ...]:
 
 
 def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:
-    """The registered name for a call of a public function, in lower case, with arguments of these types.
+    """The registered name for a call of a public function, lower-cased, with arguments of these types.
 
-    A name that is not one of ours comes back as it is. None means that ours takes no such arguments;
-    `usage(name)` says which it takes.
+    The name of any other function is returned as it is. None means that the function does not take such
+    arguments; `usage(name)` says which it takes.
     """
     if name == "multi_hash":
         fits = 1 <= len(argument_types) <= MOST_HASHED and not any(map(_is_bytes, argument_types))

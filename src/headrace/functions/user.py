@@ -1,4 +1,4 @@
-"""Functions of the user, for SQL: the decorators, and the files and modules that functions come from.
+"""User-defined functions for SQL: the decorators, and loading functions from files and modules.
 
     @headrace.udf
     def discount(price: float, code: str | None) -> float:
@@ -9,11 +9,11 @@ Where an argument is NULL and its annotation is not `X | None`, the function is 
 NULL. An `async def` is called for many rows at a time.
 
 A function whose arguments are all annotated `list[X]` is an aggregate: it is called once for each group, with
-all its values. `list[X]` leaves out the rows in which such an argument is NULL, `list[X | None]` keeps them.
-(To take arrays row by row instead, annotate `Annotated[list[int], pa.list_(pa.int64())]`.)
+all values of the group. `list[X]` skips the rows in which such an argument is NULL, `list[X | None]` keeps
+them. (To take arrays row by row instead, annotate `Annotated[list[int], pa.list_(pa.int64())]`.)
 
-To DataFusion the functions are volatile: they are called for every row at every place they are written at,
-and never ahead of time.
+To DataFusion the functions are volatile: every call in a query is evaluated for every row, and none while
+planning.
 """
 
 from __future__ import annotations
@@ -96,16 +96,16 @@ def udf(
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Make a function callable from SQL: `@udf`, or `@udf(name="another_name")`.
 
-    A function over pyarrow's arrays takes and gives whole batches, NULLs included. Its types are those of its
-    annotations, `def double(values: pa.Int64Array) -> pa.Int64Array`, or are given:
+    A function over pyarrow's arrays takes and returns whole batches, NULLs included. Its types are those of
+    its annotations, `def double(values: pa.Int64Array) -> pa.Int64Array`, or of the arguments of `udf`:
 
         @udf(arguments=[pa.int64()], returns=pa.int64(), vectorized=True)
         def double(values):
             return pc.multiply(values, 2)
 
-    Of an `async def` many calls are on their way at a time, at most `max_in_flight` (or `allowed_in_flight`)
-    in a subtask. One that takes longer than `timeout` or raises is made again up to `retries` times; then
-    `on_error` says whether the run fails or the result is NULL. With `ordered`, rows stay in their order.
+    Calls of an `async def` run concurrently, at most `max_in_flight` (or `allowed_in_flight`) in a subtask. A
+    call that exceeds `timeout` or raises is retried up to `retries` times; then `on_error` decides whether
+    the run fails or the result is NULL. With `ordered`, rows stay in their order.
     """
     define = functools.partial(
         _define, name=name, arguments=arguments, returns=returns, vectorized=vectorized, options=options
@@ -132,7 +132,7 @@ def async_udf(
 def async_udf(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
 ) -> AsyncFunction | Callable[[Callable[..., Any]], AsyncFunction]:
-    """Make an `async def` callable from SQL; what `@udf` does with one, by a name that says so."""
+    """Make an `async def` callable from SQL: like `@udf`, but a plain `def` is an error."""
     define = functools.partial(_define_async, name=name, options=options)
     return define if function is None else define(function)
 
@@ -156,8 +156,8 @@ def udaf(
 ):
     """Make an aggregate callable from SQL: a function over all values of a group, or an accumulator.
 
-    The arguments of a function are all `list[X]`, and the rows of a group are kept. An accumulator is a class
-    whose annotated fields are its state:
+    The arguments of a function are all `list[X]`, and the rows of a group are kept in state. An accumulator
+    is a class whose annotated fields are its state:
 
         @udaf
         class Mean:
@@ -165,15 +165,15 @@ def udaf(
             count: int = 0
 
             def update(self, value: float) -> None: ...
-            def merge(self, other: "Mean") -> None: ...    # may be left out
-            def retract(self, value: float) -> None: ...   # may be left out
+            def merge(self, other: "Mean") -> None: ...    # optional
+            def retract(self, value: float) -> None: ...   # optional
             def finish(self) -> float | None: ...
 
-    With `merge`, its state is kept and not the rows, and rows are added up where they are read. With
-    `retract`, that is so for updating inputs too, whose rows may be taken back.
+    With `merge`, its state is kept instead of the rows, and rows are pre-aggregated where they are read. With
+    `retract`, this holds for updating inputs too, whose rows may be retracted.
     """
     if function is None:
-        return lambda given: Definition(given, name).aggregate()
+        return lambda decorated: Definition(decorated, name).aggregate()
     return Definition(function, name).aggregate()
 
 
@@ -197,7 +197,7 @@ def udtf(
     Rows of several columns are tuples, `Iterator[tuple[str, int]]`, or, with names, a NamedTuple.
     """
     if function is None:
-        return lambda given: Definition(given, name).table()
+        return lambda decorated: Definition(decorated, name).table()
     return Definition(function, name).table()
 
 
@@ -210,9 +210,9 @@ def native_udf(
     symbol: str | None = None,
     nullable: bool = False,
 ) -> NativeFunction:
-    """A function of a shared library, which `headrace_function.h` tells how to write.
+    """Make a function of a shared library callable from SQL; `headrace_function.h` is its interface.
 
-    Rows in which an argument is NULL are left out, unless it is `nullable`.
+    Rows in which an argument is NULL are skipped, unless it is `nullable`.
     """
     named = [(f"arg{index + 1}", kind) for index, kind in enumerate(arguments)]
     return NativeFunction.make(
@@ -240,10 +240,12 @@ def _define(
     options: dict[str, Any],
 ) -> Function:
     definition = Definition(function, name)
-    unknown = [one for one in options if one not in (*AsyncOptions.model_fields, "allowed_in_flight")]
+    unknown = [
+        option for option in options if option not in (*AsyncOptions.model_fields, "allowed_in_flight")
+    ]
     if unknown:
         raise definition.wrong(f"there is no option `{unknown[0]}`", "see help(headrace.udf)")
-    given = {key: value for key, value in options.items() if value is not None}
+    call_options = {key: value for key, value in options.items() if value is not None}
     if vectorized:
         return definition.over_arrays(arguments, returns)
     if arguments is not None or returns is not None:
@@ -251,17 +253,17 @@ def _define(
             "`arguments` and `returns` are for functions over Arrow arrays",
             "add vectorized=True, or leave them out and annotate the function",
         )
-    return definition.scalar(given)
+    return definition.scalar(call_options)
 
 
 def _define_async(
     function: Callable[..., Any], *, name: str | None, options: dict[str, Any]
 ) -> AsyncFunction:
     definition = Definition(function, name)
-    made = definition.scalar(options)
-    if not isinstance(made, AsyncFunction):
+    defined = definition.scalar(options)
+    if not isinstance(defined, AsyncFunction):
         raise definition.wrong("it is not asynchronous", "write it with `async def`, or use @udf")
-    return made
+    return defined
 
 
 # ------------------------------------------------------------------------------------ files and modules
@@ -281,7 +283,7 @@ def load_udfs(path: str | Path) -> list[Function]:
     if not file.is_file():
         if _is_module(str(path)):
             return _functions_of(_import_module(str(path)), str(path))
-        siblings = [one.name for one in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        siblings = [sibling.name for sibling in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise ConfigurationError(
             f"there is no file {file} with functions",
             hint=suggest(file.name, siblings) or "name a .py or .rs file, or a module such as package.module",
@@ -295,25 +297,25 @@ def _is_module(name: str) -> bool:
     if _MODULE.fullmatch(name) is None or name.endswith((".py", ".rs")):
         return False
     try:
-        _see_directory(str(Path.cwd()))
+        _append_to_sys_path(str(Path.cwd()))
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
-        return "." in name  # a package on the way to it is missing: importing it says which
+        return "." in name  # a parent package is missing: importing it says which
 
 
-def _see_directory(directory: str) -> None:
+def _append_to_sys_path(directory: str) -> None:
     if directory not in sys.path:
         sys.path.append(directory)
 
 
 def _functions_of(module: types.ModuleType, name: str) -> list[Function]:
-    found = dict.fromkeys(value for value in vars(module).values() if isinstance(value, FUNCTIONS))
-    if not found:
+    functions = dict.fromkeys(value for value in vars(module).values() if isinstance(value, FUNCTIONS))
+    if not functions:
         raise ConfigurationError(
             f"{name} defines no functions for SQL",
             hint="decorate them: `from headrace import udf`, then `@udf`",
         )
-    return list(found)
+    return list(functions)
 
 
 def _import_module(name: str) -> types.ModuleType:
@@ -328,14 +330,14 @@ def _import_module(name: str) -> types.ModuleType:
 
 
 def _load_module(file: Path) -> types.ModuleType:
-    # A name of its own, so that a file called json.py takes nobody's place.
+    # A unique name, so that a file called json.py does not replace the module json.
     name = f"headrace_udfs_{file.stem}_{uuid.uuid5(uuid.NAMESPACE_URL, str(file)).hex[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ConfigurationError(f"{file} is not a Python file", hint="functions are read from .py files")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    _see_directory(str(file.parent))
+    _append_to_sys_path(str(file.parent))
     try:
         with _arroyo_shim():
             spec.loader.exec_module(module)
@@ -344,7 +346,7 @@ def _load_module(file: Path) -> types.ModuleType:
     except SyntaxError as error:
         raise ConfigurationError(f"{error.msg}", where=f"{file}, line {error.lineno}") from error
     except Exception as error:
-        lines = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == str(file)]
+        lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         where = f"{file}, line {lines[-1].lineno}: {lines[-1].line}" if lines else str(file)
         text = "".join(traceback.format_exception_only(error)).strip()
         raise ConfigurationError(f"{file} raised {text}", where=where) from error
@@ -353,7 +355,7 @@ def _load_module(file: Path) -> types.ModuleType:
 
 @contextmanager
 def _arroyo_shim() -> Iterator[None]:
-    """While it lasts, `from arroyo_udf import udf` gives ours."""
+    """Within the context, `from arroyo_udf import udf` imports this module's `udf`."""
     shim = types.ModuleType("arroyo_udf")
     vars(shim)["udf"] = udf
     before = sys.modules.get(shim.__name__)

@@ -1,4 +1,4 @@
-"""Composes a plan node by node: operators given as objects or by name, edges between them."""
+"""Builds a plan node by node: operators as objects or by name, and the edges between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import cloudpickle
 from headrace.base.errors import PlanError
 from headrace.base.secrets import Secrets
 from headrace.model.operator import ArrowOperator, SourceOperator
-from headrace.model.plan import Edge, EdgeKind, Node, Plan, Role
+from headrace.model.plan import Edge, EdgeKind, Plan, PlanNode, Role
 from headrace.model.registry import registry
 from headrace.state.config import TableConfig
 
@@ -24,20 +24,20 @@ class Port:
     kind: EdgeKind = "forward"
     keys: tuple[str, ...] = ()
     output: str = ""
-    """Which of the operator's outputs; the one without a name unless told."""
+    """Which of the operator's outputs; by default the unnamed one."""
 
 
 class PlanBuilder:
-    """What every front door composes a plan with."""
+    """Builds the plan of a pipeline; the SQL, Python and YAML front ends all use it."""
 
     def __init__(self, name: str, *, secrets: Secrets | None = None) -> None:
         if not name or any(c in name for c in "/\\ \t\n"):
             raise PlanError(f"`{name}` cannot name a pipeline", hint="use letters, digits, `-`, `_` and `.`")
         self.name = name
         self._hide = (secrets or Secrets()).hide
-        self._nodes: list[Node] = []
+        self._nodes: list[PlanNode] = []
         self._edges: list[Edge] = []
-        self._claims: dict[str, Node] = {}
+        self._claims: dict[str, PlanNode] = {}
 
     def add(
         self,
@@ -50,17 +50,17 @@ class PlanBuilder:
         max_parallelism: int | None = None,
         details: Mapping[str, str] | None = None,
     ) -> Port:
-        """Add an operator, given as an object or by its registered name, behind its inputs.
+        """Add an operator, as an object or by its registered name, downstream of its inputs.
 
-        Each input is the ports whose rows it gets; several are a union. `max_parallelism` is for one that
-        stands behind an operator with few subtasks, to be in its chain. `details` are shown with the plan.
+        Each input is the ports whose rows it takes; several are a union. `max_parallelism` limits an operator
+        that is to be chained to one with few subtasks. `details` are shown with the plan.
         """
         operator, kind = _build(role, what, options or {})
         node = _node(role, operator, kind, self._new_id(kind, id))
         node = replace(node, max_parallelism=max_parallelism or node.max_parallelism)
         config = (*node.config, *(details or {}).items())
-        shown = tuple((key, self._hide(text)) for key, text in config)
-        node = replace(node, display=self._hide(node.display), config=shown)
+        masked = tuple((key, self._hide(text)) for key, text in config)
+        node = replace(node, display=self._hide(node.display), config=masked)
         self._claim(node, operator.claims())
         self._nodes.append(node)
         for index, ports in enumerate(inputs):
@@ -78,7 +78,7 @@ class PlanBuilder:
                 )
         return Port(node.id)
 
-    def _claim(self, node: Node, claims: Sequence[str]) -> None:
+    def _claim(self, node: PlanNode, claims: Sequence[str]) -> None:
         """Refuse two sinks that write the same thing, and a sink that writes what is read."""
         for claim in claims:
             other = self._claims.get(claim)
@@ -95,22 +95,22 @@ class PlanBuilder:
                     hint="give each sink its own, or bring the rows together with `union` before one sink",
                 )
 
-    def _new_id(self, kind: str, wanted: str | None) -> str:
-        taken = {node.id for node in self._nodes}
-        if wanted is not None:
-            if not wanted or any(not (c.isalnum() or c in "_-.") for c in wanted):
-                raise PlanError(f"`{wanted}` cannot be an id", hint="use letters, digits, `-`, `_` and `.`")
-            if wanted in taken:
-                raise PlanError(f"there is already an operator with the id `{wanted}`")
-            return wanted
+    def _new_id(self, kind: str, node_id: str | None) -> str:
+        used = {node.id for node in self._nodes}
+        if node_id is not None:
+            if not node_id or any(not (c.isalnum() or c in "_-.") for c in node_id):
+                raise PlanError(f"`{node_id}` cannot be an id", hint="use letters, digits, `-`, `_` and `.`")
+            if node_id in used:
+                raise PlanError(f"there is already an operator with the id `{node_id}`")
+            return node_id
         base = "".join(c if c.isalnum() or c in "_-" else "_" for c in kind) or "operator"
         number = 1
-        while f"{base}_{number}" in taken:
+        while f"{base}_{number}" in used:
             number += 1
         return f"{base}_{number}"
 
     def plan(self) -> Plan:
-        """Everything added so far as data; raises a PlanError for one that cannot run."""
+        """The plan of all operators added so far; raises a PlanError if it cannot run."""
         return Plan(name=self.name, nodes=tuple(self._nodes), edges=tuple(self._edges))
 
 
@@ -134,20 +134,20 @@ def _build(
     return what, what.name
 
 
-def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_id: str) -> Node:
+def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_id: str) -> PlanNode:
     tick = None
     if isinstance(operator, ArrowOperator) and operator.tick_interval is not None:
         tick = operator.tick_interval.total_seconds()
         if tick <= 0:
-            raise PlanError(f"the tick_interval of `{node_id}` must be longer than nothing")
+            raise PlanError(f"the tick_interval of `{node_id}` must be greater than zero")
     arrow = operator if isinstance(operator, ArrowOperator) else None
     tables = () if arrow is None else _tables(arrow, node_id)
-    if arrow is not None and (meaning := arrow.meaning()):
-        tables = tuple(replace(table, meaning=meaning) for table in tables)
+    if arrow is not None and (signature := arrow.state_signature()):
+        tables = tuple(replace(table, state_signature=signature) for table in tables)
     names = [table.name for table in tables]
     if len(set(names)) != len(names):
         raise PlanError(f"operator `{node_id}` declares two tables of the same name: {names}")
-    return Node(
+    return PlanNode(
         id=node_id,
         role=role,
         operator=kind,

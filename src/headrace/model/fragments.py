@@ -1,8 +1,8 @@
-"""Pieces of SQL over Arrow batches, computed by DataFusion inside an operator.
+"""SQL fragments over Arrow batches, computed by DataFusion inside an operator.
 
-A fragment is a SELECT over named inputs. It is planned where the pipeline is planned, which gives the types
-of its result, and travels to the workers as text. There it is planned once more, and runs on one thread over
-one batch after the other: planning takes far longer than computing most batches does.
+A fragment is a SELECT over named inputs. It is planned on the driver, which determines the types of its
+result, and sent to the workers as SQL. A worker plans it once and runs the plan on one thread, batch after
+batch: planning takes far longer than computing most batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCH_ROWS = 65_536
 
 
 class Function(Protocol):
-    """A function of the user: it knows how to make itself known to DataFusion; hashable, pickles."""
+    """A user-defined function, which registers itself with DataFusion; hashable, pickles."""
 
     @property
     def name(self) -> str: ...
@@ -44,12 +44,12 @@ def quote(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as a SQL literal."""
+    """A string as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def called_functions(functions: Sequence[Function], texts: Sequence[str]) -> tuple[Function, ...]:
-    """The functions of the user that are called in some SQL: an operator carries no others."""
+    """The user-defined functions that are called in some SQL: an operator carries no others."""
     words = {word for text in texts for word in re.findall(r"\w+", text.lower())}
     return tuple(function for function in functions if function.name in words)
 
@@ -62,7 +62,7 @@ def new_context(functions: Sequence[Function] = ()) -> SessionContext:
         .with_batch_size(BATCH_ROWS)
         .with_information_schema(enabled=True)
         .set("datafusion.sql_parser.map_string_types_to_utf8view", "false")
-        # This rule loses a field of a struct that is grouped by twice: `w.start` and `f(w.start)`.
+        # This rule loses a field of a struct that is used twice in GROUP BY: `w.start` and `f(w.start)`.
         .set("datafusion.optimizer.enable_leaf_expression_pushdown", "false")
     )
     ctx = SessionContext(config)
@@ -79,18 +79,18 @@ def shared_context(functions: tuple[Function, ...] = ()) -> SessionContext:
 
 
 _ONCE_A_PLAN = re.compile(r"\b(now|today|current_(timestamp|date|time))\b", re.IGNORECASE)
-"""Functions whose value DataFusion writes into the plan."""
+"""Functions whose value DataFusion folds into the plan."""
 _REPEATABLE = re.compile(
     r"\s*(ProjectionExec|FilterExec|CooperativeExec|DatasetExec|AggregateExec|UnnestExec|WindowAggExec"
     r"|BoundedWindowAggExec|SortExec: expr=)"
 )
-"""Steps of a plan that remember nothing of an earlier run. A join keeps one side of it, a Top-K its bound."""
+"""Plan steps that keep nothing of an earlier run. A join keeps its build side, a Top-K its bound."""
 _RUNS = 1_000
-"""A plan keeps some kilobytes of metrics for each of its runs: it is made anew after so many."""
+"""A plan keeps some kilobytes of metrics for each of its runs: it is planned anew after so many."""
 
 
 class _Named:
-    """A batch by a schema that differs in the names of list items alone, which Arrow takes for equal."""
+    """A batch with a schema that differs only in the names of list items, which Arrow considers equal."""
 
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self._batch, self._schema = batch, schema
@@ -100,25 +100,25 @@ class _Named:
 
 
 class _Input(InMemoryDataset):  # type: ignore[misc]
-    """A table whose rows are those of the moment: a plan over it can run again and again."""
+    """A table whose rows are set before each run, so that a plan over it can be reused."""
 
     batches: Sequence[pa.RecordBatch] = ()
 
     def set(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Take rows of its schema."""
+        """Set the rows of the next run."""
         if any(pa.types.is_nested(kind) for kind in self.schema.types):
-            batches = [pa.record_batch(_Named(one, self.schema)) for one in batches]
+            batches = [pa.record_batch(_Named(batch, self.schema)) for batch in batches]
         self.batches = batches
 
     def get_fragments(self, filter: Any = None) -> list[_InputRows]:  # noqa: A002 - pyarrow's name
-        """The rows in one piece; without pushed filters."""
+        """The rows as one fragment; filters cannot be pushed down."""
         if filter is not None:
             raise InternalError("a filter was pushed into the rows of a fragment")
         return [_InputRows(self)]
 
 
 class _InputRows:
-    """What DataFusion asks a piece of a dataset for."""
+    """The interface of a dataset's fragment that DataFusion uses."""
 
     def __init__(self, table: _Input) -> None:
         self._table = table
@@ -136,7 +136,7 @@ class _InputRows:
 
 
 class PlannedFragment:
-    """A SELECT that DataFusion has planned, over inputs whose rows are given for each run."""
+    """A SELECT that DataFusion has planned, over inputs whose rows are set for each run."""
 
     def __init__(self, ctx: SessionContext, sql: str, inputs: Mapping[str, pa.Schema]) -> None:
         self._ctx = ctx
@@ -156,7 +156,7 @@ class PlannedFragment:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a run of the plan leaves nothing behind for the next."""
+        """Whether a run of the plan does not affect the next one."""
         lines = self._plan.display_indent().splitlines()
         return self._plan.partition_count == 1 and all(
             _REPEATABLE.match(line) and "lim=[" not in line for line in lines
@@ -178,7 +178,7 @@ class PlannedFragment:
 
 @functools.lru_cache(maxsize=16)
 def _planning_context(functions: tuple[Function, ...]) -> SessionContext:
-    """A session for plans that run again: filters stay where they are, and are not told to the inputs."""
+    """A session for plans that are reused: filters are not pushed down to the inputs."""
     ctx = new_context(functions)
     ctx.remove_optimizer_rule("push_down_filter")
     return ctx
@@ -188,7 +188,7 @@ def _planning_context(functions: tuple[Function, ...]) -> SessionContext:
 def plan_once(
     sql: str, inputs: tuple[tuple[str, pa.Schema], ...], functions: tuple[Function, ...]
 ) -> PlannedFragment | None:
-    """The plan of this process for a fragment; none if it has to be planned for each run."""
+    """The plan of this process for a fragment; None if it has to be planned for each run."""
     if _ONCE_A_PLAN.search(sql):
         return None
     planned = PlannedFragment(_planning_context(functions), sql, dict(inputs))
@@ -196,7 +196,7 @@ def plan_once(
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type as batches between operators have it: no views, dictionaries or large offsets."""
+    """The type as it is used between operators: no views, dictionaries or large offsets."""
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if kind in (pa.string_view(), pa.large_string()):
@@ -210,13 +210,13 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _plain_field(one: pa.Field) -> pa.Field:
-    return pa.field(one.name, plain_type(one.type))
+def _plain_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, plain_type(field.type))
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema as batches between operators have it: plain types, all nullable, no metadata."""
-    return pa.schema([_plain_field(one) for one in schema])
+    """A schema as it is used between operators: plain types, all nullable, no metadata."""
+    return pa.schema([_plain_field(field) for field in schema])
 
 
 def as_batches(rows: Rows, schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -225,7 +225,9 @@ def as_batches(rows: Rows, schema: pa.Schema) -> list[pa.RecordBatch]:
         rows = [rows]
     elif isinstance(rows, pa.Table):
         rows = rows.to_batches()
-    batches = [one if one.schema == schema else conform(one, schema) for one in rows if one.num_rows]
+    batches = [
+        batch if batch.schema == schema else conform(batch, schema) for batch in rows if batch.num_rows
+    ]
     return batches or [pa.RecordBatch.from_pylist([], schema=schema)]
 
 
@@ -235,7 +237,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def result_schema(ctx: SessionContext, frame: DataFrame) -> pa.Schema:
-    """The columns of a query's result, whose types are known only when the plan has been analysed.
+    """The columns of a query's result, whose types are final only after the plan was analysed.
 
     Before that a UNION has the types of its first side, and a CASE those of its first branch.
     """
@@ -309,16 +311,16 @@ _NOISE = re.compile(
 
 
 def tidy(message: str) -> str:
-    """What DataFusion said, without the chain of where it came from."""
+    """A message of DataFusion without its chain of prefixes."""
     message = _NOISE.sub("", message.strip())
     return _NOISE.sub("", message).strip()
 
 
 def expression_error(error: BaseException, sql: str) -> ExpressionError:
-    """A failure of DataFusion as an error for the user; one of a user's own function as it was raised."""
+    """A failure of DataFusion as an error for the user; that of a user-defined function as it was raised."""
     failure = take_failure(error)
     if isinstance(failure, ExpressionError):
         return failure
-    made = ExpressionError(tidy(str(error)), hint=f"in: {sql}" if len(sql) < 300 else None)
-    made.__cause__ = error
-    return made
+    user_error = ExpressionError(tidy(str(error)), hint=f"in: {sql}" if len(sql) < 300 else None)
+    user_error.__cause__ = error
+    return user_error

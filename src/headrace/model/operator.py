@@ -1,8 +1,8 @@
-"""The extension points of Headrace, and what the engine gives them.
+"""The extension points of Headrace: operators, sources, lookups, and their contexts.
 
 An operator knows neither Spark nor the clock. Time, state and output come from its context and its
 collector. An operator object lives for one epoch of one subtask: what must outlive the epoch goes into
-a state table, what is expensive to make and can be made again goes through `ctx.resource`.
+a state table; what is expensive to create and can be created again goes through `ctx.resource`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEAD_LETTERS = pa.schema(
         TIMESTAMP: pa.timestamp("ns"),
     }
 )
-"""The columns of that output: the record as it came and as a text, why it is bad, and where it stood."""
+"""The columns of that output: the record as bytes and as a string, why it is bad, and its position."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ _RESOURCES: dict[tuple[str, str, str], Any] = {}
 
 @dataclass
 class OperatorContext:
-    """What an operator may know and touch while it runs."""
+    """What an operator may read and use while it runs."""
 
     task_info: TaskInfo
     tables: TableAccess
@@ -121,9 +121,9 @@ class OperatorContext:
     time: float = 0.0
     """The wall clock of the epoch in seconds: the same for every subtask and every replay."""
     staging: str = ""
-    """A path below the state directory, unique to this attempt, for what a sink prepares."""
+    """A path below the state directory, unique to this attempt, for what a sink stages."""
     version: str = ""
-    """Changes when the operator's code or options do: what `resource` made for another is not reused."""
+    """Changes when the operator's code or options do: a `resource` of another version is not reused."""
     storage: Any = None
     """The storage that the state directory is on (`headrace.storage.base.Storage`)."""
     metrics: Metrics = field(default_factory=Metrics)
@@ -133,7 +133,7 @@ class OperatorContext:
     over: bool = False
     """Set by an operator with `ends_run` when it has nothing left to do."""
     stop_requested: bool = False
-    """Set by an operator to stop the whole run after this epoch, as its user would."""
+    """Set by an operator to stop the run after this epoch, as a user would."""
 
     def global_table(self, name: str) -> GlobalTable:
         """The table declared with `global_table_config`."""
@@ -148,7 +148,7 @@ class OperatorContext:
         return _expect(self.tables.get(name), KeyedTable, name)
 
     def insert_committing_data(self, table: str, data: bytes) -> None:
-        """Hand `data` to `handle_commit` once the epoch is past its commit point."""
+        """Pass `data` to `handle_commit` once the epoch is past its commit point."""
         self.tables.insert_committing_data(table, data)
 
     def report_error(self, message: str) -> None:
@@ -156,7 +156,7 @@ class OperatorContext:
         self.errors.append(message)
 
     def resource(self, name: str, make: Callable[[], T]) -> T:
-        """A connection, a model, a compiled plan: made once per Python worker and operator."""
+        """A connection, a model, a compiled plan: created once per Python worker and operator."""
         key = (self.task_info.job_id, f"{self.task_info.operator_id}/{self.version}", name)
         if key not in _RESOURCES:
             for other in [other for other in _RESOURCES if other[0] != key[0]]:
@@ -188,11 +188,11 @@ class ArrowOperator(ABC):
     tick_interval: timedelta | None = None
     max_parallelism: int | None = None
     ends_run: bool = False
-    """Whether it says when it is over (`ctx.over`); the run ends when all such operators are."""
+    """Whether it says when it is done (`ctx.over`); the run ends when all such operators are."""
 
     @property
     def name(self) -> str:
-        """What the operator is called in plans, ids and messages."""
+        """The operator's name in plans, ids and messages."""
         return type(self).__name__
 
     @property
@@ -216,7 +216,7 @@ class ArrowOperator(ABC):
         return ()
 
     def claims(self) -> Sequence[str]:
-        """What only one sink of a pipeline may write, such as a file; two with one claim are refused."""
+        """What only one sink of a pipeline may write, such as a file; a second sink with it is refused."""
         return ()
 
     def on_start(self, ctx: OperatorContext) -> None:
@@ -224,7 +224,7 @@ class ArrowOperator(ABC):
 
     @abstractmethod
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Take one batch."""
+        """Process one batch."""
 
     def process_batch_index(
         self,
@@ -234,13 +234,13 @@ class ArrowOperator(ABC):
         ctx: OperatorContext,
         collector: Collector,
     ) -> None:
-        """Take one batch of input `index` of `total`; by default all inputs are alike."""
+        """Process one batch of input `index` of `total`; by default all inputs are treated alike."""
         self.process_batch(batch, ctx, collector)
 
     def handle_watermark(
         self, watermark: Watermark, ctx: OperatorContext, collector: Collector
     ) -> Watermark | None:
-        """Event time has come to `watermark`; return what to forward, or None to hold it back."""
+        """Event time has reached `watermark`; return what to forward, or None to hold it back."""
         return watermark
 
     def handle_tick(self, n: int, ctx: OperatorContext, collector: Collector) -> None:
@@ -249,7 +249,7 @@ class ArrowOperator(ABC):
     def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """The run was asked to stop and this is its last epoch.
 
-        A later run goes on from here, unless an operator asked for the end of all (`final`).
+        A later run resumes from here, unless an operator ended the pipeline for good (`final`).
         """
 
     def handle_checkpoint(
@@ -260,7 +260,7 @@ class ArrowOperator(ABC):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Make visible what was prepared: `data` is {table: {subtask: bytes}}. Must be repeatable."""
+        """Publish what was staged: `data` is {table: {subtask: bytes}}. Must be idempotent."""
 
     def on_close(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """The inputs have ended (`final`), or this subtask's share of the epoch has (not `final`).
@@ -271,7 +271,7 @@ class ArrowOperator(ABC):
     def migrate_table(self, table: str, version: int, rows: pa.Table) -> pa.Table:
         """Bring rows that version `version` of a table saved to the declared version.
 
-        For a global table the rows have the columns `key` and `value`, both JSON texts as bytes.
+        For a global table the rows have the columns `key` and `value`, both JSON as bytes.
         """
         raise NotImplementedError
 
@@ -279,10 +279,10 @@ class ArrowOperator(ABC):
         """One line about this operator for plans."""
         return self.name
 
-    def meaning(self) -> str:
-        """What the rows of its tables stand for, where that is not the operator's code alone.
+    def state_signature(self) -> str:
+        """What the rows in its tables depend on besides the operator's code, such as its SQL.
 
-        State that was saved with another meaning is refused.
+        State that was saved with another signature is refused.
         """
         return ""
 
@@ -292,7 +292,7 @@ class ArrowOperator(ABC):
 
 
 Offset = dict[str, Any]
-"""Where a source has come to: lane → position, JSON. A lane is a stream with an order of its own,
+"""The position of a source: lane → position, JSON. A lane is a stream with an order of its own,
 such as a Kafka partition; the watermark of a source is the minimum over its lanes."""
 
 
@@ -314,7 +314,7 @@ class Limit:
 
 @dataclass
 class SourceContext:
-    """What a source may know while it reads one split."""
+    """What a source may read and use while it reads one split."""
 
     task_info: TaskInfo
     split: Split
@@ -343,7 +343,7 @@ class SourceOperator(ABC):
 
     @property
     def name(self) -> str:
-        """What the source is called in plans, ids and messages."""
+        """The source's name in plans, ids and messages."""
         return type(self).__name__
 
     def claims(self) -> Sequence[str]:
@@ -399,17 +399,17 @@ class SourceOperator(ABC):
 
 
 CACHE_BYTES = 8 * 1024 * 1024
-"""How much of the answers of a lookup a worker remembers, unless the lookup or its user says otherwise."""
+"""The default size of a worker's cache of lookup results, in bytes."""
 
 
 class Lookup(ABC):
-    """A table outside that rows are joined with by its key, as it is at that moment.
+    """An external table that rows are joined with by its key, in its current state.
 
-    It pickles: connections and copies that serve many requests go through `ctx.resource`.
+    It must pickle: connections and copies that serve many requests go through `ctx.resource`.
     """
 
     cache_bytes: int = CACHE_BYTES
-    """How much of its answers is remembered by default; 0 where asking again costs next to nothing."""
+    """The default size of the cache of its results in bytes; 0 where a lookup costs next to nothing."""
 
     @property
     @abstractmethod
@@ -429,7 +429,7 @@ class Lookup(ABC):
         """The rows of these keys with all columns, in any order; keys without a row are left out.
 
         The keys are distinct, of the key column's type, and not null; of several rows with one key the last
-        counts. What is wrong outside raises an ExternalError, and the epoch is tried again.
+        counts. A failure of the external system raises an ExternalError, and the epoch is retried.
         """
 
     def display(self) -> str:

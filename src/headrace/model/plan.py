@@ -1,4 +1,4 @@
-"""A plan: what a pipeline does, as data. Nodes are operators, edges say how rows reach them."""
+"""The plan of a pipeline as data: nodes are operators, edges are the connections between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EdgeKind = Literal["forward", "shuffle", "broadcast"]
 
 
 @dataclass(frozen=True)
-class Node:
+class PlanNode:
     """One operator of a plan.
 
     `payload` is the pickled operator and takes no part in comparisons. `stateless` says that the operator
@@ -34,9 +34,9 @@ class Node:
     max_parallelism: int | None = None
     tick: float | None = None
     ends: bool = False
-    """Whether it says by itself when it is over: the run ends when all such operators are."""
+    """Whether it says when it is done: the run ends when all such operators are."""
     stops: bool = False
-    """Whether it wants one more epoch when the run is asked to stop."""
+    """Whether it needs one more epoch when the run is asked to stop."""
     payload: bytes = field(default=b"", compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Plan:
     """A directed acyclic graph of operators."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[PlanNode, ...]
     edges: tuple[Edge, ...]
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Plan:
             placed.add(node.id)
 
     def _check_keys(self) -> None:
-        """State by key needs rows by key: at more than one subtask they would end up apart."""
+        """Keyed state needs keyed input: otherwise the rows of a key would be in several subtasks."""
         keyed: set[str] = set()
         for node in self.nodes:
             if any(edge.kind == "shuffle" or edge.source in keyed for edge in self.inputs(node.id)):
@@ -134,7 +134,7 @@ class Plan:
                     )
 
     @cached_property
-    def by_id(self) -> Mapping[str, Node]:
+    def by_id(self) -> Mapping[str, PlanNode]:
         return {node.id: node for node in self.nodes}
 
     @cached_property
@@ -161,17 +161,17 @@ class Plan:
         return self._outputs[node_id]
 
     def routing(self, node_id: str) -> str:
-        """By which keys rows reach a node, input by input, as text; a union counts as one input."""
-        ways: dict[int, list[str]] = {}
+        """How rows are routed to a node, input by input, as a string; a union counts as one input."""
+        routes_by_input: dict[int, list[str]] = {}
         for edge in self.inputs(node_id):
-            way = f"shuffle({', '.join(edge.keys)})" if edge.kind == "shuffle" else edge.kind
-            known = ways.setdefault(edge.input, [])
-            if way not in known:
-                known.append(way)
-        return " | ".join(" + ".join(sorted(known)) for _, known in sorted(ways.items()))
+            route = f"shuffle({', '.join(edge.keys)})" if edge.kind == "shuffle" else edge.kind
+            routes = routes_by_input.setdefault(edge.input, [])
+            if route not in routes:
+                routes.append(route)
+        return " | ".join(" + ".join(sorted(routes)) for _, routes in sorted(routes_by_input.items()))
 
     def fingerprint(self, node_id: str) -> str:
-        """What a node's saved state depends on: its kind, its tables and how rows are routed to it."""
+        """A hash of what a node's saved state depends on: its kind, its tables and the routing to it."""
         node = self.by_id[node_id]
         tables = [
             [
@@ -183,7 +183,7 @@ class Plan:
                 table.generational,
                 table.order_by,
                 list(table.route),
-                table.meaning,
+                table.state_signature,
             ]
             for table in sorted(node.tables, key=lambda table: table.name)
         ]

@@ -1,4 +1,4 @@
-"""Names for operators: a string and a validated configuration build a source, an operator or a sink.
+"""The registry of connectors and operators: builds sources, operators, sinks and lookups by name.
 
 Built-in names are import paths, resolved when they are used. User modules register by an explicit
 `headrace.register(...)`, or by an entry point in the group `headrace.operators`, named by role and name:
@@ -75,36 +75,36 @@ BUILT_IN: Mapping[Role, Mapping[str, str]] = {
 HIDDEN: Mapping[tuple[Role, str], str] = {
     ("sink", "preview"): "headrace.connectors.preview:PreviewSink",
 }
-"""Names that the product itself uses and nobody is offered."""
+"""Names for internal use, which are not listed."""
 
 
 class Registry:
-    """Maps names to constructors; lookups fail with the near names."""
+    """Maps names to constructors; an unknown name is an error that suggests similar ones."""
 
     def __init__(self) -> None:
         self._registered: dict[tuple[Role, str], Any] = {}
 
     def register(self, name: str, constructor: Any, *, role: Role = "operator") -> None:
-        """Make `constructor` (a class with an inner `Options`) known under `name`."""
+        """Register `constructor` (a class with an inner `Options`) under `name`."""
         if role not in BUILT_IN:
             raise ConfigurationError(
                 f"`{role}` is not a role",
-                hint=suggest(role, BUILT_IN) or f"the roles are {', '.join(BUILT_IN)}",
+                hint=suggest(role, BUILT_IN, listing="the roles are"),
             )
         if not isinstance(getattr(constructor, "Options", None), type):
             raise ConfigurationError(
                 f"`{getattr(constructor, '__name__', constructor)}` cannot be registered as `{name}`",
                 hint="it needs an inner `class Options(headrace.Options)` and an __init__ that takes it",
             )
-        taken = name in BUILT_IN[role] or (role, name) in HIDDEN
-        if taken or self._registered.get((role, name), constructor) is not constructor:
+        reserved = name in BUILT_IN[role] or (role, name) in HIDDEN
+        if reserved or self._registered.get((role, name), constructor) is not constructor:
             raise ConfigurationError(f"there is already a {role} called `{name}`")
         self._registered[role, name] = constructor
 
     def names(self, role: Role) -> list[str]:
-        """Every name known for this role."""
+        """Every registered name of this role."""
         plugins = [point.name.partition(".")[2] for point in self._plugins(role)]
-        own = [name for known, name in self._registered if known == role]
+        own = [name for registered_role, name in self._registered if registered_role == role]
         return sorted({*BUILT_IN[role], *own, *plugins})
 
     def options(self, role: Role, name: str) -> type[Options]:
@@ -113,12 +113,12 @@ class Registry:
         return options
 
     def build(self, role: Role, name: str, config: Mapping[str, Any]) -> ArrowOperator | SourceOperator:
-        """Build what `name` stands for from its validated configuration."""
+        """Build the source, operator or sink `name` from its validated configuration."""
         built: ArrowOperator | SourceOperator = self._build(role, name, config)
         return built
 
     def build_lookup(self, name: str, config: Mapping[str, Any]) -> Lookup:
-        """Build the lookup table that `name` stands for from its validated configuration."""
+        """Build the lookup table `name` from its validated configuration."""
         built: Lookup = self._build("lookup", name, config)
         return built
 
@@ -130,21 +130,18 @@ class Registry:
         """The class behind a name."""
         if (role, name) in self._registered:
             return self._registered[role, name]
-        place = BUILT_IN[role].get(name) or HIDDEN.get((role, name))
-        if place is not None:
-            module, _, attribute = place.partition(":")
+        path = BUILT_IN[role].get(name) or HIDDEN.get((role, name))
+        if path is not None:
+            module, _, attribute = path.partition(":")
             return getattr(importlib.import_module(module), attribute)
         for point in self._plugins(role):
             if point.name == f"{role}.{name}":
                 return point.load()
-        others = [other for other in BUILT_IN if other != role and name in self.names(other)]
-        hint = suggest(name, self.names(role))
-        if others:
-            hint = f"`{name}` is a {others[0]}, not a {role}"
-        raise ConfigurationError(
-            f"there is no {role} called `{name}`",
-            hint=hint or f"the {role}s are {', '.join(self.names(role))}",
-        )
+        other_roles = [other for other in BUILT_IN if other != role and name in self.names(other)]
+        hint = suggest(name, self.names(role), listing=f"the {role}s are")
+        if other_roles:
+            hint = f"`{name}` is a {other_roles[0]}, not a {role}"
+        raise ConfigurationError(f"there is no {role} called `{name}`", hint=hint)
 
     @staticmethod
     def _plugins(role: Role) -> list[Any]:
@@ -153,7 +150,7 @@ class Registry:
 
 @functools.lru_cache(maxsize=4)
 def _entry_points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001 - what is found depends on it
-    """The entry points of the packages on the path; looking through them takes long."""
+    """The entry points of the packages on the path; cached, since scanning them is slow."""
     return tuple(entry_points(group=ENTRY_POINTS))
 
 

@@ -1,4 +1,4 @@
-"""Calls an asynchronous function of the user: many rows wait for their answers at a time."""
+"""Calls an asynchronous user-defined function, with many calls in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.base.durations import format_duration
 from headrace.base.errors import ExternalError, HeadraceError, PlanError, suggest
 from headrace.base.watermarks import Watermark
 from headrace.functions.asynchronous import AsyncFunction
-from headrace.functions.raised import described, raised, to_arrow, user_lines
+from headrace.functions.call_errors import call_error, format_arguments, to_arrow, user_lines
 from headrace.model.fragments import plain_schema, plain_type
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.pending_calls import PendingCalls, PendingRow
@@ -33,17 +33,16 @@ _INSTANT = pa.timestamp("ns")
 class AsyncCall(ArrowOperator):
     """Adds the results of an asynchronous function to each row.
 
-    `calls` says which: the column of a result → the columns that the function is called with, of which those
-    in `drop` are not forwarded. `schema` is that of the rows. Rows leave as they are answered, or in their
-    order if the function is `ordered`; at most `max_in_flight` of a subtask wait at a time, and what is
-    behind them waits with them.
+    `calls` maps the column of a result to the columns that the function is called with; those in `drop` are
+    not forwarded. `schema` is that of the input. Rows are emitted as their calls complete, or in their order
+    if the function is `ordered`. At most `max_in_flight` rows of a subtask are pending; when that many are,
+    the input waits.
 
-    An epoch waits for its calls at its end, but not longer than `timeout`: what has failed and is to be
-    called again then stays, and is called again in the next epoch. Rows that stay are part of the checkpoint,
-    with how often their calls have failed, and hold the watermark back; so each row leaves just once,
-    whatever happens. Calls may be made more than once: after a failure, when an epoch is repeated, and when a
-    run goes on. At the end of the input all calls are waited for. On resume, at any parallelism, the rows
-    that stayed are called first.
+    At its end an epoch waits for its calls, but not longer than `timeout`. Rows whose calls are to be retried
+    then are retried in the next epoch. These pending rows are part of the checkpoint, with the number of
+    their attempts, and hold the watermark back; so each row is emitted exactly once. Calls may be made more
+    than once: after a failure, when an epoch is repeated, and after a resume. At the end of the input all
+    calls are awaited. On resume, at any parallelism, the pending rows are called first.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class AsyncCall(ArrowOperator):
         self.tick_interval = max(options.timeout, timedelta(seconds=1)) if options.retries else None
         self._returns = plain_type(function.returns)
         self._waiting: dict[PendingRow, None] = {}
-        """Rows that have not left, in the order they came."""
+        """Rows that were not emitted yet, in the order of arrival."""
         self._ready: list[PendingRow] = []
         self._running: PendingCalls | None = None
         self._settled = False
@@ -74,8 +73,8 @@ class AsyncCall(ArrowOperator):
             if output in self.schema.names:
                 raise PlanError(f"there is a column `{output}` already")
             if len(arguments) != len(self.function.arguments):
-                wanted = len(self.function.arguments)
-                raise PlanError(f"`{self.function.name}` takes {wanted} arguments, not {len(arguments)}")
+                count = len(self.function.arguments)
+                raise PlanError(f"`{self.function.name}` takes {count} arguments, not {len(arguments)}")
             for name in arguments:
                 if name not in self.schema.names:
                     raise PlanError(f"there is no column `{name}`", hint=suggest(name, self.schema.names))
@@ -85,14 +84,14 @@ class AsyncCall(ArrowOperator):
         return "async_call"
 
     def tables(self) -> Sequence[TableConfig]:
-        columns = [one.with_name(_EVENT) if one.name == TIMESTAMP else one for one in self.schema]
+        columns = [column.with_name(_EVENT) if column.name == TIMESTAMP else column for column in self.schema]
         results = [pa.field(output, self._returns) for output in self.calls]
         own = [(TIMESTAMP, _INSTANT), (_ATTEMPTS, pa.int64()), (_DONE, pa.bool_())]
         schema = pa.schema([*columns, *results, *own])
         config = timestamp_table_config(
             PENDING, "the rows whose calls are to be made again", "1s", schema=schema
         )
-        return [replace(config, retention=None)]  # rows stay until they are answered
+        return [replace(config, retention=None)]  # rows stay until their calls complete
 
     # ------------------------------------------------------------------------------------- rows come
 
@@ -111,11 +110,11 @@ class AsyncCall(ArrowOperator):
         stamps = saved.column(TIMESTAMP).cast(pa.int64()).to_pylist()
         rows = self._rows_of(batch, stamps)
         results = zip(*[saved.column(output).to_pylist() for output in self.calls], strict=True)
-        for row, attempts, done, known in zip(
+        for row, attempts, done, row_results in zip(
             rows, saved.column(_ATTEMPTS).to_pylist(), saved.column(_DONE).to_pylist(), results, strict=True
         ):
             row.attempts, row.done = attempts, done
-            row.results = list(known)
+            row.results = list(row_results)
         return rows
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
@@ -144,18 +143,22 @@ class AsyncCall(ArrowOperator):
             complete = function.complete(columns)
             called = itertools.repeat(True) if complete is None else complete.to_pylist()
             values = zip(*function.values(columns), strict=True)
-            arguments.append([row if wanted else None for row, wanted in zip(values, called, strict=False)])
+            arguments.append(
+                [row if is_called else None for row, is_called in zip(values, called, strict=False)]
+            )
         return [
-            PendingRow(batch, index, stamp, list(given))
-            for index, (stamp, given) in enumerate(zip(stamps, zip(*arguments, strict=True), strict=True))
+            PendingRow(batch, index, stamp, list(row_arguments))
+            for index, (stamp, row_arguments) in enumerate(
+                zip(stamps, zip(*arguments, strict=True), strict=True)
+            )
         ]
 
     def _admit(self, rows: Iterable[PendingRow]) -> None:
-        """Let rows wait, and make their calls."""
+        """Add rows to the pending ones, and start their calls."""
         started = []
         for row in rows:
             self._waiting[row] = None
-            if all(one is None for one in row.arguments):
+            if all(call is None for call in row.arguments):
                 row.done, row.results = True, [None] * len(row.arguments)
             if row.done:
                 self._finish(row)
@@ -173,20 +176,20 @@ class AsyncCall(ArrowOperator):
             self._ready.append(first)
 
     def _take(self, ctx: OperatorContext, timeout: float | None = None) -> bool:
-        """Take a row whose calls have ended; whether there was one within `timeout` seconds."""
+        """Take a row whose calls have completed; whether there was one within `timeout` seconds."""
         row = self._calls.ended(timeout)
         if row is not None:
             self._took(row, ctx)
         return row is not None
 
     def _take_ended(self, ctx: OperatorContext) -> None:
-        """Take the rows that need not be waited for."""
+        """Take all rows whose calls have completed, without waiting."""
         while self._calls.has_ended():
             self._take(ctx)
 
     def _took(self, row: PendingRow, ctx: OperatorContext) -> None:
         row.done = True
-        ctx.metrics.add("calls", sum(one is not None for one in row.arguments))
+        ctx.metrics.add("calls", sum(call is not None for call in row.arguments))
         if row.failure is not None:
             error = self._failed(row)
             if self.function.options.on_error == "fail":
@@ -200,44 +203,44 @@ class AsyncCall(ArrowOperator):
         assert row.failure is not None
         index, error, too_long = row.failure
         function = self.function
-        place = f"the row {described(function.parameters, row.arguments[index] or ())}"
+        inputs = f"the row {format_arguments(function.parameters, row.arguments[index] or ())}"
         times = f", called {row.attempts} times" if row.attempts > 1 else ""
         if too_long:
             limit = format_duration(function.options.timeout)
-            return ExternalError(f"udf `{function.name}` did not answer within {limit} for {place}{times}")
+            return ExternalError(f"udf `{function.name}` did not answer within {limit} for {inputs}{times}")
         if isinstance(error, HeadraceError):
             return error
         if isinstance(error, OSError):
-            made = ExternalError(
-                f"udf `{function.name}` raised {type(error).__name__}: {error} for {place}{times}"
+            external_error = ExternalError(
+                f"udf `{function.name}` raised {type(error).__name__}: {error} for {inputs}{times}"
             )
-            made.traceback_text = user_lines(error, function.sources)
-            return made
-        return raised(function.name, error, f"{place}{times}", function.sources)
+            external_error.traceback_text = user_lines(error, function.sources)
+            return external_error
+        return call_error(function.name, error, f"{inputs}{times}", function.sources)
 
     # ------------------------------------------------------------------------------------- rows leave
 
     def _leave(self, collector: Collector) -> None:
-        """Send on the rows that are ready."""
+        """Emit the rows that are ready."""
         ready, self._ready = self._ready, []
         for rows in _by_batch(ready, ordered=self.function.options.ordered):
             batch = rows[0].batch.drop_columns(list(self.drop))
-            taken = batch.take(pa.array([row.index for row in rows]))
-            names = [*taken.schema.names, *self.calls]
-            collector.collect(pa.RecordBatch.from_arrays([*taken.columns, *self._results(rows)], names))
+            forwarded = batch.take(pa.array([row.index for row in rows]))
+            names = [*forwarded.schema.names, *self.calls]
+            collector.collect(pa.RecordBatch.from_arrays([*forwarded.columns, *self._results(rows)], names))
 
     def _results(self, rows: Sequence[PendingRow]) -> list[pa.Array]:
         function = self.function
 
-        def place(at: int, index: int) -> str:
-            return f"the row {described(function.parameters, rows[at].arguments[index] or ())}"
+        def inputs_at(at: int, index: int) -> str:
+            return f"the row {format_arguments(function.parameters, rows[at].arguments[index] or ())}"
 
         return [
             to_arrow(
                 function.name,
                 [row.results[index] if row.results else None for row in rows],
                 self._returns,
-                lambda at, index=index: place(at, index),  # type: ignore[misc]
+                lambda at, index=index: inputs_at(at, index),  # type: ignore[misc]
                 function.dump,
             )
             for index in range(len(self.calls))
@@ -248,13 +251,13 @@ class AsyncCall(ArrowOperator):
     ) -> Watermark | None:
         self._settle(ctx, collector, final=watermark.is_end)
         times = [row.batch.column(TIMESTAMP)[row.index].cast(pa.int64()).as_py() for row in self._waiting]
-        known = [time for time in times if time is not None]
-        if watermark.time is None or not known:
+        event_times = [time for time in times if time is not None]
+        if watermark.time is None or not event_times:
             return None if watermark.time is None and self._waiting else watermark
-        return Watermark(min(watermark.time, *known))
+        return Watermark(min(watermark.time, *event_times))
 
     def _settle(self, ctx: OperatorContext, collector: Collector, *, final: bool) -> None:
-        """Wait for the calls of this epoch: for all, or for so long as the epoch may."""
+        """Wait for the calls of this epoch: for all if `final`, otherwise at most `timeout`."""
         deadline = clock.monotonic() + self.function.options.timeout.total_seconds()
         while self._calls.outstanding:
             left = None if final else deadline - clock.monotonic()
@@ -277,17 +280,17 @@ class AsyncCall(ArrowOperator):
             self._save(list(self._waiting), ctx)
 
     def _save(self, rows: Sequence[PendingRow], ctx: OperatorContext) -> None:
-        """Keep the rows that stay."""
+        """Save the pending rows."""
         table = ctx.time_table(PENDING)
         for some in _by_batch(rows, ordered=True):
-            taken = some[0].batch.take(pa.array([row.index for row in some]))
-            names = [_EVENT if name == TIMESTAMP else name for name in taken.schema.names]
+            pending = some[0].batch.take(pa.array([row.index for row in some]))
+            names = [_EVENT if name == TIMESTAMP else name for name in pending.schema.names]
             own = [
                 pa.array([row.stamp for row in some]).cast(_INSTANT),
                 pa.array([row.attempts for row in some], pa.int64()),
                 pa.array([row.done for row in some]),
             ]
-            columns = [*taken.columns, *self._results(some), *own]
+            columns = [*pending.columns, *self._results(some), *own]
             names = [*names, *self.calls, TIMESTAMP, _ATTEMPTS, _DONE]
             table.insert(pa.RecordBatch.from_arrays(columns, names))
 
@@ -306,7 +309,7 @@ class AsyncCall(ArrowOperator):
 
 
 def _by_batch(rows: Sequence[PendingRow], *, ordered: bool) -> list[list[PendingRow]]:
-    """Rows that came together, together; `ordered` rows stay in their order."""
+    """Groups rows by their input batch; `ordered` rows stay in their order."""
     if not ordered:
         rows = sorted(rows, key=lambda row: row.stamp)
     return [list(group) for _, group in itertools.groupby(rows, key=lambda row: id(row.batch))]

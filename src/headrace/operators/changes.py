@@ -1,6 +1,6 @@
-"""What operators over updating streams share: rows kept by key, retractions, and differences.
+"""Updating streams: rows stored by key, matching of retractions, differences of results, time to live.
 
-An updating stream is a stream of rows with a column `_retract`: true takes back an earlier row that is equal
+An updating stream is a stream of rows with a column `_retract`: true retracts an earlier row that is equal
 in every column but `_timestamp`. Nulls are equal to nulls and NaN to NaN.
 """
 
@@ -24,12 +24,12 @@ from headrace.state.config import TableConfig
 from headrace.state.rows import Mask, Positions, group_rows, single
 
 SEQUENCE: Final = "_sequence"
-"""The column that numbers the rows of a key in the order in which they came, `int64`."""
+"""The column that numbers the rows of a key in the order of arrival, `int64`."""
 UNMATCHED: Final = "unmatched_retractions"
-"""The metric that counts retractions of rows which are not there."""
+"""The metric that counts retractions without a matching row."""
 
 ONLY_KEY: Final = "_only_key"
-"""The key column of rows that have no other: it is 0 everywhere, and one subtask has them all."""
+"""The key column of rows without a key: always 0, so that one subtask has all rows."""
 
 _ARRIVAL: Final = "_arrival"
 _EVENT_TIME: Final = "_event_time"
@@ -48,7 +48,7 @@ def number_rows(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tup
 
 
 def _grouped(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[Positions, Positions]:
-    """Bring equal rows together, as `group_rows` does; without columns all rows are equal."""
+    """Order rows so that equal ones are adjacent, as `group_rows` does; without columns all are equal."""
     if not columns or not rows:
         return np.arange(rows), np.zeros(rows, dtype=np.int64)
     arrays = [single(column) for column in columns]
@@ -56,7 +56,7 @@ def _grouped(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[
 
 
 def begins(groups: Positions) -> Positions:
-    """Where groups begin, of numbers in which equal ones are together."""
+    """Where groups begin, in numbers whose equal ones are adjacent."""
     return np.flatnonzero(np.append(np.ones(min(len(groups), 1), np.bool_), groups[1:] != groups[:-1]))
 
 
@@ -86,20 +86,20 @@ def pair_rows(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Ma
 
 
 def match_retractions(rows: pa.Table, retractions: pa.Table, names: Sequence[str]) -> tuple[Mask, Mask]:
-    """Which rows go, and which retractions found a row.
+    """(which rows are retracted, which retractions matched a row).
 
-    A retraction takes a row that is equal in the columns `names`: one of the same `_timestamp` if there is
-    one, and else the first.
+    A retraction matches a row that is equal in the columns `names`: one of the same `_timestamp` if there is
+    one, otherwise the first.
     """
-    gone, found = pair_rows(rows, retractions, [*names, TIMESTAMP])
-    if not found.all():
-        left, open_retractions = np.flatnonzero(~gone), np.flatnonzero(~found)
+    retracted, matched = pair_rows(rows, retractions, [*names, TIMESTAMP])
+    if not matched.all():
+        left, open_retractions = np.flatnonzero(~retracted), np.flatnonzero(~matched)
         also_gone, also_found = pair_rows(
             rows.take(pa.array(left)), retractions.take(pa.array(open_retractions)), names
         )
-        gone[left[also_gone]] = True
-        found[open_retractions[also_found]] = True
-    return gone, found
+        retracted[left[also_gone]] = True
+        matched[open_retractions[also_found]] = True
+    return retracted, matched
 
 
 def signed(rows: pa.Table, *, retract: bool) -> pa.Table:
@@ -109,7 +109,7 @@ def signed(rows: pa.Table, *, retract: bool) -> pa.Table:
 
 
 def difference(old: pa.Table, new: pa.Table) -> pa.Table:
-    """What turns the multiset `old` into `new`: retractions, then appends; `_timestamp` is not compared."""
+    """The changes from the multiset `old` to `new`: retractions, then appends; ignores `_timestamp`."""
     names = [name for name in new.schema.names if name != TIMESTAMP]
     stays_of_old, stays_of_new = pair_rows(old, new, names)
     retracted, appended = old.filter(pa.array(~stays_of_old)), new.filter(pa.array(~stays_of_new))
@@ -117,7 +117,7 @@ def difference(old: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def check_comparable(schema: pa.Schema, what: str) -> None:
-    """Refuse columns of types whose values cannot be compared, before any row comes."""
+    """Raise a PlanError for columns of types whose values cannot be compared."""
     for column in schema:
         try:
             hash_array(pa.array([], column.type))
@@ -143,91 +143,91 @@ def now(ctx: OperatorContext) -> int:
 
 
 def check_ttl(ttl: timedelta) -> None:
-    """Refuse a time to live of nothing."""
+    """Raise a PlanError unless a time to live is greater than zero."""
     if ttl <= timedelta(0):
         raise PlanError(
-            f"the time to live of updating results is {format_duration(ttl)}; it must be longer than nothing",
+            f"the time to live of updating results is {format_duration(ttl)}; it must be greater than zero",
             hint="for example 24 hours",
         )
 
 
 def expiry_tick(ttl: timedelta) -> timedelta:
-    """How often to look for what has expired without being touched: a tenth of `ttl`, 1 s to 10 minutes."""
+    """How often to scan for expired rows of idle keys: every tenth of `ttl`, 1 s to 10 minutes."""
     check_ttl(ttl)
     return min(max(ttl / 10, timedelta(seconds=1)), timedelta(minutes=10))
 
 
 def cutoff(ctx: OperatorContext, ttl: timedelta) -> int:
-    """What is from before this instant has expired."""
+    """The instant before which rows have expired."""
     return now(ctx) - nanoseconds(ttl)
 
 
-# --------------------------------------------------------------------------------------------- kept rows
+# ------------------------------------------------------------------------------------------- stored rows
 
 
 @dataclass
 class Revision:
-    """The stored rows of some keys and the rows that came for them, and which of both go."""
+    """The stored rows of some keys and the new ones, and which of both are dropped."""
 
     rows: pa.Table
-    """The stored rows in the order in which they once came, then the new ones."""
+    """The stored rows in the order of arrival, then the new ones."""
     stored: int
     """How many of the rows are stored already."""
-    gone: Mask
+    dropped: Mask
     names: tuple[str, ...]
-    """The columns that make a row what it is: all but its times and its number."""
+    """The columns that identify a row: all but its times and its number."""
 
     @property
     def before(self) -> pa.Table:
-        """The rows as they were."""
+        """The rows before the revision."""
         return self.rows.slice(0, self.stored)
 
     @property
     def after(self) -> pa.Table:
-        """The rows as they are now."""
-        return _without(self.rows, self.gone)
+        """The rows after the revision."""
+        return _without(self.rows, self.dropped)
 
     @property
     def added(self) -> pa.Table:
         """The new rows that stay."""
-        return _without(self.rows.slice(self.stored), self.gone[self.stored :])
+        return _without(self.rows.slice(self.stored), self.dropped[self.stored :])
 
     @property
     def removed(self) -> pa.Table:
-        """The stored rows that go."""
-        return self.before.filter(pa.array(self.gone[: self.stored]))
+        """The stored rows that are dropped."""
+        return self.before.filter(pa.array(self.dropped[: self.stored]))
 
     def expire(self, before: int) -> None:
-        """Let the rows go that came before an instant."""
-        self.gone |= self.rows.column(_ARRIVAL).cast(pa.int64()).to_numpy() < before
+        """Drop the rows that arrived before an instant."""
+        self.dropped |= self.rows.column(_ARRIVAL).cast(pa.int64()).to_numpy() < before
 
     def retract(self, retractions: pa.Table) -> int:
-        """Let one row go for each retraction; returns how many found none."""
+        """Drop one row for each retraction; returns the number of retractions without a match."""
         if not retractions.num_rows:
             return 0
-        present = np.flatnonzero(~self.gone)
-        gone, found = match_retractions(self.rows.take(pa.array(present)), retractions, self.names)
-        self.gone[present[gone]] = True
-        return int(np.count_nonzero(~found))
+        present = np.flatnonzero(~self.dropped)
+        retracted, matched = match_retractions(self.rows.take(pa.array(present)), retractions, self.names)
+        self.dropped[present[retracted]] = True
+        return int(np.count_nonzero(~matched))
 
     def keep(self, rows: pa.Table) -> None:
-        """Let every row go that is not among `rows`, which have some or all of the columns."""
-        present = np.flatnonzero(~self.gone)
-        kept, _ = pair_rows(self.rows.take(pa.array(present)), rows, rows.schema.names)
-        self.gone[present[~kept]] = True
+        """Drop every row that is not among `rows`, which have some or all of the columns."""
+        present = np.flatnonzero(~self.dropped)
+        matched, _ = pair_rows(self.rows.take(pa.array(present)), rows, rows.schema.names)
+        self.dropped[present[~matched]] = True
 
 
-def _without(rows: pa.Table, gone: Mask) -> pa.Table:
-    return rows.filter(pa.array(~gone)) if gone.any() else rows
+def _without(rows: pa.Table, dropped: Mask) -> pa.Table:
+    return rows.filter(pa.array(~dropped)) if dropped.any() else rows
 
 
-class KeptRows:
-    """The rows of one input, kept by key with the time and order of their arrival.
+class StoredRows:
+    """The rows of one input, stored by key with the time and order of their arrival.
 
-    In state `_timestamp` is the wall clock of the epoch in which a row came, so that state expires by it
-    whatever the event times are. To the operator `_timestamp` is the event time, as it came.
+    In state `_timestamp` is the wall clock of the epoch in which a row arrived, so that state expires by it
+    and not by event time. To the operator `_timestamp` is the event time.
 
-    Rows of one key keep their order. Only rows that are `numbered` are in one order across keys.
+    Rows of one key keep their order. Only `numbered` rows have one order across keys.
     """
 
     def __init__(self, name: str, schema: pa.Schema, *, key: Sequence[str], numbered: bool = True) -> None:
@@ -247,7 +247,7 @@ class KeptRows:
         ]
 
     def config(self, description: str) -> TableConfig:
-        """The table that keeps the rows; event time does not expire it."""
+        """The state table of the rows; it does not expire by event time."""
         schema = pa.schema(
             [column.with_name(name) for column, name in zip(self._schema, self._stored_names, strict=True)]
         )
@@ -258,7 +258,7 @@ class KeptRows:
     def arrived(
         self, batches: Sequence[pa.RecordBatch], ctx: OperatorContext, *, updating: bool
     ) -> tuple[pa.Table, pa.Table]:
-        """The rows of an epoch with what state keeps of them: (appended rows, retractions)."""
+        """The rows of an epoch with the columns of state: (appended rows, retractions)."""
         schema = self.columns.append(pa.field(RETRACT, pa.bool_())) if updating else self.columns
         came = pa.Table.from_batches(as_batches(batches, schema))
         rows = came.select(self.columns.names)
@@ -267,7 +267,7 @@ class KeptRows:
             rows = rows.append_column(ONLY_KEY, pa.array(np.zeros(count, dtype=np.int8)))
         rows = rows.append_column(_ARRIVAL, pa.array(np.full(count, now(ctx))).cast(_INSTANT))
         if SEQUENCE in self._schema.names:
-            # Epochs follow each other, and inside one the rows of a key all come to this subtask.
+            # Epochs are ordered, and within one all rows of a key are in this subtask.
             sequence = (ctx.task_info.epoch << 32) + np.arange(count, dtype=np.int64)
             rows = rows.append_column(SEQUENCE, pa.array(sequence))
         rows = rows.cast(self._schema)
@@ -278,13 +278,13 @@ class KeptRows:
         return rows.filter(appends), rows.filter(retracts)
 
     def read(self, keys: pa.Table, ctx: OperatorContext) -> pa.Table:
-        """The stored rows of these keys, those of a key in the order in which they came."""
+        """The stored rows of these keys, those of a key in the order of arrival."""
         if not keys.num_rows:
             return self._schema.empty_table()
         return self._public(ctx.time_table(self.name).get(keys))
 
     def expired(self, before: int, ctx: OperatorContext) -> pa.Table:
-        """The stored rows that came before an instant; every row is looked at."""
+        """The stored rows that arrived before an instant; a full scan."""
         return self._public(ctx.time_table(self.name).range(None, before))
 
     def _public(self, stored: pa.Table) -> pa.Table:
@@ -294,19 +294,19 @@ class KeptRows:
         return rows.take(pa.array(np.argsort(rows.column(SEQUENCE).to_numpy(), kind="stable")))
 
     def revision(self, stored: pa.Table, appended: pa.Table) -> Revision:
-        """Stored rows with the rows that came for their keys; nothing is gone yet."""
+        """Stored rows and the new rows of their keys; nothing is dropped yet."""
         rows = pa.concat_tables([stored, appended])
         return Revision(rows, stored.num_rows, np.zeros(rows.num_rows, dtype=np.bool_), self._identity)
 
     def write(self, revision: Revision, ctx: OperatorContext) -> None:
-        """Bring a revision into state."""
+        """Write a revision to state."""
         table = ctx.time_table(self.name)
         for rows, change in ((revision.removed, table.delete_value), (revision.added, table.insert)):
             if rows.num_rows:
                 change(rows.rename_columns(self._stored_names))
 
     def expire(self, before: int, ctx: OperatorContext) -> None:
-        """Remove every row that came before an instant, without reading any."""
+        """Remove every row that arrived before an instant, without reading any."""
         ctx.time_table(self.name).expire(before)
 
     def delete(self, keys: pa.Table, ctx: OperatorContext) -> None:

@@ -1,4 +1,4 @@
-"""The values that counts of distinct values have seen: one row for each, whatever the group has besides."""
+"""State of `count(DISTINCT …)`: one row for each distinct value of a group."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headrace.state.config import TableConfig, keyed_table_config
 from headrace.state.rows import Positions
 
 OCCURRENCES: Final = f"{TIMESTAMP}:occurrences"
-"""How often a value is there: as often as it was appended, less as often as it was retracted."""
+"""How often a value occurs: its appends minus its retractions."""
 
 
 class DistinctValues:
-    """The values of one `count(DISTINCT …)`, kept by group and value.
+    """The values of one `count(DISTINCT …)`, stored by group and value.
 
-    A value counts for as long as it is there once. Of rows that are never retracted it is only kept that a
-    value is there, so that what is known already changes nothing.
+    A value counts while it occurs at least once. For append-only input occurrences are capped at one, so that
+    a value that is already stored causes no write.
     """
 
     def __init__(self, aggregation: Aggregation, index: int, *, keys: pa.Schema) -> None:
@@ -49,7 +49,7 @@ class DistinctValues:
         self.field: pa.Field = self.fragment.output.field(self.column)
 
     def config(self) -> TableConfig:
-        """The table that keeps the values."""
+        """The state table of the values."""
         schema = pa.schema([*self._keys, self.field, (OCCURRENCES, pa.int64())])
         return keyed_table_config(
             self.name,
@@ -62,33 +62,33 @@ class DistinctValues:
     def update(
         self, groups: pa.Table, group_of: Positions, values: pa.Table, ctx: OperatorContext
     ) -> Positions:
-        """Take in values, each of the group at its position in `group_of`: by how many each group grows."""
+        """Add values, `group_of` their groups; returns by how many distinct values each group grows."""
         numbers, firsts = number_rows([pa.array(group_of), values.column(self.column)], values.num_rows)
-        came = np.zeros(len(firsts), dtype=np.int64)
-        np.add.at(came, numbers, values.column(OCCURRENCES).to_numpy())
+        arrived = np.zeros(len(firsts), dtype=np.int64)
+        np.add.at(arrived, numbers, values.column(OCCURRENCES).to_numpy())
         group_of = group_of[firsts]
         keys = groups.take(pa.array(group_of)).append_column(
             self.field, values.column(self.column).take(pa.array(firsts))
         )
         table = ctx.keyed_table(self.name)
-        stored, found = table.get(keys)
+        stored, exists = table.get(keys)
         before = stored.column(OCCURRENCES).fill_null(0).to_numpy(zero_copy_only=False)
-        after = before + came
+        after = before + arrived
         if self._updating:
             if (after < 0).any():
                 ctx.metrics.add(UNMATCHED, -after[after < 0].sum())
             after = np.maximum(after, 0)
         else:
             after = np.minimum(after, 1)
-        kept = keys.append_column(OCCURRENCES, pa.array(after))
-        table.put(kept.filter(pa.array((after > 0) & (after != before))))
-        table.delete(keys.filter(pa.array(found & (after == 0))))
+        counted = keys.append_column(OCCURRENCES, pa.array(after))
+        table.put(counted.filter(pa.array((after > 0) & (after != before))))
+        table.delete(keys.filter(pa.array(exists & (after == 0))))
         grown = np.zeros(groups.num_rows, dtype=np.int64)
         np.add.at(grown, group_of, (after > 0).astype(np.int64) - (before > 0))
         return grown
 
     def delete(self, groups: pa.Table, ctx: OperatorContext) -> None:
-        """Forget the values of these groups."""
+        """Delete the values of these groups."""
         if groups.num_rows:
             table = ctx.keyed_table(self.name)
             table.delete(table.below(groups))

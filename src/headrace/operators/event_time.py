@@ -1,4 +1,4 @@
-"""Event times as numbers, and what becomes of rows that come too late."""
+"""Event times as numbers, and the handling of late rows."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ def timestamps(values: Instants) -> pa.Array:
 
 @dataclass(frozen=True)
 class LateRows:
-    """Counts rows that come too late; where the user asks for them, sends them on.
+    """Counts late rows, and emits them if the query asks for them.
 
-    A row that is sent on has the columns of `output`: all null but `column`, which it carries from its
-    source, and its `_timestamp`.
+    An emitted late row has the columns of `output`: all null but `column`, which it carries from its source,
+    and `_timestamp`.
     """
 
     output: pa.Schema
     column: str | None = None
 
     def take(self, rows: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Count these rows, and send them on if there is a column for them."""
+        """Count these rows, and emit them if there is a column for them."""
         if not rows.num_rows:
             return
         ctx.metrics.add("late_rows", rows.num_rows)
         if self.column is not None:
             carried = (self.column, TIMESTAMP)
             arrays = [
-                rows.column(one.name) if one.name in carried else pa.nulls(rows.num_rows, one.type)
-                for one in self.output
+                rows.column(column.name) if column.name in carried else pa.nulls(rows.num_rows, column.type)
+                for column in self.output
             ]
             collector.collect(pa.RecordBatch.from_arrays(arrays, schema=self.output))
 
 
 def check_late_column(column: str | None, schema: pa.Schema) -> None:
-    """Refuse a column for late rows that the rows do not carry."""
+    """Raise a PlanError for a column of late rows that the input does not have."""
     if column is not None and column not in schema.names:
         raise PlanError(
             f"late rows are asked for as `{column}`, which the rows do not carry",

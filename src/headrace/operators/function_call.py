@@ -1,4 +1,4 @@
-"""Adds what a function of the user gives for each row."""
+"""Adds the result of a user-defined function to each row."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ class FunctionCall(ArrowOperator):
         return "function_call"
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        made = self.function.call(argument_columns(batch, self.arguments, self.function.arguments))
-        made = made.cast(plain_type(made.type))
-        field = pa.field(self.output, made.type)
+        results = self.function.call(argument_columns(batch, self.arguments, self.function.arguments))
+        results = results.cast(plain_type(results.type))
+        field = pa.field(self.output, results.type)
         at = batch.schema.get_field_index(self.output)
-        collector.collect(batch.append_column(field, made) if at < 0 else batch.set_column(at, field, made))
+        batch = batch.append_column(field, results) if at < 0 else batch.set_column(at, field, results)
+        collector.collect(batch)
 
     def display(self) -> str:
         return f"{self.output} = {self.function.name}({', '.join(self.arguments)})"

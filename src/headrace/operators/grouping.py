@@ -1,4 +1,4 @@
-"""The SQL of an aggregation: from rows to parts, from parts to fewer parts, from either to results."""
+"""The SQL of an aggregation: from rows to parts, from parts to merged parts, from either to results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ADD_ROWS = f'sum("{ROWS}") AS "{ROWS}"'
 def grouped(
     aggregation: Aggregation, items: Sequence[str], *, by: Sequence[str], schema: pa.Schema
 ) -> Fragment:
-    """The items for each group of rows that agree in the columns `by`, which come first."""
+    """The items for each group of rows with equal columns `by`, which come first."""
     return Fragment(_select(items, by=by), {"input": schema}, aggregation.functions)
 
 
 def results_of_rows(aggregation: Aggregation, *, by: Sequence[str], schema: pa.Schema) -> Fragment:
     """The results of each group of rows."""
-    return grouped(aggregation, aggregation.whole, by=by, schema=schema)
+    return grouped(aggregation, aggregation.complete, by=by, schema=schema)
 
 
 def results_of_parts(aggregation: Aggregation, *, by: Sequence[str], schema: pa.Schema) -> Fragment:

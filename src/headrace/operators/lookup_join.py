@@ -1,4 +1,4 @@
-"""Joins rows with a table outside, by its key."""
+"""Joins rows with an external table, by its key."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headrace.base.options import Duration, Options, Size
 from headrace.model.fragments import plain_schema
 from headrace.model.operator import ArrowOperator, Collector, Lookup, OperatorContext, key_values
 
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 _ENTRY = np.dtype([("found", np.bool_), ("asked", np.float64), ("used", np.int64)])
 _UNKNOWN = -1
 _OVERHEAD = 150
-"""About what an entry takes besides its columns, in bytes: the key as a Python value, and its place."""
+"""About how many bytes an entry takes besides its columns: the key as a Python value, and its position."""
 
 
 class CacheOptions(Options):
-    """What is remembered of a lookup table, by the names of SQL."""
+    """The cache of a lookup table; the aliases are the option names in SQL."""
 
     max_bytes: Size | None = Field(
         None,
@@ -43,16 +43,16 @@ class CacheOptions(Options):
 
 
 class LookupJoin(ArrowOperator):
-    """Adds the columns that a lookup table has for the key in column `on` of each row.
+    """Adds the columns of a lookup table for the key in column `on` of each row.
 
-    `columns` says which: column of the table → its name in the result. A row without an entry, or whose key
-    is null, is left out of an `inner` join and has nulls in a `left` one. All keys of a batch are asked for
-    in one request, unless the worker remembers them; that a key has no entry is remembered too. When there is
-    too much to remember, what was not used for longest is forgotten.
+    `columns` maps a column of the table to its name in the result. A row without an entry, or whose key is
+    null, is left out of an `inner` join and has nulls in a `left` one. All keys of a batch that are not in
+    the worker's cache are looked up in one request; that a key has no entry is cached too. A full cache
+    evicts the least recently used entries.
 
-    The age of an answer is measured by the clock of epochs, which is all that operators know of time: it may
-    be older than `ttl` by the length of an epoch. The table changes as it likes, so an epoch that is tried
-    again may find other values; those of the try that counts are kept, once.
+    The age of an entry is measured by the clock of epochs: it may exceed `ttl` by the length of an epoch. The
+    table may change at any time, so an epoch that is retried may see other values; only those of the
+    successful attempt are emitted.
     """
 
     def __init__(
@@ -73,8 +73,7 @@ class LookupJoin(ArrowOperator):
             if name not in self.schema.names:
                 raise PlanError(
                     f"the lookup table has no column `{name}`",
-                    hint=suggest(name, self.schema.names)
-                    or f"its columns are {', '.join(self.schema.names)}",
+                    hint=suggest(name, self.schema.names, listing="its columns are"),
                 )
         self._key_type = self.schema.field(lookup.key).type
         _check_key(self._key_type)
@@ -92,14 +91,14 @@ class LookupJoin(ArrowOperator):
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         coded = self._keys(batch).dictionary_encode()
         cache = ctx.resource("lookup.cache", self._new_cache)
-        places = self._find(coded.dictionary, cache, ctx).take(coded.indices)
+        positions = self._find(coded.dictionary, cache, ctx).take(coded.indices)
         if self.kind == "inner":
-            batch = batch.filter(places.is_valid())
-            places = places.drop_null()
-        found = cache.rows.select(list(self.columns)).take(places)
+            batch = batch.filter(positions.is_valid())
+            positions = positions.drop_null()
+        matches = cache.rows.select(list(self.columns)).take(positions)
         cache.trim()
         names = [*batch.schema.names, *self.columns.values()]
-        collector.collect(pa.RecordBatch.from_arrays([*batch.columns, *found.columns], names))
+        collector.collect(pa.RecordBatch.from_arrays([*batch.columns, *matches.columns], names))
 
     def _keys(self, batch: pa.RecordBatch) -> pa.Array:
         keys = batch.column(self.on)
@@ -112,7 +111,7 @@ class LookupJoin(ArrowOperator):
             ) from None
 
     def _find(self, keys: pa.Array, cache: _Cache, ctx: OperatorContext) -> pa.Array:
-        """Where in the cache the row of each key is, null if the table has none; asks for what is missing."""
+        """The position of each key's row in the cache, null if the table has none; looks up missing keys."""
         values = key_values(keys)
         unknown = cache.find(values, now=ctx.time) == _UNKNOWN
         ctx.metrics.add("cache_hits", len(keys) - int(unknown.sum()))
@@ -120,7 +119,7 @@ class LookupJoin(ArrowOperator):
             missing = keys.filter(pa.array(unknown))
             ctx.metrics.add("lookups", len(missing))
             cache.add(missing, self.lookup.lookup(missing, ctx), now=ctx.time)
-        return cache.places(values)
+        return cache.positions(values)
 
     def _new_cache(self) -> _Cache:
         ttl = None if self.ttl is None else self.ttl.total_seconds()
@@ -141,47 +140,51 @@ def _check_key(kind: pa.DataType) -> None:
 
 
 class _Cache:
-    """Rows of a table by their key, and the keys that have none; at most `max_bytes` after `trim`."""
+    """Rows of a table by their key, and the keys without a row; at most `max_bytes` after `trim`."""
 
     def __init__(self, schema: pa.Schema, key: str, *, max_bytes: int, ttl: float | None) -> None:
         self.rows = pa.RecordBatch.from_pylist([], schema)
-        """One for each entry; of a key without a row only the key."""
+        """One row for each entry; for a key without a row only the key is set."""
         self._key = key
         self._max_bytes = max_bytes
         self._ttl = ttl
         self._entries = np.empty(0, _ENTRY)
-        self._places: dict[Any, int] = {}
+        self._positions: dict[Any, int] = {}
         self._uses = 0
 
-    def find(self, values: list[Any], *, now: float) -> Places:
-        """The entries of keys, `_UNKNOWN` for those that have none or an old one."""
-        places = np.fromiter((self._places.get(one, _UNKNOWN) for one in values), np.int64, len(values))
+    def find(self, values: list[Any], *, now: float) -> Positions:
+        """The positions of entries by key, `_UNKNOWN` for keys without an entry or with an expired one."""
+        positions = np.fromiter(
+            (self._positions.get(value, _UNKNOWN) for value in values), np.int64, len(values)
+        )
         if self._ttl is not None:
-            known = np.flatnonzero(places != _UNKNOWN)
-            old = self._entries["asked"][places[known]] <= now - self._ttl
-            places[known[old]] = _UNKNOWN
+            cached = np.flatnonzero(positions != _UNKNOWN)
+            old = self._entries["asked"][positions[cached]] <= now - self._ttl
+            positions[cached[old]] = _UNKNOWN
         self._uses += 1
-        self._entries["used"][places[places != _UNKNOWN]] = self._uses
-        return places
+        self._entries["used"][positions[positions != _UNKNOWN]] = self._uses
+        return positions
 
-    def places(self, values: list[Any]) -> pa.Array:
-        """The rows of keys that all have an entry; null for those the table does not have."""
-        places = np.fromiter((self._places[one] for one in values), np.int64, len(values))
-        return pa.array(places, mask=~self._entries["found"][places])
+    def positions(self, values: list[Any]) -> pa.Array:
+        """The positions of the rows of keys that all have an entry; null where the table has no row."""
+        positions = np.fromiter((self._positions[value] for value in values), np.int64, len(values))
+        return pa.array(positions, mask=~self._entries["found"][positions])
 
-    def add(self, keys: pa.Array, found: pa.Table, *, now: float) -> None:
-        """Remember what was found for these keys, and for which nothing was."""
+    def add(self, keys: pa.Array, rows: pa.Table, *, now: float) -> None:
+        """Cache the rows of these keys, and which keys have no row."""
         schema = self.rows.schema
-        found = found.select(schema.names).cast(schema)
-        known = set(key_values(found.column(self._key).combine_chunks()))
-        absent = keys.filter(pa.array([one not in known for one in key_values(keys)], pa.bool_()))
-        empty = [absent if one.name == self._key else pa.nulls(len(absent), one.type) for one in schema]
+        rows = rows.select(schema.names).cast(schema)
+        present = set(key_values(rows.column(self._key).combine_chunks()))
+        absent = keys.filter(pa.array([key not in present for key in key_values(keys)], pa.bool_()))
+        empty = [
+            absent if column.name == self._key else pa.nulls(len(absent), column.type) for column in schema
+        ]
         start = self.rows.num_rows
         self.rows = pa.concat_batches(
-            [self.rows, *found.to_batches(), pa.RecordBatch.from_arrays(empty, schema=schema)]
+            [self.rows, *rows.to_batches(), pa.RecordBatch.from_arrays(empty, schema=schema)]
         )
-        new = np.zeros(found.num_rows + len(absent), _ENTRY)
-        new["found"][: found.num_rows] = True
+        new = np.zeros(rows.num_rows + len(absent), _ENTRY)
+        new["found"][: rows.num_rows] = True
         new["asked"] = now
         new["used"] = self._uses
         self._entries = np.concatenate([self._entries, new])
@@ -189,15 +192,15 @@ class _Cache:
 
     def _index(self, start: int) -> None:
         keys = key_values(self.rows.column(self._key)[start:])
-        self._places.update(zip(keys, range(start, self.rows.num_rows), strict=True))
+        self._positions.update(zip(keys, range(start, self.rows.num_rows), strict=True))
 
     def trim(self) -> None:
-        """Forget the entries that were not used for longest, if there is too much; then half is left."""
+        """Evict the least recently used entries if the cache is too large, down to half of its size."""
         while (size := self.rows.nbytes + _OVERHEAD * self.rows.num_rows) > self._max_bytes:
-            kept = int(self.rows.num_rows * self._max_bytes / 2 / size)
-            latest = np.argsort(self._entries["used"], kind="stable")[self.rows.num_rows - kept :]
+            remaining = int(self.rows.num_rows * self._max_bytes / 2 / size)
+            latest = np.argsort(self._entries["used"], kind="stable")[self.rows.num_rows - remaining :]
             latest.sort()
             self.rows = self.rows.take(pa.array(latest))
             self._entries = self._entries[latest]
-            self._places = {}
+            self._positions = {}
             self._index(0)

@@ -1,4 +1,4 @@
-"""Refuses rows without a value in columns that must have one, before they reach a sink."""
+"""Fails on nulls in NOT NULL columns before rows reach a sink."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 300
 
 
 class NotNull(ArrowOperator):
-    """Passes rows on as they are; a null in one of `columns` of `table` ends the run with the row."""
+    """Forwards rows unchanged; a null in one of `columns` of `table` is an error that shows the row."""
 
     def __init__(self, table: str, columns: Sequence[str]) -> None:
         self.table = table
@@ -33,9 +33,10 @@ class NotNull(ArrowOperator):
                 raise self._error(name, batch, pc.index(column.is_null(), True).as_py())
         collector.collect(batch)
 
-    def _error(self, name: str, batch: pa.RecordBatch, place: int) -> ExpressionError:
-        shown = [one for one in batch.schema.names if one != TIMESTAMP]
-        row = encode_json_lines(pa.Table.from_batches([batch.slice(place, 1)]).select(shown)).decode().strip()
+    def _error(self, name: str, batch: pa.RecordBatch, index: int) -> ExpressionError:
+        columns = [column for column in batch.schema.names if column != TIMESTAMP]
+        table = pa.Table.from_batches([batch.slice(index, 1)]).select(columns)
+        row = encode_json_lines(table).decode().strip()
         return ExpressionError(
             f"column `{name}` of `{self.table}` is NOT NULL, and a row has no value for it: "
             + (row if len(row) <= _SHOWN else row[:_SHOWN] + "…"),

@@ -1,4 +1,4 @@
-"""`row_number()` over partitions by a sort: DataFusion's windows cost much for each of many partitions."""
+"""`row_number()` over partitions by a sort: DataFusion's window functions are slow with many partitions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headrace.state.rows import equal_rows, single
 
 
 class NumberedFragment:
-    """A SELECT over rows that are numbered in each partition; it stands for `sql`, and answers the same.
+    """A SELECT over rows that are numbered in each partition; its result is that of `sql`.
 
-    `ordered` gives the rows of its input `input0` by the columns `keys`, and in the order of each partition.
-    Their numbers are the column `name` of `result`'s input `input0`.
+    `ordered` sorts the rows of its input `input0` by the columns `keys` and then in the order of each
+    partition. Their numbers are the column `name` of `result`'s input `input0`.
     """
 
     def __init__(self, sql: str, ordered: Fragment, keys: Sequence[str], name: str, result: Fragment) -> None:
@@ -46,7 +46,7 @@ class NumberedFragment:
         begins[:1] = True
         if self.keys and count > 1:
             columns = [single(rows.column(key)) for key in self.keys]
-            begins[1:] = ~equal_rows([one[1:] for one in columns], [one[:-1] for one in columns])
+            begins[1:] = ~equal_rows([column[1:] for column in columns], [column[:-1] for column in columns])
         positions = np.arange(count)
         first = np.maximum.accumulate(np.where(begins, positions, 0))
         return pa.array(positions - first + 1, pa.uint64())

@@ -1,4 +1,4 @@
-"""Computes columns and leaves out rows, batch by batch."""
+"""Projects and filters rows, batch by batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 
 
 class Project(ArrowOperator):
-    """Runs a fragment over every batch, which it sees as the table `input`; rows keep their order.
+    """Runs a fragment over every batch, as its table `input`; rows keep their order.
 
-    The fragment must treat each row by itself: a batch is whatever rows happen to come together.
+    The fragment must process each row on its own: batch boundaries are arbitrary.
     """
 
     def __init__(self, fragment: Fragment) -> None:

@@ -40,7 +40,7 @@ FOREVER = timedelta(days=2 * 106_752)
 
 @dataclass(frozen=True)
 class _Sessions:
-    """Spans of time put together to the sessions of their keys, which are numbered by key and time."""
+    """The sessions of spans of time, numbered by key and time."""
 
     of: Positions
     """The session of each span."""
@@ -54,7 +54,7 @@ class _Sessions:
     def find(
         cls, rows: pa.Table, keys: Sequence[str], *, starts: Instants, ends: Instants, gap: int
     ) -> _Sessions:
-        """The sessions of rows that stand for spans of time; two with less than `gap` between are joined."""
+        """The sessions of rows that are spans of time; spans less than `gap` apart are merged."""
         count = len(starts)
         by_start = np.argsort(starts, kind="stable")
         groups = np.zeros(count, dtype=np.int64)
@@ -64,8 +64,8 @@ class _Sessions:
             within, groups = group_rows(hash_key(rows, keys)[by_start], columns)
             order = by_start[within]
         starts, ends = starts[order], ends[order]
-        # The latest end so far in each group, as one running maximum: by its rank among all ends, on a
-        # level of its own for every group.
+        # The latest end so far in each group, as one running maximum: over the ranks among all ends, offset
+        # by group so that groups do not mix.
         by_end = np.argsort(ends, kind="stable")
         rank = np.empty(count, dtype=np.int64)
         rank[by_end] = np.arange(count)
@@ -83,17 +83,17 @@ class _Sessions:
         return len(self.member)
 
     def any_of(self, spans: Mask) -> Mask:
-        """Which sessions have one of these spans."""
-        found = np.zeros(len(self), dtype=np.bool_)
-        found[self.of[spans]] = True
-        return found
+        """Which sessions contain one of these spans."""
+        matches = np.zeros(len(self), dtype=np.bool_)
+        matches[self.of[spans]] = True
+        return matches
 
 
 class _Spans:
-    """Makes spans of rows: what is known of some rows of a key that follow each other closely.
+    """Aggregates rows to spans: runs of rows of a key that are less than the gap apart.
 
     A span has the keys, the parts if there are any, `_rows`, the first event as `_start` and the last one as
-    `_timestamp`. Rows become spans on their way here, and a session is kept as one.
+    `_timestamp`. Rows are aggregated to spans before the shuffle, and a session is stored as one span.
     """
 
     def __init__(self, aggregation: Aggregation, gap: int, *, in_parts: bool) -> None:
@@ -107,7 +107,7 @@ class _Spans:
             parts = list(self._partial.output)[1:]
         bounds = [pa.field(START, TIMESTAMP_TYPE), pa.field(TIMESTAMP, TIMESTAMP_TYPE)]
         self.schema = pa.schema([*(rows.field(name) for name in self._keys), *parts, *bounds])
-        self._parts = [one.name for one in parts]
+        self._parts = [part.name for part in parts]
         if in_parts:
             items = [*aggregation.merge, ADD_ROWS]
             self._merge = grouped(aggregation, items, by=[SESSION], schema=self.schema.append(_NUMBER))
@@ -133,8 +133,8 @@ class _Spans:
         columns = [rows.column(name).take(member) for name in self._keys]
         columns += [] if parts is None else [parts.column(name) for name in self._parts]
         columns += [timestamps(sessions.starts), timestamps(sessions.ends)]
-        made = pa.Table.from_arrays(columns, names=self.schema.names)
-        return pa.Table.from_batches(as_batches(made, self.schema))
+        spans = pa.Table.from_arrays(columns, names=self.schema.names)
+        return pa.Table.from_batches(as_batches(spans, self.schema))
 
 
 def by_session(fragment: Fragment, rows: pa.Table, sessions: Positions) -> pa.Table:
@@ -147,8 +147,8 @@ def by_session(fragment: Fragment, rows: pa.Table, sessions: Positions) -> pa.Ta
 class PartialSession(ArrowOperator):
     """Aggregates the rows of one task by key and session, so that few rows have to be shuffled.
 
-    What comes out has the columns of `output`: the keys, the parts, `_rows`, how many rows they stand for,
-    the first event as `_start` and the last one as `_timestamp`. It keeps nothing between epochs.
+    The columns of `output` are the keys, the parts, `_rows` (the number of input rows), the first event as
+    `_start` and the last one as `_timestamp`. It has no state.
     """
 
     def __init__(self, aggregation: Aggregation, gap: int) -> None:
@@ -206,18 +206,17 @@ class PartialSession(ArrowOperator):
 class SessionAggregate(ArrowOperator):
     """Aggregates rows by key and session; emits a session once, when no row can join it any more.
 
-    A row joins a session if it is less than `gap` before its first row or after its last one, so it may
-    make one session of two. A session ends `gap` after its last row. It is emitted when the watermark has
-    come to its end: the keys, the results, {first row, end} as `window_column` if that has a name, and as
-    `_timestamp` the last instant before the end.
+    A row joins a session if it is less than `gap` before its first row or after its last one, so it may merge
+    two sessions. A session ends `gap` after its last row. It is emitted when the watermark has reached its
+    end: the keys, the results, {first row, end} as `window_column` if that has a name, and as `_timestamp`
+    the last instant before the end.
 
     Its input is what `PartialSession` emits if the aggregation can be computed in parts, and otherwise, or
     with a `late_column`, rows of the aggregation's schema; either way shuffled by the keys.
 
-    Rows are late when their session, with all that has come for the key by the end of the epoch, had ended
-    at the watermark of the epoch before. So a row behind the watermark still counts if it joins a session
-    that is open. Late rows are counted as `late_rows`, and emitted with a `late_column` as `WindowAggregate`
-    does.
+    Rows are late when their session, with all rows of the key by the end of the epoch, had ended at the
+    watermark of the previous epoch. So a row behind the watermark still counts if it joins an open session.
+    Late rows are counted as `late_rows`, and with a `late_column` emitted as by `WindowAggregate`.
     """
 
     def __init__(
@@ -236,7 +235,7 @@ class SessionAggregate(ArrowOperator):
         self._in_parts = aggregation.in_parts and late_column is None
         self._spans = _Spans(aggregation, gap, in_parts=self._in_parts)
         self._input = self._spans.schema if self._in_parts else plain_schema(aggregation.schema)
-        self._stored = pa.schema([one for one in self._input if one.name != late_column])
+        self._stored = pa.schema([column for column in self._input if column.name != late_column])
         make = results_of_parts if self._in_parts else results_of_rows
         self._results = make(aggregation, by=[SESSION], schema=self._stored.append(_NUMBER))
         self.output = self._output()
@@ -260,8 +259,8 @@ class SessionAggregate(ArrowOperator):
 
     def tables(self) -> Sequence[TableConfig]:
         keys = self.aggregation.keys
-        # What is kept is deleted when its session closes. The last row of an open session is younger than the
-        # gap, its first may be of any age.
+        # Rows are deleted when their session closes. The last row of an open session is younger than the gap,
+        # its first may be of any age.
         gap = timedelta(microseconds=self.gap // 1000 + 1)
         timers = pa.schema([self._spans.schema.field(name) for name in (*keys, TIMESTAMP)])
         tables = [
@@ -287,7 +286,7 @@ class SessionAggregate(ArrowOperator):
         self._watermark = ctx.last_present_watermark
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        # Which rows are late is known when all of the epoch have come.
+        # Which rows are late is known only when all rows of the epoch are here.
         self._gathered.append(conform(batch, self._input))
 
     def handle_watermark(
@@ -303,7 +302,7 @@ class SessionAggregate(ArrowOperator):
             self._settle(None, ctx, collector)
 
     def _settle(self, watermark: Watermark | None, ctx: OperatorContext, collector: Collector) -> None:
-        """Bring together what has come with the open sessions of its keys, and emit those that have ended."""
+        """Merge new rows with the open sessions of their keys, and emit the sessions that have ended."""
         new = pa.Table.from_batches(self._gathered, self._input)
         self._gathered = []
         due = self._due(watermark, ctx)
@@ -340,7 +339,7 @@ class SessionAggregate(ArrowOperator):
         return due
 
     def _set_ends(self, spans: pa.Table, ctx: OperatorContext) -> None:
-        """Remember when to look at these sessions again."""
+        """Store when these sessions may end."""
         columns = [spans.column(name) for name in self.aggregation.keys]
         columns.append(timestamps(self._end_of(instants(spans))))
         ctx.time_table("ends").insert(pa.table(columns, names=[*self.aggregation.keys, TIMESTAMP]))
@@ -366,13 +365,13 @@ class SessionAggregate(ArrowOperator):
         return pa.Table.from_arrays(columns, schema=self._spans.schema)
 
     def _take_new(self, new: pa.Table, late: Mask, ctx: OperatorContext, collector: Collector) -> None:
-        """Count or send on what is late, and keep the rest if it is rows."""
+        """Count or emit late rows, and store the others unless they are parts."""
         if late.any():
-            gone = new.filter(pa.array(late))
+            late_rows = new.filter(pa.array(late))
             if self._in_parts:
-                ctx.metrics.add("late_rows", gone.column(ROWS).to_numpy().sum())
+                ctx.metrics.add("late_rows", late_rows.column(ROWS).to_numpy().sum())
             else:
-                for batch in gone.to_batches():
+                for batch in late_rows.to_batches():
                     self._late.take(batch, ctx, collector)
         if not self._in_parts:
             ctx.time_table("rows").insert(new.filter(pa.array(~late)).select(self._stored.names))
@@ -386,13 +385,13 @@ class SessionAggregate(ArrowOperator):
         else:
             closed, results = self._take_rows(closed, watermark, ctx)
         starts, ends = instants(closed, START), self._end_of(instants(closed))
-        made: dict[str, pa.Array | pa.ChunkedArray] = {TIMESTAMP: timestamps(ends - 1)}
-        made |= {name: closed.column(name) for name in self.aggregation.keys}
+        values: dict[str, pa.Array | pa.ChunkedArray] = {TIMESTAMP: timestamps(ends - 1)}
+        values |= {name: closed.column(name) for name in self.aggregation.keys}
         if self.window_column is not None:
-            made[self.window_column] = window_array(starts, ends)
+            values[self.window_column] = window_array(starts, ends)
         if self.late_column is not None:
-            made[self.late_column] = pa.nulls(len(starts), self.output.field(self.late_column).type)
-        columns = [made[name] if name in made else results.column(name) for name in self.output.names]
+            values[self.late_column] = pa.nulls(len(starts), self.output.field(self.late_column).type)
+        columns = [values[name] if name in values else results.column(name) for name in self.output.names]
         order = np.lexsort((hash_key(closed, self.aggregation.keys), ends))
         table = pa.Table.from_arrays(columns, schema=self.output).take(pa.array(order))
         batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
@@ -401,16 +400,16 @@ class SessionAggregate(ArrowOperator):
     def _take_rows(
         self, closed: pa.Table, watermark: Watermark | None, ctx: OperatorContext
     ) -> tuple[pa.Table, pa.Table]:
-        """Take the rows of closed sessions out of the table: (the sessions, their results)."""
+        """Remove the rows of closed sessions from the table: (the sessions, their results)."""
         table = ctx.time_table("rows")
         rows = table.get(closed)
         rows = rows.take(pa.array(np.argsort(instants(rows), kind="stable")))
         sessions = self._spans.find(rows)
         ended = self._ended(sessions, None if watermark is None else watermark.time)
-        taken = ended[sessions.of]
+        closes = ended[sessions.of]
         table.delete_key(closed)
-        table.insert(rows.filter(pa.array(~taken)))
-        results = by_session(self._results, rows.filter(pa.array(taken)), sessions.of[taken])
+        table.insert(rows.filter(pa.array(~closes)))
+        results = by_session(self._results, rows.filter(pa.array(closes)), sessions.of[closes])
         return self._spans.merged(rows, sessions).filter(pa.array(ended)), results
 
     def display(self) -> str:
@@ -419,5 +418,5 @@ class SessionAggregate(ArrowOperator):
     def details(self) -> Mapping[str, str]:
         return {"computes": self.aggregation.describe()}
 
-    def meaning(self) -> str:
+    def state_signature(self) -> str:
         return f"{self.display()}: {self.aggregation.describe()}"

@@ -1,4 +1,4 @@
-"""Gives, for each row, the rows that a function of the user makes of it."""
+"""Joins each row with the rows that a user-defined table function returns for it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 class TableFunctionCall(ArrowOperator):
     """Calls a table function with the columns `arguments` of each row.
 
-    `columns` says what is added to the row: column of the function → its name in the result; the columns in
-    `drop` are not forwarded. A row that the function gives no rows for is left out, or, with `outer`, has
-    nulls. Rows keep their order, and leave in batches however many there are: a call may give any number.
+    `columns` maps the columns of the function that are added to a row to their names in the result; the
+    columns in `drop` are not forwarded. A row without results is left out, or, with `outer`, has nulls. Rows
+    keep their order, and are emitted in batches: a call may return any number of rows.
     """
 
     def __init__(
@@ -33,8 +33,7 @@ class TableFunctionCall(ArrowOperator):
             raise PlanError(f"`{function.name}` takes {len(function.arguments)} arguments")
         for name in columns:
             if name not in function.columns.names:
-                known = function.columns.names
-                hint = suggest(name, known) or f"its columns are {', '.join(known)}"
+                hint = suggest(name, function.columns.names, listing="its columns are")
                 raise PlanError(f"`{function.name}` gives no column `{name}`", hint=hint)
         self.function = function
         self.arguments = tuple(arguments)
@@ -47,14 +46,14 @@ class TableFunctionCall(ArrowOperator):
         return "table_function"
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        given = argument_columns(batch, self.arguments, self.function.arguments)
-        kept = batch.drop_columns(list(self.drop))
-        for positions, rows in self.function.call(given, outer=self.outer):
-            taken = kept.take(positions)
+        arguments = argument_columns(batch, self.arguments, self.function.arguments)
+        forwarded = batch.drop_columns(list(self.drop))
+        for positions, rows in self.function.call(arguments, outer=self.outer):
+            repeated = forwarded.take(positions)
             by_name = dict(zip(self.function.columns.names, rows.flatten(), strict=True))
-            made = [by_name[name].cast(plain_type(by_name[name].type)) for name in self.columns]
-            names = [*taken.schema.names, *self.columns.values()]
-            collector.collect(pa.RecordBatch.from_arrays([*taken.columns, *made], names))
+            results = [by_name[name].cast(plain_type(by_name[name].type)) for name in self.columns]
+            names = [*repeated.schema.names, *self.columns.values()]
+            collector.collect(pa.RecordBatch.from_arrays([*repeated.columns, *results], names))
 
     def display(self) -> str:
         return f"rows of {self.function.name}"
@@ -67,8 +66,7 @@ def argument_columns(
     columns = []
     for name, kind in zip(names, types, strict=True):
         if name not in batch.schema.names:
-            known = batch.schema.names
-            hint = suggest(name, known) or f"the columns are {', '.join(known)}"
+            hint = suggest(name, batch.schema.names, listing="the columns are")
             raise PlanError(f"there is no column `{name}` to call the function with", hint=hint)
         column = batch.column(name)
         columns.append(column if column.type == kind else column.cast(kind))

@@ -1,4 +1,4 @@
-"""Top-N without event-time windows: the first rows of each partition, of rows that are never taken back."""
+"""Top-N without event-time windows over append-only input: the first rows of each partition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headrace.state.rows import Mask, Positions, equal_rows, single
 
 _ROW: Final = f"{TIMESTAMP}:row"
 _TIE: Final = f"{TIMESTAMP}:tie"
-_PLACE: Final = f"{TIMESTAMP}:place"
+_SLOT: Final = f"{TIMESTAMP}:place"
 _ARRIVAL: Final = f"{TIMESTAMP}:arrival"
 _INSTANT: Final = pa.timestamp("ns")
 
@@ -39,8 +39,8 @@ _INSTANT: Final = pa.timestamp("ns")
 class Ranking:
     """The first `count` rows of each partition of rows with the columns `schema`.
 
-    `order` is the ORDER BY inside a partition. It leaves no two rows in one place unless they are equal, so
-    that the same rows are the first ones in whatever order they come.
+    `order` is the ORDER BY inside a partition. It is total: only equal rows tie, so that the result does not
+    depend on the order of arrival.
     """
 
     schema: pa.Schema
@@ -52,7 +52,7 @@ class Ranking:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", plain_schema(self.schema))
-        # Rows are sorted by number, so that columns which the order does not need are moved once.
+        # The sort returns row numbers, so that columns which the order does not need are copied once.
         order, rows = [*map(quote, self.keys), self.order], self.schema.append(pa.field(_ROW, pa.int64()))
         if self._unordered:
             order, rows = [*order, quote(_TIE)], rows.append(pa.field(_TIE, pa.uint64()))
@@ -60,14 +60,14 @@ class Ranking:
         object.__setattr__(self, "fragment", Fragment(sql, {"input0": rows}, self.functions))
 
     def describe(self) -> str:
-        """What is kept, of what."""
+        """The count, keys and order, for state signatures."""
         return f"first {self.count} by {', '.join(self.keys) or 'nothing'} in the order {self.order}"
 
     def arrange(self, rows: pa.Table) -> tuple[Positions, Positions, Positions]:
-        """Bring partitions together, each in its order: (rows, where partitions begin, partition of each)."""
+        """Sort rows by partition and order: (rows, where partitions begin, the partition of each)."""
         numbered = rows.select(self.schema.names).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
         if self._unordered:
-            # Rows that differ only in columns which cannot be ordered by: their hashes tell which is first.
+            # Rows that differ only in columns without an order are ordered by the hashes of these.
             numbered = numbered.append_column(_TIE, pa.array(hash_key(rows, self._unordered)))
         order: Positions = self.fragment.run(input0=numbered).column(_ROW).to_numpy()
         new = np.zeros(len(order), dtype=np.bool_)
@@ -79,13 +79,17 @@ class Ranking:
 
     @property
     def _unordered(self) -> list[str]:
-        return [one.name for one in self.schema if pa.types.is_struct(one.type) or pa.types.is_list(one.type)]
+        return [
+            column.name
+            for column in self.schema
+            if pa.types.is_struct(column.type) or pa.types.is_list(column.type)
+        ]
 
 
 class PartialTopN(ArrowOperator):
-    """Leaves out rows that are not among the first of their partition in a task, before they are shuffled.
+    """Drops rows that are not among the first of their partition in a task, before the shuffle.
 
-    It keeps no state: what it gathers in an epoch goes out with it.
+    It has no state: what it buffers in an epoch is emitted in that epoch.
     """
 
     def __init__(self, ranking: Ranking) -> None:
@@ -118,7 +122,7 @@ class PartialTopN(ArrowOperator):
 
 @dataclass(frozen=True)
 class _Arranged:
-    """Stored rows and those that came for their partitions, in order, and what becomes of them."""
+    """Stored and new rows of the touched partitions, in order, and which are removed or added."""
 
     order: Positions
     starts: Positions
@@ -127,22 +131,22 @@ class _Arranged:
     removed: Mask
     added: Mask
     old: Positions
-    """The number that a stored row had."""
+    """The row number that a stored row had."""
     new: Positions
-    """The number that a row has which stays."""
+    """The row number of a row that stays."""
 
 
 class TopN(ArrowOperator):
-    """Keeps the first rows of each partition, and says which rows come in and go out.
+    """Keeps the first rows of each partition, and emits the changes of the result.
 
     Its input is append-only and shuffled by the keys of the ranking. The result has the columns `columns` of
-    the rows, or their number in the partition as `number`. Once per epoch what has changed is emitted: what
-    is no longer in the result as retractions, then what is new; rows that differ in `_timestamp` alone do
-    not count. Without keys all rows are one partition in one subtask.
+    the rows, and their number in the partition as `number`. Once per epoch the changes are emitted: what is
+    no longer in the result as retractions, then what is new; a change of `_timestamp` alone does not count.
+    Without keys all rows are one partition in one subtask.
 
-    Only the first rows are kept. A row expires `ttl` after it came, by the wall clock: it is removed and
-    retracted, and those that it had kept out do not come back. The partitions that nothing comes for are
-    looked through every tenth of `ttl` (1 s to 10 minutes).
+    Only the first rows are stored. A row expires `ttl` after its arrival, by the wall clock: it is removed
+    and retracted, and rows that it had displaced do not come back. Idle partitions are scanned for expired
+    rows every tenth of `ttl` (1 s to 10 minutes).
     """
 
     def __init__(self, ranking: Ranking, columns: Sequence[str], *, number: str, ttl: timedelta) -> None:
@@ -165,9 +169,9 @@ class TopN(ArrowOperator):
 
     def tables(self) -> Sequence[TableConfig]:
         only = [] if self.ranking.keys else [pa.field(ONLY_KEY, pa.int8())]
-        own = [pa.field(_PLACE, pa.int64()), pa.field(_ARRIVAL, _INSTANT)]
+        own = [pa.field(_SLOT, pa.int64()), pa.field(_ARRIVAL, _INSTANT)]
         schema = pa.schema([*self.ranking.schema, *only, *own])
-        key = (*self._keys, _PLACE)
+        key = (*self._keys, _SLOT)
         return [keyed_table_config("first", "the first rows of each key", schema, key=key, route=self._keys)]
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
@@ -196,13 +200,13 @@ class TopN(ArrowOperator):
         self._emit(rows, arranged, collector)
 
     def _expired(self, ctx: OperatorContext) -> list[pa.Table]:
-        """The keys of stored rows that have expired; every row is looked at."""
+        """The keys of stored rows that have expired; a full scan."""
         before = cutoff(ctx, self.ttl)
         batches = (pa.Table.from_batches([batch]) for batch in ctx.keyed_table("first").scan())
         return [rows.filter(pa.array(_instants(rows) < before)).select(self._keys) for rows in batches]
 
     def _arrange(self, rows: pa.Table, count: int, expired: Positions) -> _Arranged:
-        """Find out what becomes of rows, the first `count` of which are stored."""
+        """Decide which rows are removed and added; the first `count` rows are stored ones."""
         order, starts, partitions = self.ranking.arrange(rows)
         present = np.ones(rows.num_rows, dtype=np.bool_)
         present[expired] = False
@@ -221,28 +225,31 @@ class TopN(ArrowOperator):
         )
 
     def _store(self, rows: pa.Table, stored: pa.Table, arranged: _Arranged, ctx: OperatorContext) -> None:
-        """Put rows that come into the places of those that go, or into new ones.
+        """Write added rows into the slots of removed ones, or into new slots.
 
-        What is replaced needs no tombstone.
+        A slot that is overwritten needs no tombstone.
         """
         order, partitions = arranged.order, arranged.partitions
         removed, added = np.flatnonzero(arranged.removed), np.flatnonzero(arranged.added)
-        places = np.full(len(order), -1, dtype=np.int64)
-        places[arranged.stored] = stored.column(_PLACE).to_numpy()[order[arranged.stored]]
-        counts = [np.bincount(partitions[one], minlength=len(arranged.starts)) for one in (removed, added)]
+        slots = np.full(len(order), -1, dtype=np.int64)
+        slots[arranged.stored] = stored.column(_SLOT).to_numpy()[order[arranged.stored]]
+        counts = [
+            np.bincount(partitions[positions], minlength=len(arranged.starts))
+            for positions in (removed, added)
+        ]
         freed, needed = counts[0][partitions], counts[1][partitions]
         going = ranks(arranged.removed, arranged.starts, partitions)
         coming = ranks(arranged.added, arranged.starts, partitions)
-        highest = np.maximum.reduceat(places, arranged.starts)[partitions]
-        # The nth row that comes into a partition takes the place of the nth that goes.
+        highest = np.maximum.reduceat(slots, arranged.starts)[partitions]
+        # The nth row that is added to a partition takes the slot of the nth that is removed.
         before = (np.cumsum(counts[0]) - counts[0])[partitions]
         taking = added[coming[added] <= freed[added]]
-        places[taking] = places[removed[before[taking] + coming[taking] - 1]]
+        slots[taking] = slots[removed[before[taking] + coming[taking] - 1]]
         new = added[coming[added] > freed[added]]
-        places[new] = highest[new] + coming[new] - freed[new]
+        slots[new] = highest[new] + coming[new] - freed[new]
         table = ctx.keyed_table("first")
         if len(added):
-            put = rows.take(pa.array(order[added])).append_column(_PLACE, pa.array(places[added]))
+            put = rows.take(pa.array(order[added])).append_column(_SLOT, pa.array(slots[added]))
             arrival = pa.array(np.full(len(added), now(ctx))).cast(_INSTANT)
             table.put(put.append_column(_ARRIVAL, arrival))
         left = removed[going[removed] > needed[removed]]
@@ -251,12 +258,12 @@ class TopN(ArrowOperator):
 
     def _emit(self, rows: pa.Table, arranged: _Arranged, collector: Collector) -> None:
         """Retract what is no longer in the result, then append what is new."""
-        gone, new = arranged.removed, arranged.added
+        retracted, added = arranged.removed, arranged.added
         if self.number in self.columns:
-            moved = arranged.stored & ~gone & (arranged.old != arranged.new)
-            gone, new = gone | moved, new | moved
-        old_rows = self._result(rows, arranged.order[gone], arranged.old[gone])
-        new_rows = self._result(rows, arranged.order[new], arranged.new[new])
+            moved = arranged.stored & ~retracted & (arranged.old != arranged.new)
+            retracted, added = retracted | moved, added | moved
+        old_rows = self._result(rows, arranged.order[retracted], arranged.old[retracted])
+        new_rows = self._result(rows, arranged.order[added], arranged.new[added])
         collect_rows(difference(old_rows, new_rows), collector)
 
     def _result(self, rows: pa.Table, positions: Positions, numbers: Positions) -> pa.Table:
@@ -271,7 +278,7 @@ class TopN(ArrowOperator):
     def details(self) -> Mapping[str, str]:
         return {"order": self.ranking.order}
 
-    def meaning(self) -> str:
+    def state_signature(self) -> str:
         return self.ranking.describe()
 
 

@@ -1,4 +1,4 @@
-"""GROUP BY without windows: results that are replaced as rows come and go."""
+"""GROUP BY without windows: results that are updated as rows are appended and retracted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.operators.aggregation import Aggregation
 from headrace.operators.changes import (
     ONLY_KEY,
     UNMATCHED,
-    KeptRows,
+    StoredRows,
     check_comparable,
     collect_rows,
     cutoff,
@@ -34,18 +34,18 @@ from headrace.state.config import TableConfig, keyed_table_config
 from headrace.state.rows import Mask, Positions, equal_rows, single
 
 ROWS: Final = "_rows"
-"""How many rows a group has: those appended less those retracted."""
+"""How many rows a group has: its appends minus its retractions."""
 _APPENDS: Final = "_appends"
 _UPDATED: Final = "_updated"
 _GROUP: Final = "_group"
 _DISTINCT: Final = f"{TIMESTAMP}:distinct"
-"""Which count of distinct values a row is a value of; null if it is parts."""
+"""The index of the distinct count that a row is a value of; null for rows of parts."""
 _INSTANT: Final = pa.timestamp("ns")
 _LATEST: Final = f"max({quote(TIMESTAMP)}) AS {quote(TIMESTAMP)}"
 
 
 def partial_fragment(aggregation: Aggregation) -> Fragment:
-    """The parts of each group of some rows, with how many rows it has and how many were appended."""
+    """From rows to the parts of each group, with its number of rows and of appends."""
     keys = [quote(key) for key in aggregation.keys]
     appends, rows = "count(*)", "count(*)"
     if RETRACT in aggregation.schema.names:
@@ -59,13 +59,13 @@ def partial_fragment(aggregation: Aggregation) -> Fragment:
 
 
 def key_schema(aggregation: Aggregation) -> pa.Schema:
-    """The columns that groups are told apart by."""
+    """The columns that identify a group."""
     rows = plain_schema(aggregation.schema)
     return pa.schema([rows.field(key) for key in aggregation.keys] or [(ONLY_KEY, pa.int8())])
 
 
 def distinct_values(aggregation: Aggregation) -> list[DistinctValues]:
-    """What is kept of the values of each count of distinct values."""
+    """The stored values of each distinct count."""
     keys = key_schema(aggregation)
     return [DistinctValues(aggregation, index, keys=keys) for index in range(len(aggregation.distinct))]
 
@@ -75,11 +75,11 @@ def partial_schema(parts: Fragment, values: Sequence[DistinctValues]) -> pa.Sche
     if not values:
         return parts.output
     own = [pa.field(OCCURRENCES, pa.int64()), pa.field(_DISTINCT, pa.int8())]
-    return pa.schema([*parts.output, *(one.field for one in values), *own])
+    return pa.schema([*parts.output, *(distinct.field for distinct in values), *own])
 
 
 def merge_fragment(aggregation: Aggregation, parts: pa.Schema) -> Fragment:
-    """From the parts of numbered groups: the parts of each as one, and its results."""
+    """From the parts of numbered groups to the merged parts and the results of each."""
     merged = ", ".join([quote(_GROUP), _LATEST, *aggregation.merge])
     items = ", ".join([quote(name) for name in (_GROUP, TIMESTAMP, *parts.names)] + [*aggregation.final])
     return Fragment(
@@ -89,9 +89,9 @@ def merge_fragment(aggregation: Aggregation, parts: pa.Schema) -> Fragment:
     )
 
 
-def whole_fragment(aggregation: Aggregation, rows: pa.Schema) -> Fragment:
-    """From the rows of numbered groups: the results of each."""
-    items = ", ".join([quote(_GROUP), _LATEST, *aggregation.whole])
+def complete_fragment(aggregation: Aggregation, rows: pa.Schema) -> Fragment:
+    """From the rows of numbered groups to the results of each."""
+    items = ", ".join([quote(_GROUP), _LATEST, *aggregation.complete])
     return Fragment(
         f"SELECT {items} FROM input GROUP BY {quote(_GROUP)}",
         {"input": rows.append(pa.field(_GROUP, pa.int64()))},
@@ -100,11 +100,10 @@ def whole_fragment(aggregation: Aggregation, rows: pa.Schema) -> Fragment:
 
 
 class PartialUpdatingAggregate(ArrowOperator):
-    """Brings the rows of each group of a task down to one row of parts, before they are shuffled.
+    """Aggregates the rows of each group of a task to one row of parts, before the shuffle.
 
-    Where distinct values are counted, one row for each of them goes with the parts.
-    Needs an aggregation that can be computed in parts. It keeps no state: what it gathers in an epoch goes
-    out with it.
+    For distinct counts it also emits one row for each distinct value. It needs an aggregation that can be
+    computed in parts. It has no state: what it buffers in an epoch is emitted in that epoch.
     """
 
     def __init__(self, aggregation: Aggregation) -> None:
@@ -139,7 +138,7 @@ class PartialUpdatingAggregate(ArrowOperator):
         self._batches, self._rows = [], 0
 
     def _completed(self, rows: pa.Table, index: int | None) -> pa.Table:
-        """Rows with the columns that others have."""
+        """Rows with all columns of the output."""
         if not self._values:
             return rows
         rows = rows.append_column(_DISTINCT, pa.array([index], pa.int8()).take(_zeros(rows.num_rows)))
@@ -159,39 +158,39 @@ class PartialUpdatingAggregate(ArrowOperator):
 
 @dataclass(frozen=True)
 class _Touched:
-    """The groups that rows came for in an epoch, numbered by their position in `keys`."""
+    """The groups with new rows in an epoch, numbered by their position in `keys`."""
 
     rows: pa.Table
-    """What came."""
+    """The new rows, or parts."""
     group_of: Positions
     """The group of each of these rows."""
     values: Sequence[tuple[pa.Table, Positions]]
-    """The distinct values that came, for each count of them, and their groups."""
+    """For each distinct count, its new values and their groups."""
     keys: pa.Table
     stored: pa.Table
-    """What state has of each group; null where it has nothing."""
-    found: Mask
+    """The stored state of each group; null where there is none."""
+    exists: Mask
     alive: Mask
     """Which groups are stored and have not expired."""
 
 
 class UpdatingAggregate(ArrowOperator):
-    """Keeps the aggregates of every group, and replaces a group's result when it changes.
+    """Keeps the aggregates of every group, and updates a group's result when it changes.
 
-    Its input is shuffled by the keys: parts from `PartialUpdatingAggregate` where the aggregation can be
-    computed in parts, and else the rows themselves, which are then all kept. Once per epoch it emits, for
-    each group whose result is not what it was, the old result as a retraction and the new one; a group
-    without rows has no result. `_timestamp` is the latest event time of the group; a change of it alone is
-    none. Aggregates that go by the order of rows see them in the order in which they came.
+    Its input is shuffled by the keys: parts from `PartialUpdatingAggregate` if the aggregation can be
+    computed in parts, otherwise the rows themselves, which are then all stored. Once per epoch it emits, for
+    each group whose result has changed, the old result as a retraction and the new one; a group without rows
+    has no result. `_timestamp` is the latest event time of the group; a change of it alone does not count.
+    Order-sensitive aggregates see rows in the order of arrival.
 
     A group expires when nothing was appended to it for longer than `ttl`, by the wall clock: its result is
-    retracted and its state removed. Groups that nothing comes for are looked through every tenth of `ttl`
-    (1 s to 10 minutes), so their retractions may be that late. Rows that come for an expired group before
-    that start it anew: appends see nothing of the old rows, and retractions of old rows are ignored. Parts do
-    not say which row was retracted, so there a retraction of a row from before counts against the new rows:
-    choose `ttl` longer than rows live. A group with no more appends than retractions is removed.
+    retracted and its state removed. Idle groups are scanned every tenth of `ttl` (1 s to 10 minutes), so
+    their retractions may be that late. Rows that arrive for an expired group before that start it anew:
+    appends do not see the old rows, and retractions of old rows are ignored. Parts do not identify the
+    retracted row, so there a retraction of an old row counts against the new rows: choose `ttl` longer than
+    the lifetime of rows. A group with no more appends than retractions is removed.
 
-    On resume, at any parallelism, every group goes on from the result it last emitted.
+    On resume, at any parallelism, every group continues from the result it last emitted.
     """
 
     def __init__(self, aggregation: Aggregation, *, ttl: timedelta) -> None:
@@ -203,18 +202,18 @@ class UpdatingAggregate(ArrowOperator):
         rows = plain_schema(aggregation.schema)
         self._keys = key_schema(aggregation)
         self._values = distinct_values(aggregation)
-        self._kept = KeptRows("rows", rows, key=aggregation.keys)
+        self._stored_rows = StoredRows("rows", rows, key=aggregation.keys)
         if aggregation.in_parts:
             partial = partial_fragment(aggregation)
             own = (*aggregation.keys, ROWS, _APPENDS, TIMESTAMP)
             parts = [column for column in partial.output if column.name not in own]
             self._input = partial_schema(partial, self._values)
-            self._parts = pa.schema([*parts, *((one.part, pa.int64()) for one in self._values)])
+            self._parts = pa.schema([*parts, *((distinct.part, pa.int64()) for distinct in self._values)])
             self._fragment = merge_fragment(aggregation, self._parts)
         else:
             self._input = rows
             self._parts = pa.schema([])
-            self._fragment = whole_fragment(aggregation, self._kept.columns)
+            self._fragment = complete_fragment(aggregation, self._stored_rows.columns)
             if self._updating:
                 check_comparable(rows, "an aggregated stream")
         own = (_GROUP, TIMESTAMP, *self._parts.names)
@@ -245,8 +244,8 @@ class UpdatingAggregate(ArrowOperator):
         schema = pa.schema([*self._keys, *self._parts, *self._results, *own])
         groups = keyed_table_config("groups", "each group and its last result", schema, key=self._keys.names)
         if self.aggregation.in_parts:
-            return [groups, *(one.config() for one in self._values)]
-        return [groups, self._kept.config("the rows of each group")]
+            return [groups, *(distinct.config() for distinct in self._values)]
+        return [groups, self._stored_rows.config("the rows of each group")]
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         self._batches.append(batch)
@@ -263,7 +262,7 @@ class UpdatingAggregate(ArrowOperator):
             self._expire(ctx, collector)
 
     def _update(self, ctx: OperatorContext, collector: Collector) -> None:
-        """Bring the groups that rows came for up to date."""
+        """Update the groups that have new rows."""
         touched = self._touched(ctx)
         groups = (self._merged if self.aggregation.in_parts else self._recomputed)(touched, ctx)
         at = groups.column(_GROUP).to_numpy()
@@ -283,8 +282,8 @@ class UpdatingAggregate(ArrowOperator):
             rows = rows.append_column(ONLY_KEY, _zeros(rows.num_rows))
         group_of, firsts = number_rows([rows.column(key) for key in self._keys.names], rows.num_rows)
         keys = rows.select(self._keys.names).take(pa.array(firsts))
-        stored, found = ctx.keyed_table("groups").get(keys)
-        alive = found & (_instants(stored.column(_UPDATED)) >= cutoff(ctx, self.ttl))
+        stored, exists = ctx.keyed_table("groups").get(keys)
+        alive = exists & (_instants(stored.column(_UPDATED)) >= cutoff(ctx, self.ttl))
         values: list[tuple[pa.Table, Positions]] = []
         if self._values:
             kinds = rows.column(_DISTINCT).fill_null(-1).to_numpy()
@@ -293,10 +292,10 @@ class UpdatingAggregate(ArrowOperator):
                 values.append((rows.take(pa.array(at)), group_of[at]))
             at = np.flatnonzero(kinds < 0)
             rows, group_of = rows.take(pa.array(at)), group_of[at]
-        return _Touched(rows, group_of, values, keys, pa.Table.from_batches([stored]), found, alive)
+        return _Touched(rows, group_of, values, keys, pa.Table.from_batches([stored]), exists, alive)
 
     def _merged(self, touched: _Touched, ctx: OperatorContext) -> pa.Table:
-        """The groups that have rows, from their stored parts and those that came."""
+        """The groups that have rows, from their stored parts and the new ones."""
         rows, group_of, alive = touched.rows, touched.group_of, touched.alive
         counts = np.where(alive, touched.stored.column(ROWS).fill_null(0).to_numpy(), 0)
         np.add.at(counts, group_of, rows.column(ROWS).to_numpy())
@@ -312,29 +311,29 @@ class UpdatingAggregate(ArrowOperator):
         ]
         return self._counted(self._fragment.run(input=pa.concat_tables(parts)), counts)
 
-    def _with_distinct(self, touched: _Touched, kept: Mask, ctx: OperatorContext) -> pa.Table:
-        """The parts that came, with those that count distinct values; `kept` says which groups have rows."""
+    def _with_distinct(self, touched: _Touched, alive: Mask, ctx: OperatorContext) -> pa.Table:
+        """The new parts, with those of distinct counts; `alive` says which groups have rows."""
         rows = touched.rows
         firsts = np.zeros(touched.keys.num_rows, dtype=np.int64)
         firsts[touched.group_of[::-1]] = np.arange(rows.num_rows)[::-1]
-        for one, (values, group_of) in zip(self._values, touched.values, strict=True):
-            one.delete(touched.keys.filter(pa.array(~touched.alive & touched.found)), ctx)
+        for distinct, (values, group_of) in zip(self._values, touched.values, strict=True):
+            distinct.delete(touched.keys.filter(pa.array(~touched.alive & touched.exists)), ctx)
             part = np.zeros(rows.num_rows, dtype=np.int64)
-            part[firsts] = one.update(touched.keys, group_of, values, ctx)
-            one.delete(touched.keys.filter(pa.array(~kept)), ctx)
-            rows = rows.append_column(one.part, pa.array(part))
+            part[firsts] = distinct.update(touched.keys, group_of, values, ctx)
+            distinct.delete(touched.keys.filter(pa.array(~alive)), ctx)
+            rows = rows.append_column(distinct.part, pa.array(part))
         return rows
 
     def _recomputed(self, touched: _Touched, ctx: OperatorContext) -> pa.Table:
         """The groups that have rows, from all their rows."""
-        kept = self._kept
-        kept.delete(touched.keys.filter(pa.array(~touched.alive & touched.found)), ctx)
-        appended, retractions = kept.arrived(self._batches, ctx, updating=self._updating)
-        revision = kept.revision(kept.read(touched.keys, ctx), appended)
+        stored = self._stored_rows
+        stored.delete(touched.keys.filter(pa.array(~touched.alive & touched.exists)), ctx)
+        appended, retractions = stored.arrived(self._batches, ctx, updating=self._updating)
+        revision = stored.revision(stored.read(touched.keys, ctx), appended)
         unmatched = revision.retract(retractions)
         if unmatched:
             ctx.metrics.add(UNMATCHED, unmatched)
-        kept.write(revision, ctx)
+        stored.write(revision, ctx)
         rows = revision.after
         group_of = _positions(rows, touched.keys)
         counts = np.bincount(group_of, minlength=touched.keys.num_rows)
@@ -360,20 +359,20 @@ class UpdatingAggregate(ArrowOperator):
     def _store(touched: _Touched, groups: pa.Table, at: Positions, ctx: OperatorContext) -> None:
         table = ctx.keyed_table("groups")
         table.put(groups)
-        empty = touched.found.copy()
+        empty = touched.exists.copy()
         empty[at] = False
         table.delete(touched.keys.filter(pa.array(empty)))
 
     def _emit(self, touched: _Touched, groups: pa.Table, at: Positions, collector: Collector) -> None:
-        """Retract what is no longer the result of a group, then append what is."""
-        same = touched.found[at]
+        """Retract the old results of groups that changed, then append the new ones."""
+        same = touched.exists[at]
         before = touched.stored.take(pa.array(at))
         if self._results.names:
             same = same & equal_rows(
                 [single(before.column(name)) for name in self._results.names],
                 [single(groups.column(name)) for name in self._results.names],
             )
-        replaced = touched.found.copy()
+        replaced = touched.exists.copy()
         replaced[at[same]] = False
         collect_rows(self._result(touched.stored.filter(pa.array(replaced)), retract=True), collector)
         collect_rows(self._result(groups.filter(pa.array(~same)), retract=False), collector)
@@ -393,7 +392,7 @@ class UpdatingAggregate(ArrowOperator):
                 for values in self._values:
                     values.delete(groups, ctx)
                 if not self.aggregation.in_parts:
-                    self._kept.delete(groups, ctx)
+                    self._stored_rows.delete(groups, ctx)
                 ctx.metrics.add("expired_groups", groups.num_rows)
                 collect_rows(self._result(groups, retract=True), collector)
 
@@ -404,7 +403,7 @@ class UpdatingAggregate(ArrowOperator):
     def details(self) -> Mapping[str, str]:
         return {"computes": self.aggregation.describe()}
 
-    def meaning(self) -> str:
+    def state_signature(self) -> str:
         return self.aggregation.describe()
 
 

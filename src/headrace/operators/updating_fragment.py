@@ -1,4 +1,4 @@
-"""SQL over rows that are kept by key: outer joins, window functions and Top-N without event-time windows."""
+"""SQL over rows stored by key: outer joins, window functions and Top-N without event-time windows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headrace.model.fragments import Fragment
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.changes import (
     UNMATCHED,
-    KeptRows,
     Revision,
+    StoredRows,
     check_comparable,
     collect_rows,
     cutoff,
@@ -28,24 +28,24 @@ from headrace.state.config import TableConfig
 
 
 class UpdatingFragment(ArrowOperator):
-    """Keeps the result of a SELECT over its inputs up to date, computing again only the keys that changed.
+    """Keeps the result of a SELECT over its inputs up to date, recomputing only the keys that changed.
 
     Input i is the fragment's `input{i}`, shuffled by the columns `keys[i]`; `updating[i]` says whether it
-    has retractions. Once per epoch the fragment runs over the rows that the touched keys had, and over those
-    they have now. The difference is emitted: what is no longer in the result as retractions, then what is
-    new; rows that differ in `_timestamp` alone do not count. Without keys all rows are one group in one
-    subtask.
+    has retractions. Once per epoch the fragment runs over the old and over the new rows of the touched keys.
+    The difference is emitted: what is no longer in the result as retractions, then what is new; a change of
+    `_timestamp` alone does not count. Without keys all rows are one group in one subtask.
 
     The result must be a union over the keys, and for each key depend on its rows alone. Where it depends on
-    their order, as `row_number()` does among equals or a sum of floats, the fragment orders by `_sequence`:
-    an input that declares this column (`int64`) gets the number of each row in the order in which they came.
+    their order, as `row_number()` does among ties or a sum of floats, the fragment orders by `_sequence`: for
+    an input that declares this column (`int64`) it numbers the rows in the order of arrival.
 
     `prune` is for a single input without retractions: a SELECT over `input0` that returns the rows which can
-    still matter, such as the first n. The others are removed, so that the state of a Top-N stays small.
+    still affect the result, such as the first n. The others are removed, so that the state of a Top-N stays
+    small.
 
-    A row expires `ttl` after it came, by the wall clock: it is removed and what it contributed is retracted;
-    rows that `prune` removed do not come back. The keys that nothing comes for are looked through every tenth
-    of `ttl` (1 s to 10 minutes). A retraction of a row that is not there is ignored and counted as
+    A row expires `ttl` after its arrival, by the wall clock: it is removed and its contribution is retracted;
+    rows that `prune` removed do not come back. Idle keys are scanned for expired rows every tenth of `ttl`
+    (1 s to 10 minutes). A retraction without a matching row is ignored and counted as
     `unmatched_retractions`.
     """
 
@@ -67,11 +67,11 @@ class UpdatingFragment(ArrowOperator):
         self.max_parallelism = None if any(self.keys) else 1
         self._check()
         self._inputs = [
-            KeptRows(name, fragment.inputs[name], key=names)
+            StoredRows(name, fragment.inputs[name], key=names)
             for name, names in zip(self._names(), self.keys, strict=True)
         ]
-        for kept in self._inputs:
-            check_comparable(kept.columns, f"`{kept.name}`")
+        for table in self._inputs:
+            check_comparable(table.columns, f"`{table.name}`")
         check_comparable(fragment.output, "the result")
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in self._inputs]
         self._due = False
@@ -107,7 +107,7 @@ class UpdatingFragment(ArrowOperator):
         return self.fragment.output.append(pa.field(RETRACT, pa.bool_()))
 
     def tables(self) -> Sequence[TableConfig]:
-        return [kept.config(f"the rows of {kept.name}") for kept in self._inputs]
+        return [table.config(f"the rows of {table.name}") for table in self._inputs]
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         self._batches[0].append(batch)
@@ -130,29 +130,29 @@ class UpdatingFragment(ArrowOperator):
     ) -> None:
         before = cutoff(ctx, self.ttl)
         arrived = [
-            kept.arrived(batches, ctx, updating=updating)
-            for kept, batches, updating in zip(self._inputs, self._batches, self.updating, strict=True)
+            table.arrived(batches, ctx, updating=updating)
+            for table, batches, updating in zip(self._inputs, self._batches, self.updating, strict=True)
         ]
         touched = [pa.concat_tables(tables) for tables in arrived]
         if self._due:
-            expired = [kept.expired(before, ctx) for kept in self._inputs]
+            expired = [table.expired(before, ctx) for table in self._inputs]
             touched = [pa.concat_tables(tables) for tables in zip(touched, expired, strict=True)]
         keys = self._distinct_keys(touched)
         if not keys.num_rows:
             return
         revisions = {
-            kept.name: self._revised(kept, keys, appended, retractions, ctx)
-            for kept, (appended, retractions) in zip(self._inputs, arrived, strict=True)
+            table.name: self._revised(table, keys, appended, retractions, ctx)
+            for table, (appended, retractions) in zip(self._inputs, arrived, strict=True)
         }
         old = self._result({name: revision.before for name, revision in revisions.items()})
         if self.prune is not None:
             only = revisions["input0"]
             only.keep(self.prune.run(input0=only.after))
         new = self._result({name: revision.after for name, revision in revisions.items()})
-        for kept in self._inputs:
-            kept.write(revisions[kept.name], ctx)
-            if self._due:  # all that has expired was among the touched keys; now it needs no tombstones
-                kept.expire(before, ctx)
+        for table in self._inputs:
+            table.write(revisions[table.name], ctx)
+            if self._due:  # all expired rows were among the touched keys, and need no tombstones
+                table.expire(before, ctx)
         collect_rows(difference(old, new), collector)
 
     def _result(self, rows: Mapping[str, pa.Table]) -> pa.Table:
@@ -162,24 +162,24 @@ class UpdatingFragment(ArrowOperator):
         return self.fragment.run(**rows)
 
     def _distinct_keys(self, touched: Sequence[pa.Table]) -> pa.Table:
-        """The keys of these rows of all inputs, once each, by the names that the first input has for them."""
+        """The distinct keys of these rows of all inputs, with the column names of the first input."""
         names = self._inputs[0].key
         keys = pa.concat_tables(
-            rows.select(kept.key).rename_columns(names)
-            for kept, rows in zip(self._inputs, touched, strict=True)
+            rows.select(table.key).rename_columns(names)
+            for table, rows in zip(self._inputs, touched, strict=True)
         )
         _, firsts = number_rows(keys.columns, keys.num_rows)
         return keys.take(pa.array(firsts))
 
     def _revised(
         self,
-        kept: KeptRows,
+        table: StoredRows,
         keys: pa.Table,
         appended: pa.Table,
         retractions: pa.Table,
         ctx: OperatorContext,
     ) -> Revision:
-        revision = kept.revision(kept.read(keys.rename_columns(kept.key), ctx), appended)
+        revision = table.revision(table.read(keys.rename_columns(table.key), ctx), appended)
         revision.expire(cutoff(ctx, self.ttl))
         unmatched = revision.retract(retractions)
         if unmatched:
@@ -193,5 +193,5 @@ class UpdatingFragment(ArrowOperator):
     def details(self) -> Mapping[str, str]:
         return {"sql": self.fragment.sql}
 
-    def meaning(self) -> str:
+    def state_signature(self) -> str:
         return self.fragment.sql

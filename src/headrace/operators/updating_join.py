@@ -1,4 +1,4 @@
-"""Inner joins without windows: every row meets the rows of the other side, whenever they come."""
+"""Inner joins without windows: every row is joined with all rows of the other side, whenever they arrive."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headrace.model.fragments import Fragment
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.changes import (
     UNMATCHED,
-    KeptRows,
     Revision,
+    StoredRows,
     check_comparable,
     check_ttl,
     collect_rows,
@@ -28,17 +28,17 @@ from headrace.state.config import TableConfig
 
 
 class UpdatingJoin(ArrowOperator):
-    """Joins two inputs on equal keys: emits the pairs that the rows of an epoch make, and break.
+    """Joins two inputs on equal keys: emits the pairs that the rows of an epoch add and retract.
 
     The inputs are the fragment's `input0` and `input1`, shuffled by the columns `keys[0]` and `keys[1]`. The
     fragment joins two sets of rows. If either input is `updating`, both of the fragment's inputs and its
     result have `_retract`, where a pair is a retraction if exactly one of its rows is; the retractions of an
     epoch are emitted first. Append-only inputs give an append-only result. Rows with a null in their key
-    meet nothing and are not kept.
+    match nothing and are not stored.
 
-    A row expires `ttl` after it came, by the wall clock. From then on it meets no more rows. The pairs it was
-    part of stay: they are not retracted, and a retraction of the row that comes later is ignored and counted
-    as `unmatched_retractions`.
+    A row expires `ttl` after its arrival, by the wall clock. From then on it matches no new rows. Its pairs
+    stay: they are not retracted, and a later retraction of the row is ignored and counted as
+    `unmatched_retractions`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class UpdatingJoin(ArrowOperator):
         self.updating = updating
         self._check()
         self._left, self._right = (
-            KeptRows(name, fragment.inputs[f"input{index}"], key=self.keys[index], numbered=False)
+            StoredRows(name, fragment.inputs[f"input{index}"], key=self.keys[index], numbered=False)
             for index, name in enumerate(("left", "right"))
         )
         self._batches: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
@@ -89,7 +89,7 @@ class UpdatingJoin(ArrowOperator):
         return self.fragment.output
 
     def tables(self) -> Sequence[TableConfig]:
-        return [kept.config(f"the {kept.name} rows") for kept in (self._left, self._right)]
+        return [side.config(f"the {side.name} rows") for side in (self._left, self._right)]
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         raise PlanError("a join has two inputs", hint="stream.apply(join, other)")
@@ -107,13 +107,13 @@ class UpdatingJoin(ArrowOperator):
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        for kept in (self._left, self._right):
-            kept.expire(cutoff(ctx, self.ttl), ctx)
+        for side in (self._left, self._right):
+            side.expire(cutoff(ctx, self.ttl), ctx)
         if not any(self._batches):
             return
         left = self._revised(self._left, 0, ctx)
         right = self._revised(self._right, 1, ctx)
-        # What is new on the left meets the right as it was; what is new on the right meets the left as it is.
+        # New left rows are joined with the old right side, new right rows with the new left side.
         came = self._changed(left)
         pairs = [self._pairs(came, self._partners(self._right, came.select(self._left.key), ctx))]
         self._left.write(left, ctx)
@@ -122,13 +122,13 @@ class UpdatingJoin(ArrowOperator):
         self._right.write(right, ctx)
         collect_rows(self._settled(pa.concat_tables(pairs)), collector)
 
-    def _revised(self, kept: KeptRows, index: int, ctx: OperatorContext) -> Revision:
-        """The rows that came for one side, and the stored ones that their retractions are about."""
+    def _revised(self, side: StoredRows, index: int, ctx: OperatorContext) -> Revision:
+        """The new rows of one side, and the stored ones that its retractions may match."""
         appended, retractions = (
-            _without_null_keys(rows, kept.key)
-            for rows in kept.arrived(self._batches[index], ctx, updating=self.updating[index])
+            _without_null_keys(rows, side.key)
+            for rows in side.arrived(self._batches[index], ctx, updating=self.updating[index])
         )
-        revision = kept.revision(kept.read(retractions, ctx), appended)
+        revision = side.revision(side.read(retractions, ctx), appended)
         unmatched = revision.retract(retractions)
         if unmatched:
             ctx.metrics.add(UNMATCHED, unmatched)
@@ -141,9 +141,9 @@ class UpdatingJoin(ArrowOperator):
             [signed(revision.removed, retract=True), signed(revision.added, retract=False)]
         )
 
-    def _partners(self, kept: KeptRows, keys: pa.Table, ctx: OperatorContext) -> pa.Table:
+    def _partners(self, side: StoredRows, keys: pa.Table, ctx: OperatorContext) -> pa.Table:
         """The stored rows of the other side's keys."""
-        rows = kept.read(keys.rename_columns(kept.key), ctx)
+        rows = side.read(keys.rename_columns(side.key), ctx)
         return signed(rows, retract=False) if any(self.updating) else rows
 
     def _pairs(self, left: pa.Table, right: pa.Table) -> pa.Table:
@@ -152,7 +152,7 @@ class UpdatingJoin(ArrowOperator):
         return self.fragment.run(input0=left, input1=right)
 
     def _settled(self, pairs: pa.Table) -> pa.Table:
-        """The pairs without those that came and went in this very epoch, retractions first."""
+        """The pairs without those that were added and retracted in this epoch, retractions first."""
         if not any(self.updating):
             return pairs
         retracts = pairs.column(RETRACT)
@@ -166,7 +166,7 @@ class UpdatingJoin(ArrowOperator):
     def details(self) -> Mapping[str, str]:
         return {"sql": self.fragment.sql}
 
-    def meaning(self) -> str:
+    def state_signature(self) -> str:
         return self.fragment.sql
 
 

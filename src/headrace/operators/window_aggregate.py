@@ -33,7 +33,7 @@ GATHERED_ROWS = 262_144
 GATHERED_BYTES = 64 << 20
 PART_ROWS = 1_000_000
 COPIED_ROWS = 4_000_000
-"""How many rows, copied into each of their windows, are computed at a time."""
+"""How many rows, copied into each of their windows, are aggregated at a time."""
 _FEW = 2**16
 MANY_ROWS = 100_000
 """A table with fewer parts is not worth merging before its windows close."""
@@ -50,7 +50,7 @@ def window_array(starts: Instants, ends: Instants) -> pa.Array:
 
 
 class _Parts:
-    """Gathers rows and makes parts of them, one for each group and pane."""
+    """Buffers rows and aggregates them to parts, one for each group and pane."""
 
     def __init__(self, aggregation: Aggregation, window: AlignedWindow) -> None:
         self._pane = window.pane
@@ -71,7 +71,7 @@ class _Parts:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows of the aggregation's schema."""
+        """Add rows of the aggregation's schema."""
         self._rows.append(conform(batch, self._schema))
         self._gathered += batch.num_rows
         self._bytes += batch.nbytes
@@ -80,23 +80,25 @@ class _Parts:
 
     @property
     def full(self) -> bool:
-        """Whether there are so many parts that they should be taken out."""
-        return bool(sum(one.num_rows for one in self._parts) >= PART_ROWS)
+        """Whether there are so many parts that they should be emitted."""
+        return bool(sum(batch.num_rows for batch in self._parts) >= PART_ROWS)
 
     def take(self) -> list[pa.RecordBatch]:
-        """The parts of all rows so far, which are forgotten."""
+        """The parts of all rows so far; clears the buffer."""
         self._reduce()
         parts, self._parts = self._parts, []
         return self.merged(parts) if len(parts) > 1 else parts
 
     def merged(self, parts: Rows) -> list[pa.RecordBatch]:
-        """These parts, one for each group and pane."""
+        """These parts merged, one for each group and pane."""
         return as_batches(self._merge.run(input=parts), self.schema)
 
     def _reduce(self) -> None:
         if not self._gathered:
             return
-        rows = [one.append_column(PANE, timestamps(align(instants(one), self._pane))) for one in self._rows]
+        rows = [
+            batch.append_column(PANE, timestamps(align(instants(batch), self._pane))) for batch in self._rows
+        ]
         parts = self._partial.run(input=rows)
         self._parts += as_batches(parts.rename_columns(self.schema.names), self.schema)
         self._rows, self._gathered, self._bytes = [], 0, 0
@@ -105,8 +107,8 @@ class _Parts:
 class PartialAggregate(ArrowOperator):
     """Aggregates the rows of one task by key and pane, so that few rows have to be shuffled.
 
-    What comes out has the columns of `output`: the keys, the parts, `_rows`, how many rows a part stands
-    for, and as `_timestamp` the start of the pane. It keeps nothing between epochs.
+    The columns of `output` are the keys, the parts, `_rows` (the number of input rows), and as `_timestamp`
+    the start of the pane. It has no state.
     """
 
     def __init__(self, aggregation: Aggregation, window: AlignedWindow) -> None:
@@ -142,14 +144,14 @@ class PartialAggregate(ArrowOperator):
 
 
 class WindowAggregate(ArrowOperator):
-    """Aggregates rows by key and window; emits a window once, when the watermark has come to its end.
+    """Aggregates rows by key and window; emits a window once, when the watermark has reached its end.
 
     Its input is what `PartialAggregate` emits if the aggregation can be computed in parts, and otherwise, or
     with a `late_column`, rows of the aggregation's schema; either way shuffled by the keys. It emits the
     keys, the results, the window as `window_column` {start, end} if that has a name, and as `_timestamp`
     the last instant of the window. A window without rows is not emitted.
 
-    A row is late when every window it belongs to had ended at the watermark of the epoch before. Late rows
+    A row is late when every window it belongs to had ended at the watermark of the previous epoch. Late rows
     are counted as `late_rows`. With a `late_column`, which rows carry, they are also emitted: that column and
     `_timestamp` are set, all others are null; in the results it is null.
     """
@@ -183,10 +185,10 @@ class WindowAggregate(ArrowOperator):
         self._watermark: int | None = None
 
     def _without_late_column(self) -> pa.Schema:
-        return pa.schema([one for one in self._input if one.name != self.late_column])
+        return pa.schema([column for column in self._input if column.name != self.late_column])
 
     def _output(self) -> pa.Schema:
-        fields = [one for one in self._results.output if one.name != START]
+        fields = [column for column in self._results.output if column.name != START]
         if self.window_column is not None:
             fields.append(pa.field(self.window_column, window_type()))
         if self.late_column is not None:
@@ -216,7 +218,7 @@ class WindowAggregate(ArrowOperator):
             self._pending += self._parts.take() if self._parts.full else []
         elif batch.num_rows:
             self._pending.append(batch.select(self._stored.names))
-        if sum(one.num_rows for one in self._pending) >= GATHERED_ROWS:
+        if sum(batch.num_rows for batch in self._pending) >= GATHERED_ROWS:
             self._store(ctx)
 
     def _on_time(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> pa.RecordBatch:
@@ -225,11 +227,11 @@ class WindowAggregate(ArrowOperator):
         late = instants(batch) < self.window.first_open(self._watermark)
         if not late.any():
             return batch
-        gone = batch.filter(pa.array(late))
+        late_rows = batch.filter(pa.array(late))
         if self._takes_parts:
-            ctx.metrics.add("late_rows", gone.column(ROWS).to_numpy().sum())
+            ctx.metrics.add("late_rows", late_rows.column(ROWS).to_numpy().sum())
         else:
-            self._late.take(gone, ctx, collector)
+            self._late.take(late_rows, ctx, collector)
         return batch.filter(pa.array(~late))
 
     def _store(self, ctx: OperatorContext) -> None:
@@ -260,7 +262,7 @@ class WindowAggregate(ArrowOperator):
         self._merge_open(ctx)
 
     def _close(self, watermark: Watermark, ctx: OperatorContext) -> Iterator[pa.RecordBatch]:
-        """The results of the windows that end between the last watermark and this one; their rows go."""
+        """The results of the windows that end between the last watermark and this one; deletes their rows."""
         if watermark.time is None:
             return
         table, window = ctx.time_table("windows"), self.window
@@ -309,23 +311,23 @@ class WindowAggregate(ArrowOperator):
         if (np.diff(starts) < 0).any():
             numbers = (starts - starts.min()) // self.window.slide
             if numbers.max() < _FEW:
-                numbers = numbers.astype(np.uint16)  # which are sorted in linear time
+                numbers = numbers.astype(np.uint16)  # NumPy sorts these in linear time
             order = np.argsort(numbers, kind="stable")
             results, starts = results.take(pa.array(order)), starts[order]
         ends = starts + self.window.width
-        made: dict[str, pa.Array | pa.ChunkedArray] = {TIMESTAMP: timestamps(ends - 1)}
+        values: dict[str, pa.Array | pa.ChunkedArray] = {TIMESTAMP: timestamps(ends - 1)}
         if self.window_column is not None:
-            made[self.window_column] = window_array(starts, ends)
+            values[self.window_column] = window_array(starts, ends)
         if self.late_column is not None:
-            made[self.late_column] = pa.nulls(len(starts), self.output.field(self.late_column).type)
-        columns = [made[name] if name in made else results.column(name) for name in self.output.names]
+            values[self.late_column] = pa.nulls(len(starts), self.output.field(self.late_column).type)
+        columns = [values[name] if name in values else results.column(name) for name in self.output.names]
         yield from pa.Table.from_arrays(columns, schema=self.output).combine_chunks().to_batches()
 
     def _merge_open(self, ctx: OperatorContext) -> None:
-        """Now and then bring the parts of each group and pane together, or a long window gathers many.
+        """Now and then merge the stored parts of each group and pane, since a long window collects many.
 
-        Merging a table costs what it holds. Done by chance, once for every doubling of the table, it costs
-        no more than the inserts did. The chance is that of the epoch's number: a replay does the same.
+        A merge costs as much as the table holds. Done at random, once for every doubling of the table, it
+        costs no more than the inserts did. The random choice is a hash of the epoch: a replay does the same.
         """
         table = ctx.time_table("windows")
         held = table.approximate_rows
@@ -335,7 +337,7 @@ class WindowAggregate(ArrowOperator):
             return
         rows = table.all()
         merged = self._parts.merged(rows)
-        if 2 * sum(one.num_rows for one in merged) <= rows.num_rows:
+        if 2 * sum(batch.num_rows for batch in merged) <= rows.num_rows:
             table.delete_time_range(None, None)
             table.insert(pa.Table.from_batches(merged))
 
@@ -345,22 +347,22 @@ class WindowAggregate(ArrowOperator):
     def details(self) -> Mapping[str, str]:
         return {"computes": self.aggregation.describe()}
 
-    def meaning(self) -> str:
+    def state_signature(self) -> str:
         return f"{self.display()}: {self.aggregation.describe()}"
 
 
 def describe(window: Window, keys: Sequence[str]) -> str:
-    """A window and the keys beside it, for plans."""
+    """A window and its keys, for plans and state signatures."""
     by = f" by ({', '.join(keys)})" if keys else ""
     if isinstance(window, Instant):
         return f"instant{by}"
     if isinstance(window, Session):
-        return f"session({_shown(window.gap)}){by}"
+        return f"session({_format(window.gap)}){by}"
     if isinstance(window, Hop):
-        return f"hop({_shown(window.slide)}, {_shown(window.width)}){by}"
-    return f"tumble({_shown(window.width)}){by}"
+        return f"hop({_format(window.slide)}, {_format(window.width)}){by}"
+    return f"tumble({_format(window.width)}){by}"
 
 
-def _shown(duration: int) -> str:
-    """A duration in nanoseconds as people write it."""
+def _format(duration: int) -> str:
+    """A duration in nanoseconds as a string."""
     return format_duration(timedelta(microseconds=duration / 1000))

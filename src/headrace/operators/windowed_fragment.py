@@ -1,4 +1,4 @@
-"""Runs a query over the rows of each window: joins, window functions, DISTINCT, the first few of an order."""
+"""Runs a query over the rows of each window: joins, window functions, DISTINCT, Top-N."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from headrace.state.config import TableConfig, timestamp_table_config
 
 
 class WindowedFragment(ArrowOperator):
-    """Holds rows until the watermark has passed them, then runs a fragment over all of these at once.
+    """Buffers rows until the watermark has passed them, then runs a fragment over all of them at once.
 
     Input i is the table `input{i}` of the fragment. Rows of one window have one `_timestamp`; the fragment
-    must not mix rows of different ones, and its result has a `_timestamp` of its own, by which it is emitted
-    in order. `keys[i]` are the columns by which input i is shuffled; without any, all rows come to one
-    subtask. Rows behind the watermark of the epoch before are late: counted as `late_rows` and dropped.
+    must not mix rows of different ones, and its result has its own `_timestamp`, by which it is emitted in
+    order. `keys[i]` are the columns by which input i is shuffled; without any, all rows go to one subtask.
+    Rows behind the watermark of the previous epoch are late: counted as `late_rows` and dropped.
     """
 
     def __init__(self, fragment: Fragment, keys: Sequence[Sequence[str]]) -> None:
@@ -36,7 +36,7 @@ class WindowedFragment(ArrowOperator):
             if TIMESTAMP not in schema.names:
                 raise PlanError(f"{name} of a windowed fragment has no `{TIMESTAMP}`")
         self.fragment = fragment
-        self.keys = tuple(tuple(one) for one in keys)
+        self.keys = tuple(tuple(columns) for columns in keys)
         self._names = names
         self._pending: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
 
@@ -50,7 +50,7 @@ class WindowedFragment(ArrowOperator):
         return self.fragment.output
 
     def tables(self) -> Sequence[TableConfig]:
-        # Rows are deleted when the watermark passes them: what is kept is never older than it.
+        # Rows are deleted when the watermark passes them: stored rows are never older than it.
         return [
             timestamp_table_config(
                 name, "rows of open windows", "1s", schema=self.fragment.inputs[name], key=key
@@ -104,5 +104,5 @@ class WindowedFragment(ArrowOperator):
     def details(self) -> Mapping[str, str]:
         return {"sql": self.fragment.sql}
 
-    def meaning(self) -> str:
+    def state_signature(self) -> str:
         return self.fragment.sql

@@ -31,8 +31,8 @@ class TableConfig:
     order_by: Literal["time", "key"] = "time"
     route: tuple[str, ...] = ()
     """The first columns of the key, if these alone decide which subtask has a row."""
-    meaning: str = ""
-    """What the rows stand for; rows that were saved with another meaning cannot be gone on with."""
+    state_signature: str = ""
+    """What the rows depend on besides the operator: rows saved with another signature cannot be resumed."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -49,7 +49,7 @@ class TableConfig:
             "generational": self.generational,
             "order_by": self.order_by,
             "route": list(self.route),
-            "meaning": self.meaning,
+            "meaning": self.state_signature,
         }
 
     @classmethod
@@ -66,7 +66,7 @@ class TableConfig:
             generational=data["generational"],
             order_by=data["order_by"],
             route=tuple(data.get("route", ())),
-            meaning=data.get("meaning", ""),
+            state_signature=data.get("meaning", ""),
         )
 
 

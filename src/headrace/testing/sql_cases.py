@@ -1,16 +1,16 @@
-"""Tests of SQL: files beside the rows they must give, run whole, stopped, killed and rescaled.
+"""Tests of SQL files by their expected rows, run uninterrupted, stopped, killed and rescaled.
 
 A case is `name.sql` with one of
 
 - `name.expected.jsonl`: the rows of its only sink or bare SELECT, JSON objects, one a line, in any order;
 - `name.<table>.expected.jsonl` for each of several; bare SELECTs are called `select`, `select_2`, …;
-- `name.error.txt`: what is said when the SQL is refused.
+- `name.error.txt`: the error message if the SQL is refused.
 
-Functions of the user that a case needs are in `name.udf.py` beside it.
+User-defined functions of a case are in `name.udf.py` beside it.
 
-Paths in the SQL are relative to its file. Nothing is written to its sinks: their rows are collected instead,
-and of a result that changes the rows that stand at the end. Rows are compared as the JSON format writes them;
-numbers exactly, unless one of the first lines of the SQL is a comment `-- approx: 1e-9`.
+Paths in the SQL are relative to its file. Nothing is written to its sinks: their rows are collected instead;
+of an updating result, its final rows. Rows are compared as the JSON format writes them; numbers exactly,
+unless one of the first lines of the SQL is a comment `-- approx: 1e-9`.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ ONLY = ""
 """The key of the expected rows when a program has one result."""
 
 EPOCHS = 8
-"""About how many epochs a run takes that is to be stopped or killed."""
+"""The approximate number of epochs of a run that is to be stopped or killed."""
 MOST_EPOCHS = 500
-"""A whole run that takes more does not seem to end."""
+"""An uninterrupted run with more epochs does not seem to end."""
 IDLE_SECONDS = 10.0
 """How far the clock moves when no source has anything new."""
 STEPS = ("metadata_written", "begin", "sink_committed", "tasks_done", "committed", "operators_written")
-"""Where runs are killed, one after the other."""
+"""The steps of an epoch at which runs are killed, in turn."""
 
 _APPROX = re.compile(r"--\s*approx:\s*(\S+)\s*$")
 
@@ -80,15 +80,15 @@ class Case:
 
     @property
     def tolerance(self) -> float | None:
-        """How far numbers that are not whole may be apart, relatively; None if they must be equal."""
+        """The relative tolerance for numbers that are not integers; None if they must be equal."""
         for line in self.text.splitlines():
             if line.strip() and not line.startswith("--"):
                 return None
-            if found := _APPROX.fullmatch(line.rstrip()):
+            if match := _APPROX.fullmatch(line.rstrip()):
                 try:
-                    return float(found[1])
+                    return float(match[1])
                 except ValueError:
-                    raise UserError(f"`{found[1]}` is not a number", where=str(self.sql)) from None
+                    raise UserError(f"`{match[1]}` is not a number", where=str(self.sql)) from None
         return None
 
     def file_of(self, output: str) -> Path:
@@ -98,23 +98,23 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Failure:
+class CaseFailure:
     """What went wrong with a case: in which run, and which rows differ."""
 
     title: str
     detail: str = ""
     missing: Sequence[str] = ()
-    """Rows that were expected and did not come."""
+    """Expected rows that are not in the result."""
     unexpected: Sequence[str] = ()
-    """Rows that came and were not expected."""
+    """Rows of the result that are not expected."""
 
     def lines(self, most: int = 20) -> list[str]:
-        """The differences, `− ` before what was expected and `+ ` before what came."""
+        """The differences, `− ` before expected rows and `+ ` before those of the result."""
         rows = [*((row, f"− {row}") for row in self.missing), *((row, f"+ {row}") for row in self.unexpected)]
-        shown = [line for _, line in sorted(rows)[:most]]
+        lines = [line for _, line in sorted(rows)[:most]]
         if len(rows) > most:
-            shown.append(f"… and {len(rows) - most} others")
-        return [*self.detail.splitlines(), *shown]
+            lines.append(f"… and {len(rows) - most} others")
+        return [*self.detail.splitlines(), *lines]
 
     def __str__(self) -> str:
         return "\n".join([self.title, *(f"  {line}" for line in self.lines())])
@@ -122,13 +122,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What came of a case."""
+    """The result of a case."""
 
     case: Case
     seconds: float
-    failures: Sequence[Failure] = ()
+    failures: Sequence[CaseFailure] = ()
     written: Sequence[Path] = ()
-    """The files that were brought up to date."""
+    """The files that were updated."""
 
     @property
     def passed(self) -> bool:
@@ -147,14 +147,14 @@ def find_cases(path: str | Path) -> list[Case]:
             raise UserError(f"{root} is not a .sql file", hint="name a .sql file or a directory of them")
         return [_case(root, root.stem)]
     if not root.is_dir():
-        siblings = [one.name for one in root.parent.glob("*")] if root.parent.is_dir() else []
+        siblings = [sibling.name for sibling in root.parent.glob("*")] if root.parent.is_dir() else []
         raise UserError(f"there is no file or directory {root}", hint=suggest(root.name, siblings))
     cases = [_case(sql, str(sql.relative_to(root).with_suffix(""))) for sql in sorted(root.rglob("*.sql"))]
     if not cases:
         raise UserError(f"there is no .sql file in {root}")
-    known = {file for case in cases for file in (*case.expected.values(), case.error)}
+    used = {file for case in cases for file in (*case.expected.values(), case.error)}
     for file in sorted([*root.rglob(f"*{EXPECTED}"), *root.rglob(f"*{ERROR}")]):
-        if file not in known:
+        if file not in used:
             stem = file.name.removesuffix(EXPECTED).removesuffix(ERROR)
             raise UserError(
                 f"{file} belongs to no test: there is no {stem}.sql beside it",
@@ -166,30 +166,30 @@ def find_cases(path: str | Path) -> list[Case]:
 
 
 def _case(sql: Path, name: str) -> Case:
-    others = {f"{one.stem}." for one in sql.parent.glob(f"{glob.escape(sql.stem)}.*.sql")}
+    prefixes = {f"{sibling.stem}." for sibling in sql.parent.glob(f"{glob.escape(sql.stem)}.*.sql")}
     expected = {}
     for file in sorted(sql.parent.glob(f"{glob.escape(sql.stem)}.*")):
-        whole = file.name.removesuffix(EXPECTED) + "."
-        if file.name.endswith(EXPECTED) and not any(whole.startswith(other) for other in others):
-            expected[whole.removeprefix(f"{sql.stem}.").removesuffix(".")] = file
+        stem = file.name.removesuffix(EXPECTED) + "."
+        if file.name.endswith(EXPECTED) and not any(stem.startswith(other) for other in prefixes):
+            expected[stem.removeprefix(f"{sql.stem}.").removesuffix(".")] = file
     error = sql.with_name(f"{sql.stem}{ERROR}")
-    found = error if error.exists() else None
-    if found is not None and expected:
+    error_file = error if error.exists() else None
+    if error_file is not None and expected:
         raise UserError(
             f"{sql} cannot both be refused and have rows",
-            hint=f"remove {found.name} or {', '.join(file.name for file in expected.values())}",
+            hint=f"remove {error_file.name} or {', '.join(file.name for file in expected.values())}",
         )
-    return Case(name, sql, expected, found)
+    return Case(name, sql, expected, error_file)
 
 
 def run_case(
     case: Case, *, functions: Iterable[Function] = (), spark: bool = False, update: bool = False
 ) -> CaseResult:
-    """Run a case and compare its rows with the expected ones, however the run is cut.
+    """Run a case in several ways and compare its rows with the expected ones.
 
-    In this process: whole; in small epochs, stopped in the middle and resumed by more subtasks; killed at
-    several steps of its epochs and resumed by other numbers of subtasks. With `spark` on Spark: whole;
-    stopped and resumed. With `update` the expected rows are brought up to date, if all runs agree.
+    In this process: uninterrupted; in small epochs, stopped in the middle and resumed with more subtasks;
+    killed at several steps of its epochs and resumed at other parallelisms. With `spark` on Spark:
+    uninterrupted; stopped and resumed. With `update` the expected rows are updated, if all runs agree.
     """
     began = clock.monotonic()
     with chdir(case.sql.parent):
@@ -208,9 +208,9 @@ def own_functions(case: Case) -> list[Function]:
 def compile_case(
     case: Case, *, functions: Iterable[Function] = (), prefix: str = ""
 ) -> tuple[Pipeline, dict[str, Preview]]:
-    """The pipeline of a case with its rows collected in memory, and what each result looks like.
+    """The pipeline of a case with its rows collected in memory, and the schema of each result.
 
-    Results are called as their tables, after `prefix`; paths in the SQL start at the working directory.
+    Results are named `prefix` and their table; paths in the SQL are relative to the working directory.
     """
     outputs: dict[str, Preview] = {}
 
@@ -223,8 +223,8 @@ def compile_case(
         return collect(f"select_{selects + 1}" if selects else "select", preview)
 
     source = Source(case.sql.name, case.text)
-    made = Pipeline.from_sql([source], udfs=functions, name="test", preview=show, sinks=collect)
-    return made, outputs
+    pipeline = Pipeline.from_sql([source], udfs=functions, name="test", preview=show, sinks=collect)
+    return pipeline, outputs
 
 
 def _names(files: Mapping[str, Path]) -> dict[str, Path]:
@@ -236,7 +236,7 @@ def _name(file: Path | None) -> Path | None:
 
 
 Rows = Counter[str]
-"""Rows as JSON texts, each as often as it is there."""
+"""A multiset of rows as JSON strings."""
 
 
 class _Run:
@@ -248,19 +248,21 @@ class _Run:
         self.spark = spark
         self.update = update
         self.outputs: dict[str, Preview] = {}
-        self.failures: list[Failure] = []
+        self.failures: list[CaseFailure] = []
         self.written: list[Path] = []
 
-    def all(self) -> tuple[list[Failure], list[Path]]:
+    def all(self) -> tuple[list[CaseFailure], list[Path]]:
         try:
             if self.case.error is not None:
                 self._check_refused(self.case.error)
             else:
                 self._check_rows()
         except HeadraceError as error:
-            self.failures.append(Failure("it failed", str(error)))
+            self.failures.append(CaseFailure("it failed", str(error)))
         except Exception:  # noqa: BLE001 - a bug must not keep the other cases from being run
-            self.failures.append(Failure("it failed because of a bug in Headrace", traceback.format_exc()))
+            self.failures.append(
+                CaseFailure("it failed because of a bug in Headrace", traceback.format_exc())
+            )
         return self.failures, self.written
 
     def _pipeline(self) -> Pipeline:
@@ -274,18 +276,18 @@ class _Run:
         try:
             self._pipeline().plan()
         except UserError as error:
-            said = str(error)
+            message = str(error)
         else:
-            self.failures.append(Failure(f"it is accepted, and {file.name} says that it is refused"))
+            self.failures.append(CaseFailure(f"it is accepted, and {file.name} says that it is refused"))
             return
-        if said.strip() == expected:
+        if message.strip() == expected:
             return
         if self.update:
-            self._write(file, f"{said.strip()}\n")
+            self._write(file, f"{message.strip()}\n")
         else:
-            missing, unexpected = expected.splitlines(), said.strip().splitlines()
+            missing, unexpected = expected.splitlines(), message.strip().splitlines()
             detail = "\n".join([*(f"− {line}" for line in missing), *(f"+ {line}" for line in unexpected)])
-            self.failures.append(Failure("it is refused with other words", detail))
+            self.failures.append(CaseFailure("it is refused with other words", detail))
 
     # ------------------------------------------------------------------------------------------- rows
 
@@ -295,7 +297,7 @@ class _Run:
             pipeline.plan()
         except UserError as error:
             hint = f"if it should be refused, say so in {self.case.sql.stem}{ERROR}"
-            self.failures.append(Failure("it is refused", f"{error}\n({hint})"))
+            self.failures.append(CaseFailure("it is refused", f"{error}\n({hint})"))
             return
         expected = self._expected()
         if not expected and not self.update:
@@ -308,20 +310,22 @@ class _Run:
             if lives[-1].reason != "finished":
                 why = f"it does not come to an end: {lives[-1].last_epoch} epochs, {lives[-1].rows_in} rows"
                 hint = "sources of tests must have an end, such as `message_count`"
-                self.failures.append(Failure(f"{name}: {why}", f"({hint})"))
+                self.failures.append(CaseFailure(f"{name}: {why}", f"({hint})"))
                 return
-            found = {output: standing_rows(lives, output, shown) for output, shown in self.outputs.items()}
+            actual = {
+                output: standing_rows(lives, output, preview) for output, preview in self.outputs.items()
+            }
             late = sum(life.late_rows for life in lives)
             if first is not None and self.update:
-                self._compare(f"{name}, compared with the whole run", first, found, late)
+                self._compare(f"{name}, compared with the whole run", first, actual, late)
             elif not self.update:
-                self._compare(name, expected, found, late)
-            first = first or found
+                self._compare(name, expected, actual, late)
+            first = first or actual
         if self.update and not self.failures and first is not None:
             self._write_rows(expected, first)
 
     def _expected(self) -> dict[str, Rows]:
-        """The expected rows of each result that has a file of them."""
+        """The expected rows of each result that has a file."""
         only = next(iter(self.outputs)) if len(self.outputs) == 1 else None
         expected: dict[str, Rows] = {}
         for output, file in self.case.expected.items():
@@ -331,30 +335,32 @@ class _Run:
             else:
                 results = ", ".join(self.outputs)
                 why = f"there is no result `{name}`" if name else "there are several results"
-                self.failures.append(Failure(f"{file.name}: {why}", f"the results are {results}"))
+                self.failures.append(CaseFailure(f"{file.name}: {why}", f"the results are {results}"))
         if not self.update:
             for output in self.outputs.keys() - expected.keys():
                 file = self._file(output)
-                self.failures.append(Failure(f"there is no {file.name}", "(--update writes it)"))
+                self.failures.append(CaseFailure(f"there is no {file.name}", "(--update writes it)"))
         return expected
 
     def _file(self, output: str) -> Path:
         only = len(self.outputs) == 1 and output not in self.case.expected
         return self.case.file_of(ONLY if only else output)
 
-    def _compare(self, name: str, expected: Mapping[str, Rows], found: Mapping[str, Rows], late: int) -> None:
+    def _compare(
+        self, name: str, expected: Mapping[str, Rows], actual: Mapping[str, Rows], late: int
+    ) -> None:
         for output in self.outputs:
             if output not in expected:
                 continue
-            missing, unexpected = differences(expected[output], found[output], self.case.tolerance)
+            missing, unexpected = differences(expected[output], actual[output], self.case.tolerance)
             if missing or unexpected:
                 result = f", {output}" if len(self.outputs) > 1 else ""
-                said = f": rows missing {len(missing)}, unexpected {len(unexpected)}"
+                counts = f": rows missing {len(missing)}, unexpected {len(unexpected)}"
                 detail = f"({late} rows came too late)" if late else ""
-                self.failures.append(Failure(f"{name}{result}{said}", detail, missing, unexpected))
+                self.failures.append(CaseFailure(f"{name}{result}{counts}", detail, missing, unexpected))
 
-    def _write_rows(self, expected: Mapping[str, Rows], found: Mapping[str, Rows]) -> None:
-        for output, rows in found.items():
+    def _write_rows(self, expected: Mapping[str, Rows], actual: Mapping[str, Rows]) -> None:
+        for output, rows in actual.items():
             same = output in expected and not any(differences(expected[output], rows, self.case.tolerance))
             if not same:
                 self._write(self._file(output), "".join(f"{row}\n" for row in sorted(rows.elements())))
@@ -368,7 +374,7 @@ class _Run:
     def _passes(self, pipeline: Pipeline) -> Iterable[tuple[str, Callable[[str], list[RunResult]]]]:
         read = 0
 
-        def whole(state: str) -> list[RunResult]:
+        def uninterrupted(state: str) -> list[RunResult]:
             nonlocal read
             result = run_in_process(
                 pipeline, state, parallelism=1, max_epochs=MOST_EPOCHS, idle_seconds=IDLE_SECONDS
@@ -376,7 +382,7 @@ class _Run:
             read = result.rows_in
             return [result]
 
-        yield "whole", whole
+        yield "whole", uninterrupted
         rows = max(1, math.ceil(read / EPOCHS))
         yield "stopped and resumed", lambda state: _stopped(pipeline, state, rows)
         yield "killed and resumed", lambda state: _killed(pipeline, state, rows)
@@ -384,13 +390,13 @@ class _Run:
     def _passes_on_spark(self, pipeline: Pipeline) -> Iterable[tuple[str, Callable[[str], list[RunResult]]]]:
         read = 0
 
-        def whole(state: str) -> list[RunResult]:
+        def uninterrupted(state: str) -> list[RunResult]:
             nonlocal read
             result = pipeline.run(state, parallelism=1, max_epochs=MOST_EPOCHS)
             read = result.rows_in
             return [result]
 
-        yield "whole on Spark", whole
+        yield "whole on Spark", uninterrupted
         rows = max(1, math.ceil(read / EPOCHS))
         yield (
             "stopped and resumed on Spark",
@@ -419,10 +425,10 @@ def _stopped(pipeline: Pipeline, state: str, rows: int) -> list[RunResult]:
 
 
 def _killed(pipeline: Pipeline, state: str, rows: int) -> list[RunResult]:
-    """Kill a run again and again, each time one epoch later and at another step; its last life ends it.
+    """Kill a run repeatedly, each time one epoch later and at another step; the last attempt finishes it.
 
-    What the killed lives had collected is still in this process, and an epoch that is committed again takes
-    the place of itself: the last life has all rows.
+    The rows that the killed attempts had collected are still in this process, and an epoch that is committed
+    again replaces itself: the last attempt has all rows.
     """
     now = ManualClock()
     for turn in range(len(STEPS) + 1):
@@ -456,7 +462,7 @@ def _killer(turn: int) -> Callable[[str, int], None]:
 
 
 def standing_rows(lives: Sequence[RunResult], output: str, preview: Preview) -> Rows:
-    """The rows of a result that stand at the end of all lives."""
+    """The rows of a result at the end of all attempts, with retractions applied."""
     rows: Rows = Counter()
     for life in lives:
         table = life.rows[output]
@@ -496,12 +502,12 @@ def read_rows(file: Path) -> Rows:
     return rows
 
 
-def differences(expected: Rows, found: Rows, tolerance: float | None = None) -> tuple[list[str], list[str]]:
-    """The rows that are only in `expected`, and those that are only in `found`.
+def differences(expected: Rows, actual: Rows, tolerance: float | None = None) -> tuple[list[str], list[str]]:
+    """The rows that are only in `expected`, and those that are only in `actual`.
 
     The order of keys does not matter; numbers are equal if their values are, or nearly so with a `tolerance`.
     """
-    left, right = _by_value(expected), _by_value(found)
+    left, right = _by_value(expected), _by_value(actual)
     missing = [text for value, texts in left.items() for text in texts[len(right.get(value, ())) :]]
     unexpected = [text for value, texts in right.items() for text in texts[len(left.get(value, ())) :]]
     if tolerance is None or not missing or not unexpected:
@@ -523,14 +529,14 @@ def _value(text: str) -> Any:
 def _frozen(value: Any) -> Any:
     """A JSON value that can be compared and hashed; true is not 1."""
     if isinstance(value, dict):
-        return ("object", tuple(sorted((key, _frozen(one)) for key, one in value.items())))
+        return ("object", tuple(sorted((key, _frozen(item)) for key, item in value.items())))
     if isinstance(value, list):
-        return ("list", tuple(_frozen(one) for one in value))
+        return ("list", tuple(_frozen(item) for item in value))
     return ("true" if value else "false",) if isinstance(value, bool) else value
 
 
 def _apart(missing: list[str], unexpected: list[str], tolerance: float) -> tuple[list[str], list[str]]:
-    """What is left when rows that are nearly equal are put together."""
+    """What is left when rows that are nearly equal are paired."""
     candidates: dict[Any, list[tuple[str, list[Decimal]]]] = defaultdict(list)
     for text in unexpected:
         shape, numbers = _shape(_value(text))
@@ -538,36 +544,36 @@ def _apart(missing: list[str], unexpected: list[str], tolerance: float) -> tuple
     alone = []
     for text in missing:
         shape, numbers = _shape(_value(text))
-        others = candidates[shape]
-        near_ones = [one for one in others if _are_near(numbers, one[1], tolerance)]
+        same_shape = candidates[shape]
+        near_ones = [candidate for candidate in same_shape if _are_near(numbers, candidate[1], tolerance)]
         if near_ones:
-            others.remove(near_ones[0])
+            same_shape.remove(near_ones[0])
         else:
             alone.append(text)
-    return alone, [text for others in candidates.values() for text, _ in others]
+    return alone, [text for same_shape in candidates.values() for text, _ in same_shape]
 
 
 def _shape(value: Any) -> tuple[Any, list[Any]]:
-    """A value without its numbers, and these in order."""
+    """A value without its numbers, and its numbers in order."""
     numbers: list[Any] = []
 
-    def visit(one: Any) -> Any:
-        if isinstance(one, tuple):
-            return tuple(visit(part) for part in one)
-        if isinstance(one, int | Decimal):
-            numbers.append(one)
+    def visit(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(visit(part) for part in part)
+        if isinstance(part, int | Decimal):
+            numbers.append(part)
             return ...
-        return one
+        return part
 
     return visit(value), numbers
 
 
 def _are_near(left: Sequence[Any], right: Sequence[Any], tolerance: float) -> bool:
     return len(left) == len(right) and all(
-        one == other
+        first == second
         or (
-            not (isinstance(one, int) and isinstance(other, int))
-            and math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+            not (isinstance(first, int) and isinstance(second, int))
+            and math.isclose(first, second, rel_tol=tolerance, abs_tol=tolerance)
         )
-        for one, other in zip(left, right, strict=True)
+        for first, second in zip(left, right, strict=True)
     )

@@ -100,11 +100,11 @@ def test_python_must_be_3_11() -> None:
 
 
 def test_a_package_that_is_absent_or_does_not_fit_comes_with_the_line_that_installs_it() -> None:
-    assert check_package("click", package="click", wanted="click", at_least=(8,)).status == "ok"
-    too_new = check_package("click", package="click", wanted="click<8", at_least=(1,), below=(8,))
+    assert check_package("click", package="click", requirement="click", at_least=(8,)).status == "ok"
+    too_new = check_package("click", package="click", requirement="click<8", at_least=(1,), below=(8,))
     assert too_new.status == "missing"
     assert "needs <8" in too_new.found
-    absent = check_package("X", package="headrace-absent", wanted="headrace-absent>=1", at_least=(1,))
+    absent = check_package("X", package="headrace-absent", requirement="headrace-absent>=1", at_least=(1,))
     assert absent.fix == f"{sys.executable} -m pip install 'headrace-absent>=1'"
 
 

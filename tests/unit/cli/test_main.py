@@ -15,12 +15,12 @@ from headrace.base.errors import (
     OperatorError,
     PlanError,
 )
-from headrace.cli.main import Headrace, main
+from headrace.cli.main import CommandLine, main
 from headrace.cli.terminal import verbose_option
 
 
 def fail_with(error: BaseException, *args: str) -> Result:
-    @click.group(cls=Headrace)
+    @click.group(cls=CommandLine)
     def group() -> None: ...
 
     @group.command

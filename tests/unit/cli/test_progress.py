@@ -213,7 +213,7 @@ def test_rows_scroll_above_the_status_line(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
-    with StatusLine(terminal, clock=clock).shown() as line:
+    with StatusLine(terminal, clock=clock).active() as line:
         line.say("starting Spark …")
         assert terminal.screen() == ["starting Spark …"]
         clock.now += 3
@@ -248,7 +248,7 @@ def test_rows_in_a_pipe_are_left_untouched(monkeypatch: pytest.MonkeyPatch) -> N
     terminal, pipe = Terminal(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", pipe)
     monkeypatch.setattr(sys, "stderr", terminal)
-    with StatusLine(terminal, clock=Clock()).shown() as line:
+    with StatusLine(terminal, clock=Clock()).active() as line:
         line.update(progress())
         assert sys.stdout is pipe
         sys.stdout.write('{"a": 1}\n')

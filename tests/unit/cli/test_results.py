@@ -69,7 +69,7 @@ def test_when_not_all_rows_fit_those_that_changed_last_are_seen() -> None:
 
 
 def test_only_so_many_rows_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT", 3)
+    monkeypatch.setattr(module, "MAX_ROWS", 3)
     result = Updated(COUNTS, ("k",))
     result.add(changes(*((k, 1, 1) for k in "abcde")))
     result.add(changes(("a", 1, -1), ("f", 1, 1)))
@@ -128,7 +128,7 @@ def test_the_table_follows_the_rows_and_stays_at_the_end() -> None:
     results = Results()
     assert results.sink(Preview(COUNTS, updating=True, key=("k",))) == ("preview", {"name": "query 1"})
     shown, screen = live(results)
-    with shown.shown():
+    with shown.active():
         shown.say("starting Spark …")
         assert screen.lines() == ["starting Spark …"]
         shown.add("query 1", changes(("a", 1, 1), ("b", 10, 1)))
@@ -144,7 +144,7 @@ def test_a_result_without_rows_is_an_empty_table_at_the_end() -> None:
     results = Results()
     results.sink(Preview(COUNTS, updating=False, key=()))
     shown, screen = live(results)
-    with shown.shown():
+    with shown.active():
         shown.say("starting Spark …")
     assert screen.lines() == ["k   n", "─────", "0 rows", ""]
 
@@ -154,7 +154,7 @@ def test_what_others_write_appears_above(monkeypatch: pytest.MonkeyPatch) -> Non
     results.sink(Preview(COUNTS, updating=True, key=()))
     shown, screen = live(results)
     monkeypatch.setattr(sys, "stdout", screen)
-    with shown.shown():
+    with shown.active():
         shown.add("query 1", changes(("a", 1, 1)))
         shown.tick()
         sys.stdout.write("another sink\n")
@@ -166,7 +166,7 @@ def test_several_results_are_labelled_and_share_the_screen() -> None:
     for _ in range(2):
         results.sink(Preview(pa.schema([("n", pa.int64())]), updating=False, key=()))
     shown, screen = live(results, height=16, progress=False)
-    with shown.shown():
+    with shown.active():
         shown.add("query 1", pa.table({"n": list(range(100))}))
         shown.add("query 2", pa.table({"n": [7]}))
     assert screen.lines() == [
@@ -190,7 +190,7 @@ def test_wide_rows_are_cut_and_not_wrapped() -> None:
     results = Results()
     results.sink(Preview(pa.schema([("text", pa.string()), ("n", pa.int64())]), updating=False, key=()))
     shown, screen = live(results)
-    with shown.shown():
+    with shown.active():
         shown.add("query 1", pa.table({"text": ["long " * 50], "n": [12345]}))
     lines = screen.lines()
     assert len(lines) == 5
@@ -202,6 +202,6 @@ def test_names_and_values_are_not_taken_for_markup() -> None:
     results = Results()
     results.sink(Preview(pa.schema([("[bold]", pa.string())]), updating=False, key=()))
     shown, screen = live(results)
-    with shown.shown():
+    with shown.active():
         shown.add("query 1", pa.table({"[bold]": ["[red]x"]}))
     assert [line.strip() for line in screen.lines()][:3] == ["[bold]", "──────", "[red]x"]

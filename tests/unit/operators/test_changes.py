@@ -128,7 +128,7 @@ def test_expired_state_is_looked_for_every_tenth_of_its_life_within_bounds() -> 
     assert expiry_tick(timedelta(seconds=2)) == timedelta(seconds=1)
     assert expiry_tick(timedelta(minutes=10)) == timedelta(minutes=1)
     assert expiry_tick(timedelta(days=1)) == timedelta(minutes=10)
-    with pytest.raises(PlanError, match="longer than nothing"):
+    with pytest.raises(PlanError, match="greater than zero"):
         expiry_tick(timedelta(0))
 
 

@@ -43,7 +43,7 @@ def sums(*keys: str, updating: bool = True, schema: pa.Schema = KEYED) -> Aggreg
     return Aggregation(
         stream_schema(schema, updating=updating),
         keys,
-        whole=("count(*) AS n", "count(v) AS c", "sum(v) AS s", "avg(v) AS a"),
+        complete=("count(*) AS n", "count(v) AS c", "sum(v) AS s", "avg(v) AS a"),
         partial=(
             f"sum({sign}) AS p0",
             f"sum(CASE WHEN v IS NULL THEN 0 ELSE {sign} END) AS p1",
@@ -60,9 +60,9 @@ def sums(*keys: str, updating: bool = True, schema: pa.Schema = KEYED) -> Aggreg
 
 
 def holistic(
-    *keys: str, updating: bool = True, schema: pa.Schema = FLOATS, whole: tuple[str, ...]
+    *keys: str, updating: bool = True, schema: pa.Schema = FLOATS, complete: tuple[str, ...]
 ) -> Aggregation:
-    return Aggregation(stream_schema(schema, updating=updating), keys, whole=whole)
+    return Aggregation(stream_schema(schema, updating=updating), keys, complete=complete)
 
 
 def counted(*keys: str, updating: bool = True) -> Aggregation:
@@ -71,7 +71,7 @@ def counted(*keys: str, updating: bool = True) -> Aggregation:
     return Aggregation(
         stream_schema(KEYED, updating=updating),
         keys,
-        whole=("count(*) AS n", "count(DISTINCT v) AS s", "count(DISTINCT k) FILTER (WHERE v > 1) AS t"),
+        complete=("count(*) AS n", "count(DISTINCT v) AS s", "count(DISTINCT k) FILTER (WHERE v > 1) AS t"),
         partial=(f"sum({sign}) AS p0",),
         merge=("sum(p0) AS p0", "sum(p1) AS p1", "sum(p2) AS p2"),
         final=("p0 AS n", "p1 AS s", "p2 AS t"),
@@ -172,7 +172,7 @@ def test_values_that_are_known_are_not_written_again(tmp_path: Path) -> None:
 def test_whole_groups_give_the_batch_answer_over_the_rows_left(seed: int, tmp_path: Path) -> None:
     changes = Changes.random(FLOATS, NUMBERS, seed=seed, count=150)
     aggregation = holistic(
-        "k", whole=("count(DISTINCT v) AS d", "median(v) FILTER (WHERE NOT isnan(v)) AS m", "sum(v) AS s")
+        "k", complete=("count(DISTINCT v) AS d", "median(v) FILTER (WHERE NOT isnan(v)) AS m", "sum(v) AS s")
     )
     expected = answer(
         "SELECT k, count(DISTINCT v), median(v) FILTER (WHERE NOT isnan(v)), sum(v) FROM t GROUP BY k",
@@ -184,7 +184,7 @@ def test_whole_groups_give_the_batch_answer_over_the_rows_left(seed: int, tmp_pa
 def test_equal_values_count_as_often_as_they_occur(tmp_path: Path) -> None:
     rows = [("+", ("a", value)) for value in (1.0, 1.0, 1.0, 9.0)]
     changes = Changes.of(FLOATS, *rows, ("-", ("a", 1.0)))
-    run = run_in_process(pipeline(holistic("k", whole=("avg(v) AS m",)), changes.table()), tmp_path)
+    run = run_in_process(pipeline(holistic("k", complete=("avg(v) AS m",)), changes.table()), tmp_path)
     assert contents(run) == Counter([("a", 11 / 3)])
 
 
@@ -201,12 +201,12 @@ def test_an_aggregate_without_keys_is_one_row(tmp_path: Path) -> None:
     changes = Changes.random(KEYED, INTEGERS, seed=5, count=80)
     expected = answer("SELECT count(*), count(v), CAST(sum(v) AS BIGINT), avg(v) FROM t", t=changes.left())
     assert run_all_ways(partial(pipeline, sums(), changes.table()), tmp_path / "parts") == expected
-    aggregation = holistic(whole=("count(*) AS n", "max(v) AS m"), schema=KEYED)
+    aggregation = holistic(complete=("count(*) AS n", "max(v) AS m"), schema=KEYED)
     expected = answer("SELECT count(*), max(v) FROM t", t=changes.left())
     assert run_all_ways(partial(pipeline, aggregation, changes.table()), tmp_path / "whole") == expected
 
 
-@pytest.mark.parametrize("aggregation", [sums(), holistic(whole=("sum(v) AS s",), schema=KEYED)])
+@pytest.mark.parametrize("aggregation", [sums(), holistic(complete=("sum(v) AS s",), schema=KEYED)])
 def test_an_aggregate_without_rows_has_no_row(aggregation: Aggregation, tmp_path: Path) -> None:
     nothing = pipeline(aggregation, Changes.of(KEYED).table())
     assert run_in_process(nothing, tmp_path / "none").rows_out == 0
@@ -220,7 +220,7 @@ def test_distinct_keys_need_no_aggregate(tmp_path: Path) -> None:
     changes = Changes.random(KEYED, INTEGERS, seed=3, count=60)
     expected = answer("SELECT DISTINCT k FROM t", t=changes.left())
     assert (
-        run_all_ways(partial(pipeline, holistic("k", whole=(), schema=KEYED), changes.table()), tmp_path)
+        run_all_ways(partial(pipeline, holistic("k", complete=(), schema=KEYED), changes.table()), tmp_path)
         == expected
     )
 
@@ -229,14 +229,14 @@ def test_a_group_changes_once_per_epoch_and_only_if_its_result_does(tmp_path: Pa
     changes = Changes.of(
         KEYED, ("+", ("a", 1)), ("+", ("a", 2)), ("+", ("b", 0)), ("-", ("a", 1)), ("+", ("a", 1))
     )
-    aggregation = holistic("k", whole=("max(v) AS m",), schema=KEYED)
+    aggregation = holistic("k", complete=("max(v) AS m",), schema=KEYED)
     result = run_in_process(pipeline(aggregation, changes.table()), tmp_path, epoch_rows=2, parallelism=1)
     assert signs(result.rows["out"].to_pylist(), "k", "m") == [("+", "a", 2), ("+", "b", 0)]
 
 
 def test_nulls_and_nans_that_stay_are_no_change(tmp_path: Path) -> None:
     changes = Changes.of(FLOATS, *[("+", (key, value)) for key in "ab" for value in (None, NAN, NAN, NAN)])
-    aggregation = holistic("k", whole=("sum(v) AS s", "min(k) FILTER (WHERE v < -1e9) AS nothing"))
+    aggregation = holistic("k", complete=("sum(v) AS s", "min(k) FILTER (WHERE v < -1e9) AS nothing"))
     result = run_in_process(pipeline(aggregation, changes.table()), tmp_path, epoch_rows=1)
     assert result.rows_out == 2 * (1 + 2)
     assert contents(result) == Counter([("a", "nan", None), ("b", "nan", None)])
@@ -253,7 +253,7 @@ def test_a_result_has_the_latest_event_time_of_its_group(tmp_path: Path) -> None
 
 def test_rows_are_aggregated_in_the_order_in_which_they_came(tmp_path: Path) -> None:
     changes = Changes.random(FLOATS, NUMBERS, seed=8, count=120, retracts=0.3)
-    aggregation = holistic("k", whole=("array_agg(v) AS l", "first_value(v) AS f"))
+    aggregation = holistic("k", complete=("array_agg(v) AS l", "first_value(v) AS f"))
     left: dict[Any, list[Any]] = {}
     for row in changes.left().to_pylist():
         value = row["v"]
@@ -290,7 +290,7 @@ def test_more_retractions_than_rows_are_counted_and_leave_no_group(tmp_path: Pat
     changes = Changes.of(KEYED, ("-", ("a", 1)), ("+", ("a", 4)), ("+", ("b", 1)), ("-", ("b", 2)))
     for name, aggregation in (
         ("parts", sums("k")),
-        ("whole", holistic("k", whole=("sum(v) AS s",), schema=KEYED)),
+        ("whole", holistic("k", complete=("sum(v) AS s",), schema=KEYED)),
     ):
         result = run_in_process(pipeline(aggregation, changes.table()), tmp_path / name, epoch_rows=1)
         assert metric(result, "unmatched_retractions") == (1 if name == "parts" else 2)
@@ -298,7 +298,7 @@ def test_more_retractions_than_rows_are_counted_and_leave_no_group(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "aggregation", [holistic("k", whole=("median(v) AS m",), schema=KEYED), counted("k")]
+    "aggregation", [holistic("k", complete=("median(v) AS m",), schema=KEYED), counted("k")]
 )
 def test_a_crash_at_any_step_changes_nothing(aggregation: Aggregation, tmp_path: Path) -> None:
     changes = Changes.random(KEYED, INTEGERS, seed=2, count=60)
@@ -331,7 +331,7 @@ def nested(rows: pa.Table) -> hr.Pipeline:
     outer = Aggregation(
         UpdatingAggregate(inner, ttl=DAY).output,
         ("n",),
-        whole=("count(*) AS groups", "max(k) AS greatest"),
+        complete=("count(*) AS groups", "max(k) AS greatest"),
     )
     p = hr.Pipeline("nested")
     first = p.source(hr.MemorySource(rows)).apply(PartialUpdatingAggregate(inner))
@@ -352,12 +352,12 @@ def test_an_aggregate_of_updating_results_gives_the_batch_answer(seed: int, tmp_
 
 def test_parts_behind_an_updating_aggregate_are_signed_too(tmp_path: Path) -> None:
     changes = Changes.random(KEYED, INTEGERS, seed=4, count=100)
-    inner = holistic("k", whole=("median(v) AS v",), schema=KEYED)
+    inner = holistic("k", complete=("median(v) AS v",), schema=KEYED)
     schema = UpdatingAggregate(inner, ttl=DAY).output
     outer = Aggregation(
         schema,
         (),
-        whole=("count(v) AS n",),
+        complete=("count(v) AS n",),
         partial=(f"sum(CASE WHEN v IS NULL THEN 0 ELSE {SIGN} END) AS p0",),
         merge=("sum(p0) AS p0",),
         final=("p0 AS n",),
@@ -395,7 +395,7 @@ def expiring(aggregation: Aggregation, *changes: tuple[str, tuple[Any, ...]]) ->
 
 
 BOTH = pytest.mark.parametrize(
-    "aggregation", [sums("k"), holistic("k", whole=("sum(v) AS s",), schema=KEYED)]
+    "aggregation", [sums("k"), holistic("k", complete=("sum(v) AS s",), schema=KEYED)]
 )
 TICK = ("+", ("noise", 0))
 
@@ -498,18 +498,18 @@ def test_a_group_is_looked_for_again_after_a_restart_elsewhere(tmp_path: Path) -
 
 
 def test_a_time_to_live_of_nothing_is_refused() -> None:
-    with pytest.raises(PlanError, match="longer than nothing"):
+    with pytest.raises(PlanError, match="greater than zero"):
         UpdatingAggregate(sums("k"), ttl=timedelta(0))
 
 
 def test_a_name_that_is_used_twice_is_refused() -> None:
     with pytest.raises(PlanError, match="`k` names more than one column"):
-        UpdatingAggregate(holistic("k", whole=("max(v) AS k",), schema=KEYED), ttl=DAY)
+        UpdatingAggregate(holistic("k", complete=("max(v) AS k",), schema=KEYED), ttl=DAY)
 
 
 def test_rows_and_results_of_a_type_that_cannot_be_compared_are_refused() -> None:
     schema = KEYED.append(pa.field("wait", pa.month_day_nano_interval()))
     with pytest.raises(PlanError, match="`wait` of an aggregated stream"):
-        UpdatingAggregate(holistic("k", whole=("max(v) AS m",), schema=schema), ttl=DAY)
+        UpdatingAggregate(holistic("k", complete=("max(v) AS m",), schema=schema), ttl=DAY)
     with pytest.raises(PlanError, match="`m` of the result"):
-        UpdatingAggregate(holistic("k", whole=("max(interval '1 day') AS m",), schema=KEYED), ttl=DAY)
+        UpdatingAggregate(holistic("k", complete=("max(interval '1 day') AS m",), schema=KEYED), ttl=DAY)

@@ -261,7 +261,7 @@ def test_an_aggregate_over_windows_takes_the_rows_of_each_instant_together(tmp_p
     window = Tumble(10 * SECOND)
     inner = in_parts()
     counted = WindowAggregate(inner, window, window_column="w")
-    nested = Aggregation(schema=counted.output, keys=("w",), whole=('max("n") AS "most"',))
+    nested = Aggregation(schema=counted.output, keys=("w",), complete=('max("n") AS "most"',))
 
     def build() -> hr.Pipeline:
         p = hr.Pipeline("nested")
@@ -289,7 +289,7 @@ def test_parts_of_an_aggregate_over_windows_can_be_made_before_its_shuffle(tmp_p
     total = Aggregation(
         schema=counted.output,
         keys=(),
-        whole=('sum("n") AS "t"',),
+        complete=('sum("n") AS "t"',),
         partial=('sum("n") AS "p"',),
         merge=('sum("p") AS "p"',),
         final=('"p" AS "t"',),
@@ -374,7 +374,7 @@ def test_a_plan_shows_the_window_and_the_keys() -> None:
 
 
 def test_a_window_of_no_length_is_refused() -> None:
-    with pytest.raises(PlanError, match="longer than nothing"):
+    with pytest.raises(PlanError, match="greater than zero"):
         Tumble(0)
-    with pytest.raises(PlanError, match="longer than nothing"):
+    with pytest.raises(PlanError, match="greater than zero"):
         Hop(0, SECOND)

@@ -61,7 +61,7 @@ def in_parts(keys: Sequence[str] = ("k",), schema: pa.Schema = SCHEMA) -> Aggreg
     return Aggregation(
         schema=schema,
         keys=tuple(keys),
-        whole=(
+        complete=(
             'count(*) AS "n"',
             'sum("v") AS "s"',
             'min("v") AS "least"',
@@ -93,7 +93,7 @@ def holistic(keys: Sequence[str] = ("k",), schema: pa.Schema = SCHEMA) -> Aggreg
     return Aggregation(
         schema=schema,
         keys=tuple(keys),
-        whole=('median("v") AS "middle"', 'array_agg("v") AS "all"', 'count(*) AS "n"'),
+        complete=('median("v") AS "middle"', 'array_agg("v") AS "all"', 'count(*) AS "n"'),
     )
 
 

@@ -94,7 +94,7 @@ def test_rows_that_differ_are_shown(folder: Path) -> None:
 
 
 def test_a_long_difference_is_cut() -> None:
-    lines = sql_cases.Failure("x", "", [f"{n:02d}" for n in range(30)], []).lines()
+    lines = sql_cases.CaseFailure("x", "", [f"{n:02d}" for n in range(30)], []).lines()
     assert (len(lines), lines[0], lines[-1]) == (21, "− 00", "… and 10 others")
 
 

@@ -300,7 +300,7 @@ class DataflowRuntime(ArrowOperator):
         """What each unit runs."""
         return {unit.address: unit.file.name if unit.file else unit.kind for unit in self.spec.units}
 
-    def meaning(self) -> str:
+    def state_signature(self) -> str:
         """How messages are divided among instances: their memory cannot be divided anew."""
         if self.spec.parallel is None:
             return ""

@@ -1,4 +1,4 @@
-"""What functions of the user have in common, whatever they are called with."""
+"""The base classes of user-defined functions: types, NULL handling, registration with DataFusion."""
 
 from __future__ import annotations
 
@@ -20,53 +20,53 @@ from headrace.functions.failures import keep_failure
 
 
 @dataclass(frozen=True)
-class Defined:
-    """A function of the user as SQL knows it; called in Python it is the plain function."""
+class UserFunction:
+    """A function that the user defined for SQL; called in Python it is the plain function."""
 
     is_aggregate: ClassVar[bool] = False
 
     name: str
-    """As SQL knows it: in lower case."""
+    """Its name in SQL, lower-cased."""
     arguments: tuple[pa.DataType, ...]
     returns: pa.DataType
     parameters: tuple[str, ...]
     nullable: tuple[bool, ...]
-    """Which arguments may be NULL; rows in which another is are not given to the function."""
+    """Which arguments may be NULL; the function is not called for rows in which another one is."""
     function: Callable[..., Any] = field(compare=False, repr=False)
     loads: tuple[Convert | None, ...] = field(default=(), compare=False, repr=False)
-    """What the values of each argument are made into; empty if nothing is."""
+    """How the values of each argument are converted for the function; empty if none is."""
     dump: Convert | None = field(default=None, compare=False, repr=False)
-    """What makes values for Arrow of the function's results."""
+    """How results of the function are converted for Arrow."""
     sources: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
-    """(file, text) of code whose lines an error should show, though there may be no such file."""
+    """(file, text) of code whose lines an error should show, also where there is no such file."""
     identity: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
-    """Copies in other processes are equal to the original, another definition of the same name is not."""
+    """Copies in other processes are equal to the original; another definition of the same name is not."""
 
     def __call__(self, *values: Any, **named: Any) -> Any:
         return self.function(*values, **named)
 
     def complete(self, columns: Sequence[pa.Array]) -> pa.Array | None:
-        """Which rows are given to the function; None if all are."""
+        """A mask of the rows that the function is called for; None if it is for all."""
         required = [column for column, nullable in zip(columns, self.nullable, strict=True) if not nullable]
         masks = [column.is_valid() for column in required if column.null_count]
         return functools.reduce(pc.and_, masks) if masks else None
 
     def values(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
-        """The values of each argument, as the function gets them."""
+        """The values of each argument, as the function takes them."""
         loads = self.loads or (None,) * len(columns)
         return [to_python(column, load) for column, load in zip(columns, loads, strict=True)]
 
     def row(self, columns: Sequence[pa.Array], at: int) -> list[Any]:
         """The values of one row."""
-        return [one[0] for one in self.values([column.slice(at, 1) for column in columns])]
+        return [column[0] for column in self.values([column.slice(at, 1) for column in columns])]
 
 
-class ColumnFunction(Defined, ABC):
-    """One that has a result for each row."""
+class ColumnFunction(UserFunction, ABC):
+    """A function that has a result for each row."""
 
     def install(self, ctx: SessionContext) -> None:
-        """Make the function known to a session of DataFusion."""
-        check_free(ctx, self.name)
+        """Register the function with a session of DataFusion."""
+        check_name_free(ctx, self.name)
         ctx.register_udf(
             datafusion.udf(self._guarded, list(self.arguments), self.returns, "volatile", self.name)
         )
@@ -82,11 +82,11 @@ class ColumnFunction(Defined, ABC):
         """The result for each row of some columns; raises an ExpressionError."""
 
 
-def check_free(ctx: SessionContext, *names: str) -> None:
-    """Refuse a name that another function has."""
-    taken = {*ctx.udfs(), *ctx.udafs(), *ctx.udwfs()}
+def check_name_free(ctx: SessionContext, *names: str) -> None:
+    """Raise a ConfigurationError if another function has one of the names."""
+    registered = {*ctx.udfs(), *ctx.udafs(), *ctx.udwfs()}
     for name in names:
-        if name in taken:
+        if name in registered:
             raise ConfigurationError(
                 f"there is already a function called `{name}`",
                 hint='give yours another name: @udf(name="…")',

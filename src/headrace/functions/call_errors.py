@@ -1,4 +1,4 @@
-"""Tells what a user's function raised or gave: its line, and the values it was called with."""
+"""Errors of a user's function: what it raised or returned, its lines, and the arguments of the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headrace.base.errors import ExpressionError
 from headrace.functions.annotations import Convert
-from headrace.functions.failures import FailedError, keep_failure
+from headrace.functions.failures import FunctionFailedError, keep_failure
 
 _shortener = reprlib.Repr()
 _shortener.maxstring = _shortener.maxother = 200
@@ -20,7 +20,7 @@ _shortener.maxlist = 20
 short = _shortener.repr
 
 
-def described(parameters: Iterable[str], values: Iterable[Any]) -> str:
+def format_arguments(parameters: Iterable[str], values: Iterable[Any]) -> str:
     """`a=1, b='x'`: the arguments of a call."""
     return ", ".join(f"{name}={short(value)}" for name, value in zip(parameters, values, strict=True))
 
@@ -28,7 +28,7 @@ def described(parameters: Iterable[str], values: Iterable[Any]) -> str:
 def user_lines(error: BaseException, sources: Sequence[tuple[str, str]] = ()) -> str:
     """The traceback of an error from the user's function on, without the frame that called it.
 
-    `sources` are (file, text) of code that may be in no file here, such as that of a SQL text.
+    `sources` are (file, text) of code that may not be in a file here, such as that inside SQL.
     """
     for file, text in sources:
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -36,37 +36,37 @@ def user_lines(error: BaseException, sources: Sequence[tuple[str, str]] = ()) ->
     return "".join(traceback.format_exception(type(error), error, own))
 
 
-def raised(
-    name: str, error: BaseException, place: str, sources: Sequence[tuple[str, str]] = ()
+def call_error(
+    name: str, error: BaseException, inputs: str, sources: Sequence[tuple[str, str]] = ()
 ) -> ExpressionError:
-    """A raise in the user's function as an error that shows the values and the user's lines."""
-    said = f": {error}" if str(error) else ""
-    made = ExpressionError(f"udf `{name}` raised {type(error).__name__}{said} for {place}")
-    made.traceback_text = user_lines(error, sources)
-    made.__cause__ = error
-    return made
+    """The error of a function that raised; it shows the inputs of the call and the user's lines."""
+    reason = f": {error}" if str(error) else ""
+    expression_error = ExpressionError(f"udf `{name}` raised {type(error).__name__}{reason} for {inputs}")
+    expression_error.traceback_text = user_lines(error, sources)
+    expression_error.__cause__ = error
+    return expression_error
 
 
-def keep_raised(
-    name: str, error: BaseException, place: str, sources: Sequence[tuple[str, str]] = ()
-) -> FailedError:
-    """The same for a function that DataFusion calls."""
-    return keep_failure(raised(name, error, place, sources))
+def keep_call_error(
+    name: str, error: BaseException, inputs: str, sources: Sequence[tuple[str, str]] = ()
+) -> FunctionFailedError:
+    """The same error, to be raised inside a function that DataFusion calls."""
+    return keep_failure(call_error(name, error, inputs, sources))
 
 
 def to_arrow(
     name: str,
     results: list[Any],
     kind: pa.DataType,
-    place: Callable[[int], str],
+    inputs_at: Callable[[int], str],
     dump: Convert | None = None,
 ) -> pa.Array:
-    """Results as a column; one that is not of the type is an error that shows it and its `place`."""
+    """Results as a column; raises an error that shows the first result of a wrong type and its inputs."""
     dumped: list[Any] = [] if dump is not None else results
     try:
         if dump is not None:
             for result in results:
-                dumped.append(dump(result))  # noqa: PERF401 - an error tells how far it came
+                dumped.append(dump(result))  # noqa: PERF401 - after an error its length says which failed
         return _null_inside(exact_array(dumped, kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, KeyError) as error:
         at, reason = len(dumped), error
@@ -74,12 +74,12 @@ def to_arrow(
             at, reason = _first_misfit(dumped, kind, error)
         raise ExpressionError(
             f"udf `{name}` returned {short(results[at])} ({type(results[at]).__name__}), "
-            f"which is not {kind}, for {place(at)}: {reason}"
+            f"which is not {kind}, for {inputs_at(at)}: {reason}"
         ) from error
 
 
 def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column; Arrow would cut off what a float has behind the point, at every depth."""
+    """Values as a column; unlike Arrow, it refuses to truncate a float to an integer, at every depth."""
     if _has_integers(kind):
         _check_whole(values, kind, "")
     return pa.array(values, kind)
@@ -97,14 +97,14 @@ def _check_whole(values: Sequence[Any], kind: pa.DataType, field: str) -> None:
         if float in set(map(type, values)):
             for value in values:
                 if type(value) is float and not value.is_integer():
-                    place = f"the field `{field}`" if field else "it"
-                    raise ValueError(f"{place} is not a whole number")
+                    subject = f"the field `{field}`" if field else "it"
+                    raise ValueError(f"{subject} is not a whole number")
     elif pa.types.is_struct(kind):
-        given = [value for value in values if isinstance(value, dict)]
-        for one in kind:
-            if _has_integers(one.type):
-                name = f"{field}.{one.name}" if field else one.name
-                _check_whole([value.get(one.name) for value in given], one.type, name)
+        structs = [value for value in values if isinstance(value, dict)]
+        for child in kind:
+            if _has_integers(child.type):
+                name = f"{field}.{child.name}" if field else child.name
+                _check_whole([value.get(child.name) for value in structs], child.type, name)
     elif pa.types.is_list(kind) and _has_integers(kind.value_type):
         for value in values:
             if isinstance(value, list | tuple):
