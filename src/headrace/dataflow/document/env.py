@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.dataflow.document.findings import Findings
-from headrace.dataflow.document.shapes import Value
 from headrace.dataflow.document.yaml_text import Scalar
 
 _VARIABLE = re.compile(
@@ -26,12 +25,12 @@ def param_variable(name: str) -> str:
     return f"PARAM_{name.upper()}"
 
 
-def expand_env(block: Mapping[str, Value], environ: Mapping[str, str], findings: Findings) -> dict[str, str]:
+def expand_env(block: Mapping[str, Scalar], environ: Mapping[str, str], findings: Findings) -> dict[str, str]:
     """The variables of an `env` block; those that cannot be expanded are among the findings.
 
     Numbers are the texts they are written as, so that a version 1.10 stays one; flags are `true` and `false`.
     """
-    values = {name: _text(value.scalar, environ, findings) for name, value in block.items()}
+    values = {name: _text(value, environ, findings) for name, value in block.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 

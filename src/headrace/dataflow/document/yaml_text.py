@@ -6,6 +6,7 @@ that an id `1` or an output `on` is what the user sees. This is the only module 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -66,6 +67,11 @@ class Scalar:
         """The number it is, if it is one."""
         return float(self.text) if self.plain and _NUMBER.fullmatch(self.text) else None
 
+    def finite(self) -> float | None:
+        """The number it is, if it is one and not too large for one."""
+        number = self.number()
+        return None if number is None or math.isinf(number) else number
+
     def value(self) -> Any:
         """What it is by the rules of YAML 1.2, for values that nothing here gives a meaning."""
         if self.empty:
@@ -121,6 +127,10 @@ class Fields:
 
     entries: tuple[tuple[Scalar, Tree], ...]
     span: Span
+
+    def entry(self, name: str) -> tuple[Scalar, Tree]:
+        """A key and its value."""
+        return next(entry for entry in self.entries if entry[0].text == name)
 
 
 Tree: TypeAlias = "Scalar | Items | Fields"
