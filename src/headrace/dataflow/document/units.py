@@ -57,7 +57,7 @@ class UnitReader:
             "min_log_level": block.min_log_level,
             "finish_grace": node.block.finish_grace_secs,
             **self._parallelism(node.block),
-            "span": (block if "id" in block.model_fields_set else node.block).value_span("id"),
+            "span": (node.block if block.id is None else block).value_span("id"),
         }
         self._warn_twice(declared)
         kind = block.kind

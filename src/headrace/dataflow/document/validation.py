@@ -164,7 +164,7 @@ class Expected:
 
     def hint(self, written: Any) -> str | None:
         """What to write instead, if what is written tells."""
-        if not isinstance(written, Scalar) or written.plain:
+        if self.read is None or not isinstance(written, Scalar) or written.plain:
             return None
         unquoted = Scalar(written.text, plain=True, span=written.span).value()
         return None if unquoted == written.text else "leave the quotes out"
@@ -203,8 +203,9 @@ class Name(Text):
     """A key of a mapping whose names are the user's own."""
 
     def _text(self, written: Any) -> Any:
-        if self.pattern is not None and not re.fullmatch(self.pattern, written):
-            raise _refusal(f"{{what}} cannot be {describe(written.scalar)}", self.advice, at="key")
+        if written.scalar.empty or not re.fullmatch(self.pattern or ".*", written, re.DOTALL):
+            shown = "empty" if written.scalar.empty else describe(written.scalar)
+            raise _refusal(f"{{what}} cannot be {shown}", self.advice, at="key")
         return str(written)
 
     def __get_pydantic_json_schema__(self, _core: object, _handler: object) -> dict[str, Any]:
@@ -345,12 +346,11 @@ class Block(BaseModel):
         written.is_block = True
         kind = next((key for key in written if key in cls.kinds), None)
         errors = {key: cls._key_error(key, value, kind) for key, value in written.items()}
-        if kind is None and cls.kinds:
-            errors[_KIND] = cls._kind_error(written)
+        values = {key: value for key, value in written.items() if errors[key] is None}
+        errors |= cls._kind_errors(written, kind)
         details = [
             InitErrorDetails(type=error, loc=(key,), input=None) for key, error in errors.items() if error
         ]
-        values = {key: value for key, value in written.items() if errors[key] is None}
         fields = cls.fields_by_key()
         # What is misspelt is not missing besides.
         meant = {
@@ -378,15 +378,20 @@ class Block(BaseModel):
         return self
 
     @classmethod
-    def _kind_error(cls, written: _Mapping) -> PydanticCustomError | None:
-        """The error of a block that is of no kind, unless one of its keys will be refused for that."""
+    def _kind_errors(cls, written: _Mapping, kind: str | None) -> dict[str, PydanticCustomError]:
+        """The error of a block that is of two kinds, or of none and without a misspelt one."""
+        second = [key for key in written if key in cls.kinds and key != kind]
+        if second:
+            message = f"{cls.title} is one thing: here are `{kind}` and `{second[0]}`"
+            hint = "keep one of them; give the other one a block of its own"
+            return {second[0]: _refusal(message, hint, at="key")}
         names = [key.text for key, _ in written.tree.entries]
-        if _KIND in written.broken or any(
-            name in cls.refused or name in cls.kinds or suggest(name, cls.kinds) for name in names
-        ):
-            return None
+        unknown = [name for name in names if name not in cls.fields_by_key()]
+        excused = {*cls.refused, *cls.kinds, *(name for name in unknown if suggest(name, cls.kinds))}
+        if not cls.kinds or _KIND in written.broken or not excused.isdisjoint(names):
+            return {}
         message = f"{cls.title} needs one of {listed(cls.kinds, 'or')}, which says what it runs"
-        return _refusal(message, f"its keys are {listed(names)}" if names else None)
+        return {_KIND: _refusal(message, f"its keys are {listed(names)}" if names else None)}
 
     @classmethod
     def _key_error(cls, name: str, value: Any, kind: str | None) -> PydanticCustomError | None:
@@ -398,10 +403,7 @@ class Block(BaseModel):
             keys = cls.keys_of(kind)
             advice = cls.reasons.get(name) or suggest(name, keys) or f"its keys are {cls._some(keys)}"
             return _refusal(f"`{name}` is not a key of {cls.title}", advice, at="key")
-        if name in cls.kinds and name != kind:
-            message = f"{cls.title} is one thing: here are `{kind}` and `{name}`"
-            return _refusal(message, "keep one of them; give the other one a block of its own", at="key")
-        if kind is not None and name not in cls.keys_of(kind):
+        if kind is not None and name not in (*cls.keys_of(kind), *cls.kinds):
             kinds = [other for other, keys in cls.kinds.items() if name in keys]
             hint = cls.reasons.get(f"{kind}.{name}") or cls.reasons.get(kind)
             hint = hint or f"it belongs to {cls.title} with {listed(kinds, 'or')}"
@@ -477,7 +479,7 @@ def validate(model: type[AnyBlock], tree: Tree, what: str, findings: Findings) -
         if not isinstance(values, _Mapping):
             return None
         reported = True
-        for _, place in reversed(problems):
+        for place in reversed({(id(place.container), place.step): place for _, place in problems}.values()):
             if isinstance(place.container, _Mapping):
                 place.container.broken.add(str(place.step))
                 place.container.pop(str(place.step), None)
