@@ -20,13 +20,13 @@ from headrace.dataflow.document.validation import (
     NO_EFFECT,
     TEXT,
     WARNED,
-    Block,
     Choice,
     Expected,
     Flag,
     Name,
     Text,
     Texts,
+    YamlBlock,
     plain,
 )  # fmt: skip
 from headrace.dataflow.document.yaml_text import Scalar
@@ -130,7 +130,7 @@ def _required(says: str, **more: Any) -> Any:
 # ------------------------------------------------------------------------------------- small blocks
 
 
-class DeployBlock(Block):
+class DeployBlock(YamlBlock):
     """`deploy:` of a document or a node."""
 
     title: ClassVar = "a deploy block"
@@ -145,7 +145,7 @@ class DeployBlock(Block):
     )
 
 
-class DebugBlock(Block):
+class DebugBlock(YamlBlock):
     """`debug:` of a document."""
 
     title: ClassVar = "a debug block"
@@ -153,7 +153,7 @@ class DebugBlock(Block):
     enable_debug_inspection: Annotated[bool, Flag()] | None = _quiet("There is nothing to switch on.")
 
 
-class TypeRule(Block):
+class TypeRule(YamlBlock):
     """One of `type_rules:`."""
 
     title: ClassVar = "a type rule"
@@ -162,7 +162,7 @@ class TypeRule(Block):
     wide: Annotated[Scalar, Text("a type")] = _required("A type of an input that may take it.", alias="to")
 
 
-class InputBlock(Block):
+class InputBlock(YamlBlock):
     """An input with options."""
 
     title: ClassVar = "an input"
@@ -200,7 +200,7 @@ _INPUTS = "Its inputs by name: `name: source`, or a block with options."
 _BUILD = "A command that makes what is run. With it, a missing file is a warning and no error."
 
 
-class PortBlock(Block):
+class PortBlock(YamlBlock):
     """What a node with `path` and an operator say about their inputs, outputs and logs."""
 
     input_types: Types | None = _used(
@@ -234,7 +234,7 @@ class PortBlock(Block):
 # ------------------------------------------------------------------------------------- operators
 
 
-class PythonBlock(Block):
+class PythonBlock(YamlBlock):
     """`python:` of an operator, with options."""
 
     title: ClassVar = "a python block"
@@ -461,7 +461,7 @@ Nodes: TypeAlias = Annotated[
 # ------------------------------------------------------------------------------------- documents
 
 
-class DocumentBlock(Block):
+class DocumentBlock(YamlBlock):
     """A whole dataflow."""
 
     title: ClassVar = "a dataflow"
@@ -490,7 +490,7 @@ class DocumentBlock(Block):
     )
 
 
-class ModuleHeader(Block):
+class ModuleHeader(YamlBlock):
     """`module:` of the file of a module."""
 
     title: ClassVar = "a module header"
@@ -503,7 +503,7 @@ class ModuleHeader(Block):
     outputs: Outputs | None = _used("Outputs of its nodes that others may use, as `module/output`.")
 
 
-class ModuleBlock(Block):
+class ModuleBlock(YamlBlock):
     """The file of a module."""
 
     title: ClassVar = "a module"
@@ -513,7 +513,7 @@ class ModuleBlock(Block):
     build: Command | None = _used("A command that comes before `build` of its nodes.")
 
 
-BLOCKS: tuple[type[Block], ...] = (
+BLOCKS: tuple[type[YamlBlock], ...] = (
     DocumentBlock, NodeBlock, OperatorBlock, ListedOperatorBlock, PythonBlock, InputBlock, TypeRule,
     DeployBlock, DebugBlock, ModuleBlock, ModuleHeader,
 )  # fmt: skip

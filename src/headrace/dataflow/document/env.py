@@ -40,27 +40,27 @@ def _text(value: Scalar, environ: Mapping[str, str], findings: Findings) -> str 
 
 def expand(text: Scalar, environ: Mapping[str, str], findings: Findings) -> str | None:
     """A text with the values of `$NAME`, `${NAME}` and `${NAME:-default}`; `$$` is a dollar."""
-    known = True
+    is_complete = True
 
     def put(match: re.Match[str]) -> str:
-        nonlocal known
+        nonlocal is_complete
         name = match["bare"] or match["braced"]
         if name is None:
             if match["open"] is None:
                 return "$"
-            known = False
+            is_complete = False
             _refuse_braces(text, match, findings)
             return ""
         if name in environ:
             return environ[name]
         if match["default"] is not None:
             return match["default"]
-        known = False
+        is_complete = False
         _refuse(name, text.place(*match.span()), environ, findings)
         return ""
 
     expanded = _VARIABLE.sub(put, text.text)
-    return expanded if known else None
+    return expanded if is_complete else None
 
 
 def check_params(text: Scalar, params: Mapping[str, str], findings: Findings) -> None:
@@ -83,7 +83,7 @@ def _refuse_braces(text: Scalar, match: re.Match[str], findings: Findings) -> No
     findings.refuse(said, place, "write `${NAME}`, `${NAME:-default}`, or `$$` for a dollar")
 
 
-def _refuse(name: str, place: Span, known: Mapping[str, str], findings: Findings) -> None:
+def _refuse(name: str, place: Span, environ: Mapping[str, str], findings: Findings) -> None:
     if name.startswith("PARAM_"):
         param = name.removeprefix("PARAM_").lower()
         findings.refuse(
@@ -95,5 +95,5 @@ def _refuse(name: str, place: Span, known: Mapping[str, str], findings: Findings
         findings.refuse(
             f"the environment has no variable `{name}`",
             place,
-            suggest(name, known) or f"set it, write `${{{name}:-default}}`, or write `$$` for a dollar",
+            suggest(name, environ) or f"set it, write `${{{name}:-default}}`, or write `$$` for a dollar",
         )

@@ -126,7 +126,7 @@ class Files:
             self.findings.refuse(f"`{written}` is a directory, not a {what}", span)
             return
         shown = f"`{written}`" if file.name == Path(written).name else f"`{written}` (`{file.name}`)"
-        beside = [one.name for one in file.parent.iterdir()] if file.parent.is_dir() else []
+        beside = [entry.name for entry in file.parent.iterdir()] if file.parent.is_dir() else []
         hint = "variables are expanded in `env` only" if "$" in written else suggest(file.name, beside)
         if hint is None and not file.parent.is_dir():
             hint = f"there is no directory `{Path(written).parent}` beside the document"

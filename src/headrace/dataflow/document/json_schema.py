@@ -7,7 +7,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from headrace.dataflow.document.blocks import BLOCKS, DocumentBlock, ModuleBlock
-from headrace.dataflow.document.validation import Block, expected_of
+from headrace.dataflow.document.validation import YamlBlock, expected_of
 
 
 class _EditorSchema(GenerateJsonSchema):
@@ -46,7 +46,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _add_kinds(block: type[Block], schema: dict[str, Any]) -> None:
+def _add_kinds(block: type[YamlBlock], schema: dict[str, Any]) -> None:
     """A block has exactly one of the keys that name a kind, not empty, and only the keys of that kind."""
     for kind in block.kinds:
         kinds = schema["properties"][kind]
@@ -56,7 +56,7 @@ def _add_kinds(block: type[Block], schema: dict[str, Any]) -> None:
         schema.setdefault("allOf", []).append({"if": {"required": [kind]}, "then": allowed})
 
 
-def key_table(block: type[Block]) -> str:
+def key_table(block: type[YamlBlock]) -> str:
     """The keys of a block as a table in Markdown: where each may stand, what it takes, what it does here."""
     where = ["with"] if block.kinds else []
     rows = [["key", *where, "value", "here"], ["---"] * (3 + len(where))]

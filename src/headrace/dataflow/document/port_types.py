@@ -67,11 +67,11 @@ class TypeRules:
 
     def _widened(self, name: str) -> set[str]:
         """Every type that a type may be widened to, step by step."""
-        found, new = set[str](), {name}
+        widened, new = set[str](), {name}
         while new:
-            found |= new
-            new = {wide for narrow, wide in self.wider if narrow in new} - found
-        return found
+            widened |= new
+            new = {wide for narrow, wide in self.wider if narrow in new} - widened
+        return widened
 
 
 def check_types(

@@ -15,7 +15,7 @@ from headrace.dataflow.document.model import QUEUE_SIZE, Dataflow, Input, Unit
 from headrace.dataflow.document.modules import DeclaredUnit, DocumentNode, NodeScope, ReadContext, collect
 from headrace.dataflow.document.port_types import check_types
 from headrace.dataflow.document.units import UnitReader, source_text
-from headrace.dataflow.document.validation import Block, validate
+from headrace.dataflow.document.validation import YamlBlock, validate
 from headrace.dataflow.document.yaml_text import Scalar, parse_yaml, plain_value
 
 
@@ -171,6 +171,6 @@ def _plain_env(block: DocumentBlock | NodeBlock, env: Mapping[str, str]) -> dict
     return {name: env[name] if isinstance(value, str) else value for name, value in values.items()}
 
 
-def _plain(block: Block) -> dict[str, Any]:
+def _plain(block: YamlBlock) -> dict[str, Any]:
     values = {key.text: plain_value(item) for key, item in block.tree.entries}
     return {name: value for name, value in values.items() if value is not None}

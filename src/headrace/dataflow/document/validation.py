@@ -254,7 +254,7 @@ class Texts(Expected):
 # ------------------------------------------------------------------------------------- blocks
 
 
-class Block(BaseModel):
+class YamlBlock(BaseModel):
     """A mapping with known keys.
 
     A block that can be of several kinds has exactly one of the keys that name a kind.
@@ -279,7 +279,7 @@ class Block(BaseModel):
     @cache
     def fields_by_key(cls) -> dict[str, FieldInfo]:
         """The fields by the keys that documents write, those of the class itself before its bases'."""
-        own = [name for base in cls.__mro__ if issubclass(base, Block) for name in base.__annotations__]
+        own = [name for base in cls.__mro__ if issubclass(base, YamlBlock) for name in base.__annotations__]
         fields = {name: cls.model_fields[name] for name in own if name in cls.model_fields}
         return {field.alias or name: field for name, field in fields.items()}
 
@@ -439,7 +439,7 @@ def expected_of(field: FieldInfo) -> Expected:
     for candidate in (*metadata, *types):
         if isinstance(candidate, Expected):
             return candidate
-        if isinstance(candidate, type) and issubclass(candidate, Block):
+        if isinstance(candidate, type) and issubclass(candidate, YamlBlock):
             return candidate.expected()
     return Expected("any value")
 
@@ -451,7 +451,7 @@ def _lowered(sentence: str) -> str:
 
 # ------------------------------------------------------------------------------------- documents
 
-AnyBlock = TypeVar("AnyBlock", bound=Block)
+AnyBlock = TypeVar("AnyBlock", bound=YamlBlock)
 
 
 def validate(model: type[AnyBlock], tree: Tree, what: str, findings: Findings) -> AnyBlock | None:

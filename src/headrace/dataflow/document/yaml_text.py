@@ -92,7 +92,7 @@ class Scalar:
             at = raw.find("\n", at) + 1
         quote = raw[at : at + 1] if not self.plain and raw[at : at + 1] in {"'", '"'} else ""
         at += len(quote)
-        found = []
+        offsets = []
         for char in self.text:
             width = 1
             if char.isspace() and raw[at : at + 1] != "\\":
@@ -104,9 +104,9 @@ class Scalar:
                     width = _ESCAPES.get(raw[at + 1 : at + 2], 2)
                 elif quote == "'" and char == "'":
                     width = 2
-            found.append(min(at, self.span.end))
+            offsets.append(min(at, self.span.end))
             at += width
-        return tuple(found)
+        return tuple(offsets)
 
     def place(self, start: int, end: int) -> Span:
         """The place in the document of the characters from `start` to before `end` of the text."""
@@ -382,8 +382,8 @@ def _explain(error: yaml.YAMLError, source: Source) -> DataflowError:
             hint or "anchors stand before the aliases that use them",
         )
     for pattern, meaning, advice, began in _EXPLAINED:
-        if found := re.search(pattern, problem):
-            names = found.groupdict()
+        if match := re.search(pattern, problem):
+            names = match.groupdict()
             return placed(
                 DataflowError,
                 meaning.format(**names),

@@ -61,7 +61,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Layout:
+class DiagramLayout:
     """Where everything is; `arrows` in the order of the diagram."""
 
     width: float
@@ -76,7 +76,7 @@ def lines_of(box: Box, diagram: Diagram) -> list[str]:
     return [box.label, detail] if detail else [box.label]
 
 
-def place(diagram: Diagram) -> Layout:
+def place(diagram: Diagram) -> DiagramLayout:
     """Find a place for everything."""
     rank = _ranks(diagram)
     ends = [_Ends.of(arrow, rank) for arrow in diagram.arrows]
@@ -96,7 +96,7 @@ def place(diagram: Diagram) -> Layout:
     _arrange(layers)
     width = max((cell.x + cell.width + LOOP for layer in layers for cell in layer), default=0.0)
     height = max((cell.y + cell.height for layer in layers for cell in layer), default=0.0)
-    return Layout(width, height, cells, tuple(_routes(ends, chains)))
+    return DiagramLayout(width, height, cells, tuple(_routes(ends, chains)))
 
 
 @dataclass(frozen=True)
