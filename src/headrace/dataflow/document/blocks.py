@@ -7,7 +7,7 @@ from these models.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from annotated_types import Ge, Gt, MinLen
 from pydantic import BeforeValidator, Field, Tag
@@ -36,11 +36,11 @@ MODULE_PORTS = "_mod"
 """In a module: the name under which its inputs are sources."""
 TIMER_UNITS = {"secs": 1_000_000_000, "millis": 1_000_000, "micros": 1_000, "nanos": 1}
 """The units of `dora/timer/UNIT/N` in nanoseconds, from the coarsest."""
-LOG_LEVELS = ("stdout", "trace", "debug", "info", "warn", "error")
+LogLevel: TypeAlias = Literal["stdout", "trace", "debug", "info", "warn", "error"]
+LOG_LEVELS: tuple[str, ...] = get_args(LogLevel)
 
 # ------------------------------------------------------------------------------------- values
 
-LogLevel: TypeAlias = Literal["stdout", "trace", "debug", "info", "warn", "error"]
 Pattern: TypeAlias = Literal["service-server", "service-client", "action-server", "action-client"]
 Distribution: TypeAlias = Literal["local", "scp", "http"]
 

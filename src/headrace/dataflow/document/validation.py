@@ -344,7 +344,7 @@ class YamlBlock(BaseModel):
         if not isinstance(written, _Mapping):
             raise cls.expected().refusal(written)
         written.is_block = True
-        kind = next((key for key in written if key in cls.kinds), None)
+        kind = next((key.text for key, _ in written.tree.entries if key.text in cls.kinds), None)
         errors = {key: cls._key_error(key, value, kind) for key, value in written.items()}
         values = {key: value for key, value in written.items() if errors[key] is None}
         errors |= cls._kind_errors(written, kind)
