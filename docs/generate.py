@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference that list what the code declares.
+"""Writes the pages of docs/reference that list what the code declares, and the schema of dataflow documents.
 
 python -m docs.generate writes them; with --check it only says which are stale, and exits with 1 if any is.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ from headrace.cli.main import main
 from headrace.cli.operators import ROLES, describe, type_name
 from headrace.cli.run import run
 from headrace.connectors.base import Delivery, Promise
+from headrace.dataflow.document.blocks import BLOCKS
+from headrace.dataflow.document.json_schema import json_schema, key_table
 from headrace.formats.options import FileFormatOptions
 from headrace.functions.signatures import FUNCTION_NAMES
 from headrace.jobs.settings import PREFIX, SECTIONS
@@ -452,6 +455,22 @@ def _sentence(text: str) -> str:
     return re.split(r"(?<!e\.g)(?<!i\.e)\. ", text)[0].rstrip(".:")
 
 
+def dataflow_page() -> str:
+    """The page of dataflow documents with the tables of keys; the text around them is written by hand."""
+    tables = {block.__name__: key_table(block) for block in BLOCKS}
+    return re.sub(
+        r"<!-- keys: (\w+) -->\n.*?<!-- end -->",
+        lambda match: f"<!-- keys: {match[1]} -->\n{tables[match[1]]}<!-- end -->",
+        (REFERENCE / "dataflow-yaml.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
+
+
+def dataflow_schema() -> str:
+    """The JSON schema of dataflow documents."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "operators-and-connectors.md": operators_page,
     "delivery.md": delivery_page,
@@ -459,6 +478,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "api.md": api_page,
     "sql/functions.md": functions_page,
+    "dataflow-yaml.md": dataflow_page,
+    "../schema/dataflow.schema.json": dataflow_schema,
 }
 
 

@@ -1,16 +1,79 @@
-"""The picture of a dataflow: whatever the graph, nothing covers anything else."""
+"""The picture of a dataflow: whatever the graph, everything is in it and nothing covers anything else."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from itertools import combinations, pairwise
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.cli.page import diagram_page, svg_text
 from headrace.dataflow.plan.diagram import Arrow, Box, Diagram, mermaid_text
-from headrace.dataflow.plan.layout import CHARACTER, LINE, Area, Layout, Point, place
 
-NEAR = 0.01
+SVG = "{http://www.w3.org/2000/svg}"
+CHARACTER, LINE = 7.3, 17.0
+NEAR = 0.2
+"""Places are written with one decimal."""
+
+
+class Area(NamedTuple):
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Area) -> bool:
+        return (
+            self.right > other.left + NEAR
+            and other.right > self.left + NEAR
+            and self.bottom > other.top + NEAR
+            and other.bottom > self.top + NEAR
+        )
+
+    def contains(self, other: Area) -> bool:
+        return (
+            other.left >= self.left - NEAR
+            and other.top >= self.top - NEAR
+            and other.right <= self.right + NEAR
+            and other.bottom <= self.bottom + NEAR
+        )
+
+    def has_on_border(self, x: float, y: float) -> bool:
+        sides = (x - self.left, x - self.right, y - self.top, y - self.bottom)
+        return self.contains(Area(x, y, x, y)) and min(map(abs, sides)) < NEAR
+
+
+class Picture:
+    """What somebody sees who opens the page."""
+
+    def __init__(self, diagram: Diagram) -> None:
+        svg = ET.fromstring(svg_text(diagram))
+        left, top, width, height = map(float, svg.attrib["viewBox"].split())
+        self.whole = Area(left, top, left + width, top + height)
+        self.boxes: dict[str, Area] = {}
+        for group in svg.iter(f"{SVG}g"):
+            rectangle = group.find(f"{SVG}rect")
+            assert rectangle is not None
+            x, y, width, height = (float(rectangle.attrib[name]) for name in ("x", "y", "width", "height"))
+            self.boxes[group.findtext(f"{SVG}title") or ""] = Area(x, y, x + width, y + height)
+        self.texts = [(text.text or "", self._area(text)) for text in svg.iter(f"{SVG}text")]
+        self.paths = [
+            [
+                (float(x), float(y))
+                for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)(?= [LC]|$)", path.attrib["d"])
+            ]
+            for path in svg.iter(f"{SVG}path")
+            if path.attrib["class"] == "arrow"
+        ]
+
+    @staticmethod
+    def _area(text: ET.Element) -> Area:
+        x, y, half = float(text.attrib["x"]), float(text.attrib["y"]), len(text.text or "") * CHARACTER / 2
+        return Area(x - half, y - LINE / 2, x + half, y + LINE / 2)
 
 
 @st.composite
@@ -29,92 +92,76 @@ def diagrams(draw: st.DrawFn) -> Diagram:
     return Diagram(boxes, {name: name for name in ("g", "h") if name in groups}, tuple(arrows))
 
 
-def overlap(one: Area, other: Area) -> bool:
-    return (
-        one.x + one.width > other.x + NEAR
-        and other.x + other.width > one.x + NEAR
-        and one.y + one.height > other.y + NEAR
-        and other.y + other.height > one.y + NEAR
-    )
-
-
-def inside(inner: Area, outer: Area) -> bool:
-    return (
-        inner.x >= outer.x - NEAR
-        and inner.y >= outer.y - NEAR
-        and inner.x + inner.width <= outer.x + outer.width + NEAR
-        and inner.y + inner.height <= outer.y + outer.height + NEAR
-    )
-
-
-def on_border(point: Point, area: Area) -> bool:
-    across = area.x - NEAR <= point.x <= area.x + area.width + NEAR
-    along = area.y - NEAR <= point.y <= area.y + area.height + NEAR
-    sides = (
-        point.x - area.x,
-        point.x - area.x - area.width,
-        point.y - area.y,
-        point.y - area.y - area.height,
-    )
-    return across and along and min(map(abs, sides)) < NEAR
-
-
-def labels(diagram: Diagram, layout: Layout) -> list[Area]:
-    found = []
-    for arrow, route in zip(diagram.arrows, layout.arrows, strict=True):
-        assert (route.label is not None) == bool(arrow.label)
-        if route.label is not None:
-            width = len(arrow.label) * CHARACTER
-            found.append(Area(route.label.x - width / 2, route.label.y - LINE / 2, width, LINE))
-    return found
+@settings(max_examples=150, deadline=None)
+@given(diagrams())
+def test_every_box_and_label_is_in_the_picture_and_covers_no_other(diagram: Diagram) -> None:
+    picture = Picture(diagram)
+    assert picture.boxes.keys() == {box.id for box in diagram.boxes}
+    labels = [
+        *(box.label for box in diagram.boxes),
+        *(arrow.label for arrow in diagram.arrows if arrow.label),
+    ]
+    assert not Counter(labels) - Counter(text for text, _ in picture.texts)
+    areas = [area for _, area in picture.texts]
+    assert all(picture.whole.contains(area) for area in (*picture.boxes.values(), *areas))
+    for one, other in (*combinations(picture.boxes.values(), 2), *combinations(areas, 2)):
+        assert not one.overlaps(other)
+    for area in areas:
+        assert sum(box.contains(area) for box in picture.boxes.values()) == 1
 
 
 @settings(max_examples=150, deadline=None)
 @given(diagrams())
-def test_no_box_label_or_group_covers_another(diagram: Diagram) -> None:
-    layout = place(diagram)
-    whole = Area(0, 0, layout.width, layout.height)
-    boxes, groups, texts = layout.boxes, layout.groups, labels(diagram, layout)
-    assert boxes.keys() == {box.id for box in diagram.boxes}
-    assert all(inside(area, whole) for area in (*boxes.values(), *groups.values(), *texts))
-    for one, other in combinations([*boxes.values(), *texts], 2):
-        assert not overlap(one, other)
-    for one, other in combinations(groups.values(), 2):
-        assert not overlap(one, other)
-    for box in diagram.boxes:
-        for name, area in groups.items():
-            assert inside(boxes[box.id], area) if box.group == name else not overlap(boxes[box.id], area)
+def test_every_arrow_goes_from_its_source_to_its_target_and_through_no_box(diagram: Diagram) -> None:
+    picture = Picture(diagram)
+    for arrow, path in zip(diagram.arrows, picture.paths, strict=True):
+        assert picture.boxes[arrow.source].has_on_border(*path[0])
+        assert picture.boxes[arrow.target].has_on_border(*path[-1])
+        for (x, y), (next_x, next_y) in pairwise(path):
+            way = Area(min(x, next_x), min(y, next_y), max(x, next_x), max(y, next_y))
+            assert not any(way.overlaps(box) for box in picture.boxes.values()), (arrow, way)
 
 
-@settings(max_examples=150, deadline=None)
-@given(diagrams())
-def test_arrows_go_from_box_to_box_and_through_none(diagram: Diagram) -> None:
-    layout = place(diagram)
-    for arrow, route in zip(diagram.arrows, layout.arrows, strict=True):
-        assert on_border(route.points[0], layout.boxes[arrow.source])
-        assert on_border(route.points[-1], layout.boxes[arrow.target])
-        for here, there in pairwise(route.points):
-            left, right = sorted((here.x, there.x))
-            top, bottom = sorted((here.y, there.y))
-            line = Area(left, top, max(right - left, NEAR), max(bottom - top, NEAR))
-            assert not any(overlap(line, area) for area in layout.boxes.values()), (arrow, here, there)
+def test_a_label_is_in_the_box_that_its_arrow_points_to() -> None:
+    boxes = tuple(Box(name, name) for name in "ab")
+    picture = Picture(
+        Diagram(boxes, {}, (Arrow("a", "b", "go"), Arrow("b", "a", "back"), Arrow("b", "b", "x")))
+    )
+    owners = {
+        text: name
+        for text, area in picture.texts
+        for name, box in picture.boxes.items()
+        if box.contains(area)
+    }
+    assert owners == {"a": "a", "b": "b", "go": "b", "back": "a", "x": "b"}
 
 
 def test_a_box_is_below_what_it_reads() -> None:
     boxes = tuple(Box(name, name) for name in "cba")
-    layout = place(Diagram(boxes, {}, (Arrow("a", "b", "x"), Arrow("b", "c", "x"), Arrow("a", "c", "x"))))
-    assert layout.boxes["a"].y < layout.boxes["b"].y < layout.boxes["c"].y
+    arrows = (Arrow("a", "b", "x"), Arrow("b", "c", "x"), Arrow("a", "c", "x"))
+    picture = Picture(Diagram(boxes, {}, arrows))
+    assert picture.boxes["a"].bottom < picture.boxes["b"].top
+    assert picture.boxes["b"].bottom < picture.boxes["c"].top
 
 
 def test_two_arrows_that_need_not_cross_do_not() -> None:
     boxes = tuple(Box(name, name) for name in "abcd")
-    layout = place(Diagram(boxes, {}, (Arrow("a", "d"), Arrow("b", "c"))))
-    assert (layout.boxes["a"].x < layout.boxes["b"].x) == (layout.boxes["d"].x < layout.boxes["c"].x)
+    areas = Picture(Diagram(boxes, {}, (Arrow("a", "d"), Arrow("b", "c")))).boxes
+    assert (areas["a"].left < areas["b"].left) == (areas["d"].left < areas["c"].left)
 
 
 def test_nothing_is_a_diagram_too() -> None:
-    layout = place(Diagram((), {}, ()))
-    assert (layout.boxes, layout.arrows) == ({}, ())
+    picture = Picture(Diagram((), {}, ()))
+    assert (picture.boxes, picture.paths) == ({}, [])
+
+
+def test_a_box_says_its_group_and_names_are_escaped() -> None:
+    box = Box("n/<b>", "<b>", detail='"x" & y.py', group="n")
+    page = diagram_page("a < b", Diagram((box,), {"n": "n"}, ()), {"Plan": "<script>"})
+    assert "n · &quot;x&quot; &amp; y.py" in page
+    assert "<b>" not in page
+    assert "<script" not in page
+    assert "<h1>a &lt; b</h1>" in page
 
 
 def test_names_that_mean_something_to_mermaid_or_look_alike_stay_apart() -> None:

@@ -16,6 +16,7 @@ from headrace.dataflow.runtime.messages import Closed, Message, Unreadable
 from headrace.dataflow.runtime.packing import message_of, pack, rows_of, unpack
 from headrace.dataflow.runtime.printed import Capture
 from headrace.dataflow.runtime.python_host import PythonHost
+from headrace.dataflow.runtime.saved import load_state
 from headrace.dataflow.runtime.scheduler import Memory, Scheduler
 
 VALUES = {
@@ -92,3 +93,19 @@ def test_a_message_that_cannot_be_read_is_an_error_event_and_the_next_one_is_an_
             scheduler.feed(source, one)
         scheduler.settle()
     assert printed == ["INPUT in ", "ERROR in JSONDecodeError", "INPUT in "]
+
+
+SAVED_BEFORE_THE_MODULES_MOVED = (
+    b"\x80\x02cheadrace.dataflow.scheduler\nMemory\nq\x00)\x81q\x01}q\x02(X\x05\x00\x00\x00endedq\x03]q\x04X"
+    b"\x01\x00\x00\x00aq\x05aX\x06\x00\x00\x00closedq\x06}q\x07X\x03\x00\x00\x00b:xq\x08K\x01sX\x07\x00\x00\x00dropped"
+    b"q\t}q\nh\x08K\x02sX\x05\x00\x00\x00heardq\x0b}q\x0cX\x08\x00\x00\x00restartsq\r}q\x0eX\x01\x00\x00\x00bq\x0f]q"
+    b"\x10G?\xf8\x00\x00\x00\x00\x00\x00asub]q\x11h\x0fX\x01\x00\x00\x00xq\x12cheadrace.dataflow.messages\nClosed\nq"
+    b"\x13K\x07\x85q\x14\x81q\x15\x87q\x16aK\x03\x87q\x17."
+)
+
+
+def test_what_an_earlier_version_has_saved_can_be_read() -> None:
+    memory, waiting, generation = load_state(SAVED_BEFORE_THE_MODULES_MOVED)
+    assert memory == Memory(ended=["a"], closed={"b:x": 1}, dropped={"b:x": 2}, restarts={"b": [1.5]})
+    assert waiting == [("b", "x", Closed(7))]
+    assert generation == 3

@@ -107,7 +107,7 @@ def describe(dataflow: Dataflow) -> dict[str, Any]:
                 "address": unit.address,
                 "kind": unit.kind,
                 "runs": what_runs(unit),
-                "inputs": {one.id: source_text(one.source) for one in unit.inputs},
+                "inputs": {unit_input.id: source_text(unit_input.source) for unit_input in unit.inputs},
                 "outputs": list(unit.outputs),
             }
             for unit in dataflow.units
@@ -124,7 +124,10 @@ def describe_text(dataflow: Dataflow) -> str:
     lines = [f"dataflow {dataflow.name} · {count}"]
     for unit in dataflow.units:
         lines.append(f"  {unit.address} {what_runs(unit)}{_unit_options(unit)}")
-        lines += [f"    {one.id} ← {source_text(one.source)}{_input_options(one)}" for one in unit.inputs]
+        lines += [
+            f"    {unit_input.id} ← {source_text(unit_input.source)}{_input_options(unit_input)}"
+            for unit_input in unit.inputs
+        ]
         lines += [f"    → {', '.join(unit.outputs)}"] if unit.outputs else []
     return "\n".join(lines)
 
@@ -138,12 +141,12 @@ def _unit_options(unit: Unit) -> str:
     return f" ({', '.join(options)})" if options else ""
 
 
-def _input_options(one: Input) -> str:
+def _input_options(unit_input: Input) -> str:
     options = []
-    if one.queue_policy != "backpressure":
-        options.append(f"{one.queue_policy}, queue of {one.queue_size}")
-    if one.timeout is not None:
-        options.append(f"timeout {one.timeout:g}s")
+    if unit_input.queue_policy != "backpressure":
+        options.append(f"{unit_input.queue_policy}, queue of {unit_input.queue_size}")
+    if unit_input.timeout is not None:
+        options.append(f"timeout {unit_input.timeout:g}s")
     return f" ({', '.join(options)})" if options else ""
 
 

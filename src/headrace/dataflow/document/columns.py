@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from headrace.base.problems import Problems
-from headrace.base.spans import Source
+from headrace.base.spans import Source, Span
 from headrace.dataflow.document.findings import Findings
-from headrace.dataflow.document.shapes import Value
 from headrace.dataflow.document.yaml_text import Scalar
 from headrace.sql.parse.statements import parse_statements
 from headrace.sql.parse.table_definition import CreateTable
@@ -15,19 +15,20 @@ from headrace.sql.parse.table_definition import CreateTable
 _BEFORE = "CREATE TABLE t ("
 
 
-def read_columns(schema: Value, findings: Findings) -> dict[str, str] | None:
+def read_columns(
+    schema: Scalar | Mapping[str, Scalar], span: Span, findings: Findings
+) -> dict[str, str] | None:
     """Columns with their SQL types as written; None, with the reason among the findings, if one is wrong."""
-    if isinstance(schema.tree, Scalar):
-        return _of_text(schema.tree, findings)
+    if isinstance(schema, Scalar):
+        return _of_text(schema, findings)
     columns: dict[str, str] = {}
-    for name, kind in schema.value.items():
+    for name, sql_type in schema.items():
         quoted = '"' + name.replace('"', '""') + '" '
-        found = _parse(quoted + kind.value, kind.scalar, findings, skip=len(quoted))
-        if found is None:
+        if _parse(quoted + sql_type.text, sql_type, findings, skip=len(quoted)) is None:
             return None
-        columns[name] = kind.value
+        columns[name] = sql_type.text
     if not columns:
-        findings.refuse("`schema` has no columns", schema.span, "write `{id: BIGINT, name: TEXT}`")
+        findings.refuse("`schema` has no columns", span, "write `{id: BIGINT, name: TEXT}`")
     return columns or None
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.dataflow.document.findings import Findings
-from headrace.dataflow.document.shapes import Value
 from headrace.dataflow.document.yaml_text import Scalar
 
 _VARIABLE = re.compile(
@@ -26,12 +25,12 @@ def param_variable(name: str) -> str:
     return f"PARAM_{name.upper()}"
 
 
-def expand_env(block: Mapping[str, Value], environ: Mapping[str, str], findings: Findings) -> dict[str, str]:
+def expand_env(block: Mapping[str, Scalar], environ: Mapping[str, str], findings: Findings) -> dict[str, str]:
     """The variables of an `env` block; those that cannot be expanded are among the findings.
 
     Numbers are the texts they are written as, so that a version 1.10 stays one; flags are `true` and `false`.
     """
-    values = {name: _text(value.scalar, environ, findings) for name, value in block.items()}
+    values = {name: _text(value, environ, findings) for name, value in block.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -41,27 +40,27 @@ def _text(value: Scalar, environ: Mapping[str, str], findings: Findings) -> str 
 
 def expand(text: Scalar, environ: Mapping[str, str], findings: Findings) -> str | None:
     """A text with the values of `$NAME`, `${NAME}` and `${NAME:-default}`; `$$` is a dollar."""
-    known = True
+    is_complete = True
 
     def put(match: re.Match[str]) -> str:
-        nonlocal known
+        nonlocal is_complete
         name = match["bare"] or match["braced"]
         if name is None:
             if match["open"] is None:
                 return "$"
-            known = False
+            is_complete = False
             _refuse_braces(text, match, findings)
             return ""
         if name in environ:
             return environ[name]
         if match["default"] is not None:
             return match["default"]
-        known = False
+        is_complete = False
         _refuse(name, text.place(*match.span()), environ, findings)
         return ""
 
     expanded = _VARIABLE.sub(put, text.text)
-    return expanded if known else None
+    return expanded if is_complete else None
 
 
 def check_params(text: Scalar, params: Mapping[str, str], findings: Findings) -> None:
@@ -84,7 +83,7 @@ def _refuse_braces(text: Scalar, match: re.Match[str], findings: Findings) -> No
     findings.refuse(said, place, "write `${NAME}`, `${NAME:-default}`, or `$$` for a dollar")
 
 
-def _refuse(name: str, place: Span, known: Mapping[str, str], findings: Findings) -> None:
+def _refuse(name: str, place: Span, environ: Mapping[str, str], findings: Findings) -> None:
     if name.startswith("PARAM_"):
         param = name.removeprefix("PARAM_").lower()
         findings.refuse(
@@ -96,5 +95,5 @@ def _refuse(name: str, place: Span, known: Mapping[str, str], findings: Findings
         findings.refuse(
             f"the environment has no variable `{name}`",
             place,
-            suggest(name, known) or f"set it, write `${{{name}:-default}}`, or write `$$` for a dollar",
+            suggest(name, environ) or f"set it, write `${{{name}:-default}}`, or write `$$` for a dollar",
         )

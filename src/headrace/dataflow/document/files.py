@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.dataflow.document.findings import Findings
-from headrace.dataflow.document.shapes import Value
+from headrace.dataflow.document.yaml_text import Scalar
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PYTHONS = frozenset({"python", "python3"})
@@ -37,9 +37,9 @@ class Files:
     search_path: str | None
     """`PATH`, for programs that are not beside the document."""
 
-    def python(self, path: Value, *, built: bool) -> Path | None:
+    def python(self, path: Scalar, *, built: bool) -> Path | None:
         """The file of a Python operator."""
-        text: str = path.value
+        text = path.text
         if self._is_remote(path):
             return None
         if not text.endswith(".py"):
@@ -49,20 +49,20 @@ class Files:
             return None
         return self._found([(self.directory / text).resolve()], path, "Python file", built=built)
 
-    def library(self, path: Value, *, built: bool) -> Path | None:
+    def library(self, path: Scalar, *, built: bool) -> Path | None:
         """The file of a shared library, which a document names without `lib` and `.so`."""
         if self._is_remote(path):
             return None
-        written: Path = (self.directory / path.value).resolve()
+        written = (self.directory / path.text).resolve()
         usual = written.with_name(f"{_PREFIX}{written.name}{_SUFFIX}")
         forms = [usual, written.with_name(written.name + _SUFFIX), written]
         if written.suffix == _SUFFIX:
             forms.reverse()
         return self._found(forms, path, "shared library", built=built)
 
-    def program(self, path: Value, *, built: bool) -> tuple[Path | None, str] | None:
+    def program(self, path: Scalar, *, built: bool) -> tuple[Path | None, str] | None:
         """The file of a program, and the first word of its command."""
-        text: str = path.value
+        text = path.text
         if text in _SPECIAL:
             self.findings.refuse(f"`path: {text}` cannot be run here", path.span, _SPECIAL[text])
             return None
@@ -88,18 +88,18 @@ class Files:
         file = self._found([beside], path, "program", built=built)
         return None if file is None else (file, text)
 
-    def module(self, path: Value) -> Path | None:
+    def module(self, path: Scalar) -> Path | None:
         """The file of a module."""
         if self._is_remote(path):
             return None
-        file: Path = (self.directory / path.value).resolve()
+        file = (self.directory / path.text).resolve()
         if file.is_file():
             return file
-        self._missing(file, path.value, path.span, "module")
+        self._missing(file, path.text, path.span, "module")
         return None
 
-    def _is_remote(self, path: Value) -> bool:
-        if not _URL.match(path.value):
+    def _is_remote(self, path: Scalar) -> bool:
+        if not _URL.match(path.text):
             return False
         self.findings.refuse(
             "files are not downloaded",
@@ -108,16 +108,16 @@ class Files:
         )
         return True
 
-    def _found(self, forms: Iterable[Path], path: Value, what: str, *, built: bool) -> Path | None:
+    def _found(self, forms: Iterable[Path], path: Scalar, what: str, *, built: bool) -> Path | None:
         """The first of the forms that is a file; the first of all, if that does not matter."""
         first, *_ = files = list(forms)
         for file in files:
             if file.is_file():
                 return file
         if self.check and built:
-            self.findings.warn(f"`{path.value}` is not there yet: its `build` has to make it", path.span)
+            self.findings.warn(f"`{path.text}` is not there yet: its `build` has to make it", path.span)
         elif self.check:
-            self._missing(first, path.value, path.span, what)
+            self._missing(first, path.text, path.span, what)
             return None
         return first
 
@@ -126,7 +126,7 @@ class Files:
             self.findings.refuse(f"`{written}` is a directory, not a {what}", span)
             return
         shown = f"`{written}`" if file.name == Path(written).name else f"`{written}` (`{file.name}`)"
-        beside = [one.name for one in file.parent.iterdir()] if file.parent.is_dir() else []
+        beside = [entry.name for entry in file.parent.iterdir()] if file.parent.is_dir() else []
         hint = "variables are expanded in `env` only" if "$" in written else suggest(file.name, beside)
         if hint is None and not file.parent.is_dir():
             hint = f"there is no directory `{Path(written).parent}` beside the document"

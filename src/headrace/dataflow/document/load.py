@@ -18,7 +18,7 @@ def load_dataflow(file: Path, *, name: str | None = None, check_files: bool = Tr
     if file.is_dir():
         raise UserError(f"{file} is a directory", hint="name the .yml file in it")
     if not file.is_file():
-        siblings = [one.name for one in file.parent.glob("*") if one.suffix in ENDINGS]
+        siblings = [entry.name for entry in file.parent.glob("*") if entry.suffix in ENDINGS]
         raise UserError(f"there is no file {file}", hint=suggest(file.name, siblings))
     try:
         text = file.read_text(encoding="utf-8-sig")

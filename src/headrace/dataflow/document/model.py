@@ -151,7 +151,7 @@ class Unit:
     @property
     def has_timer(self) -> bool:
         """Whether a timer keeps it alive when all other inputs have closed."""
-        return any(isinstance(one.source, Timer) for one in self.inputs)
+        return any(isinstance(unit_input.source, Timer) for unit_input in self.inputs)
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,19 @@ from pathlib import Path
 
 from headrace.base.errors import suggest
 from headrace.base.spans import Source
+from headrace.dataflow.document.blocks import InputBlock, ModuleBlock, ModuleHeader, NodeBlock, OperatorBlock
 from headrace.dataflow.document.env import check_params, expand_env, param_variable, put_params
 from headrace.dataflow.document.files import Files
 from headrace.dataflow.document.findings import Findings
-from headrace.dataflow.document.grammar import MODULE
-from headrace.dataflow.document.shapes import Record, Value, listed
-from headrace.dataflow.document.yaml_text import Fields, parse_yaml
+from headrace.dataflow.document.validation import listed, validate
+from headrace.dataflow.document.yaml_text import Fields, Scalar, parse_yaml
 
 OUTPUT = "rows"
 """The output of a source or SQL step that names none."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadContext:
     """What the reading of a whole document shares."""
 
     findings: Findings
@@ -33,15 +33,15 @@ class Reading:
 
 
 @dataclass(eq=False)
-class Scope:
+class NodeScope:
     """The nodes that see each other: those of the document, or those of one use of a module."""
 
     source: Source
     directory: Path
-    members: dict[str, Node | Use] = field(default_factory=dict)
+    members: dict[str, DocumentNode | ModuleUse] = field(default_factory=dict)
     complete: bool = True
     """Whether the id of every node could be read, so that a node that is not found is not there."""
-    use: Use | None = None
+    use: ModuleUse | None = None
     """The use of the module whose nodes these are."""
     env: Mapping[str, str] = field(default_factory=dict)
     """What the environment of all its nodes has."""
@@ -54,16 +54,16 @@ class Scope:
         """What stands in front of the ids of its nodes in the whole dataflow."""
         return "" if self.use is None else f"{self.use.id}."
 
-    def files(self, reading: Reading) -> Files:
-        return Files(self.directory, reading.findings, reading.check_files, reading.environ.get("PATH"))
+    def files(self, context: ReadContext) -> Files:
+        return Files(self.directory, context.findings, context.check_files, context.environ.get("PATH"))
 
 
 @dataclass(eq=False)
-class Part:
+class DeclaredUnit:
     """What becomes a unit: a node, or one of its operators."""
 
-    node: Node
-    record: Record
+    node: DocumentNode
+    block: NodeBlock | OperatorBlock
     """The block of the operator, or of the node if that is all there is."""
     outputs: tuple[str, ...]
     outputs_known: bool
@@ -77,247 +77,253 @@ class Part:
 
 
 @dataclass(eq=False)
-class Node:
+class DocumentNode:
     """A node that runs something."""
 
     id: str
     local_id: str
-    record: Record
-    scope: Scope
-    parts: list[Part] = field(default_factory=list)
+    block: NodeBlock
+    scope: NodeScope
+    units: list[DeclaredUnit] = field(default_factory=list)
 
     @property
     def kind(self) -> str | None:
-        return self.record.variant
+        return self.block.kind
 
     @property
     def is_sink(self) -> bool:
-        return self.kind == "connector" and bool(self.record.get("inputs"))
+        return self.kind == "connector" and bool(self.block.inputs)
 
 
 @dataclass(eq=False)
-class Use:
+class ModuleUse:
     """A node with `module`: the module's nodes, and what it shows of them."""
 
     id: str
     local_id: str
-    record: Record
-    scope: Scope
+    block: NodeBlock
+    scope: NodeScope
     """Where it stands, and where its inputs are looked up."""
-    inner: Scope | None = None
-    header: Record | None = None
+    inner: NodeScope | None = None
+    header: ModuleHeader | None = None
 
     @property
-    def inputs(self) -> Mapping[str, Value]:
+    def inputs(self) -> Mapping[str, Scalar | InputBlock]:
         """What its ports are connected to."""
-        inputs: Mapping[str, Value] = self.record.get("inputs", {})
-        return inputs
+        return self.block.inputs or {}
 
     @property
     def ports(self) -> list[str]:
         """The names of the module's inputs."""
-        return [] if self.header is None else self.header.texts("inputs") + self.optional
+        return [] if self.header is None else texts(self.header.inputs) + self.optional
 
     @property
     def optional(self) -> list[str]:
-        return [] if self.header is None else self.header.texts("inputs_optional")
+        return [] if self.header is None else texts(self.header.inputs_optional)
 
     @property
     def outputs(self) -> list[str]:
-        return [] if self.header is None else self.header.texts("outputs")
+        return [] if self.header is None else texts(self.header.outputs)
 
 
 def collect(
-    records: Sequence[Value], scope: Scope, reading: Reading, *, trail: tuple[Path, ...] = ()
-) -> Iterator[Node]:
+    blocks: Sequence[NodeBlock], scope: NodeScope, context: ReadContext, *, trail: tuple[Path, ...] = ()
+) -> Iterator[DocumentNode]:
     """Every node that runs something, with those of modules; `scope` gets to know its own.
 
     `trail` are the files of the modules that this one is used in.
     """
-    for number, value in enumerate(records, start=1):
-        record: Record = value.value
-        local_id = _id_of(record, scope, reading.findings) or f"node {number}"
+    for number, block in enumerate(blocks, start=1):
+        local_id = _id_of(block, scope, context.findings) or f"node {number}"
         full_id = scope.prefix + local_id
-        if record.variant == "module":
-            use = Use(full_id, local_id, record, scope)
+        if block.kind == "module":
+            use = ModuleUse(full_id, local_id, block, scope)
             scope.members.setdefault(local_id, use)
-            yield from _expand(use, reading, trail)
+            yield from _expand(use, context, trail)
         else:
-            node = Node(full_id, local_id, record, scope)
+            node = DocumentNode(full_id, local_id, block, scope)
             scope.members.setdefault(local_id, node)
-            node.parts.extend(_parts(node, reading.findings))
+            node.units.extend(_units(node, context.findings))
             yield node
 
 
-def _id_of(record: Record, scope: Scope, findings: Findings) -> str | None:
-    if "id" not in record:
+def _id_of(block: NodeBlock, scope: NodeScope, findings: Findings) -> str | None:
+    if "id" in block.broken:
         scope.complete = False
         return None
-    local_id: str = record.get("id")
+    local_id = block.id.text
     if local_id in scope.members:
-        line, _ = scope.source.position(scope.members[local_id].record.at("id").start)
+        line, _ = scope.source.position(scope.members[local_id].block.id.span.start)
         findings.refuse(
             f"there are two nodes `{local_id}`",
-            record.at("id"),
+            block.id.span,
             f"the other one is on line {line}: give each an id of its own",
         )
     return local_id
 
 
-def _parts(node: Node, findings: Findings) -> Iterator[Part]:
-    record = node.record
+def _units(node: DocumentNode, findings: Findings) -> Iterator[DeclaredUnit]:
+    block = node.block
     if node.kind == "operator":
-        block: Record | None = record.get("operator")
-        if block is not None:
-            yield _part(node, block, operator=block.get("id", "op"))
+        if block.operator is not None:
+            operator = block.operator.id
+            yield _unit(node, block.operator, operator="op" if operator is None else operator.text)
     elif node.kind == "operators":
-        seen: dict[str, Record] = {}
-        for value in record.get("operators", []):
-            operator = value.value.get("id")
-            if operator is None:
+        seen: dict[str, Scalar] = {}
+        for listed_block in block.operators or []:
+            if "id" in listed_block.broken:
                 continue
-            if operator in seen:
-                line, _ = node.scope.source.position(seen[operator].at("id").start)
+            operator = listed_block.id
+            if operator.text in seen:
+                line, _ = node.scope.source.position(seen[operator.text].span.start)
                 findings.refuse(
-                    f"node `{node.local_id}` has two operators `{operator}`",
-                    value.value.at("id"),
+                    f"node `{node.local_id}` has two operators `{operator.text}`",
+                    operator.span,
                     f"the other one is on line {line}: give each an id of its own",
                 )
                 continue
-            seen[operator] = value.value
-            yield _part(node, value.value, operator=operator, listed=True)
-    elif node.kind is not None and node.kind not in record.broken:
-        yield _part(node, record)
+            seen[operator.text] = operator
+            yield _unit(node, listed_block, operator=operator.text, listed=True)
+    elif node.kind is not None and node.kind not in block.broken:
+        yield _unit(node, block)
 
 
-def _part(node: Node, record: Record, *, operator: str | None = None, listed: bool = False) -> Part:
-    outputs = tuple(dict.fromkeys(record.texts("outputs")))
-    written = "outputs" in record or "outputs" in record.broken
+def _unit(
+    node: DocumentNode, block: NodeBlock | OperatorBlock, *, operator: str | None = None, listed: bool = False
+) -> DeclaredUnit:
+    outputs = tuple(dict.fromkeys(texts(block.outputs)))
+    written = block.outputs is not None or "outputs" in block.broken
     if not written and (node.kind == "sql" or (node.kind == "connector" and not node.is_sink)):
         outputs = (OUTPUT,)
-    known = "outputs" not in record.broken
-    if "outputs" in record:
-        known = len(record.get("outputs")) == len(getattr(record["outputs"].tree, "items", ()))
-    return Part(node, record, outputs, known, operator, listed)
+    return DeclaredUnit(node, block, outputs, block.is_whole("outputs"), operator, listed)
 
 
-def _expand(use: Use, reading: Reading, trail: tuple[Path, ...]) -> Iterator[Node]:
+def _expand(use: ModuleUse, context: ReadContext, trail: tuple[Path, ...]) -> Iterator[DocumentNode]:
     """The nodes of a module, in the place of the node that uses it."""
-    path = use.record.values.get("module")
-    file = None if path is None else use.scope.files(reading).module(path)
+    path = use.block.module
+    file = None if path is None else use.scope.files(context).module(path)
     if path is None or file is None:
         return
     if file in trail:
-        reading.findings.refuse(
-            f"the module `{path.value}` uses itself",
+        context.findings.refuse(
+            f"the module `{path.text}` uses itself",
             path.span,
             "modules may use others, and not each other in a circle",
         )
         return
-    name = str(Path(use.scope.source.name).parent / path.value)
+    name = str(Path(use.scope.source.name).parent / path.text)
     try:
         source = Source(name, file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        reading.findings.refuse(f"the module `{path.value}` cannot be read: {error}", path.span)
+        context.findings.refuse(f"the module `{path.text}` cannot be read: {error}", path.span)
         return
-    tree = parse_yaml(source, reading.findings)
+    tree = parse_yaml(source, context.findings)
     if isinstance(tree, Fields) and "module" not in {key.text for key, _ in tree.entries}:
-        reading.findings.refuse(
-            f"`{path.value}` is not a module",
+        context.findings.refuse(
+            f"`{path.text}` is not a module",
             path.span,
             "the file of a module begins with `module: {name: …}`",
         )
         return
-    module = None if tree is None else MODULE.read(tree, "the module", reading.findings)
-    if module is None or "module" not in module:
+    module = None if tree is None else validate(ModuleBlock, tree, "the module", context.findings)
+    if module is None or "module" in module.broken:
         return
-    use.header = module.get("module")
-    known = {**reading.environ, **use.scope.params}
-    use.inner = Scope(
+    use.header = module.module
+    environ = {**context.environ, **use.scope.params}
+    use.inner = NodeScope(
         source,
         file.parent,
         use=use,
-        env={**use.scope.env, **expand_env(use.record.get("env", {}), known, reading.findings)},
-        params=_params(use, reading.findings),
-        build="\n".join(filter(None, (use.scope.build, module.get("build")))) or None,
+        env={**use.scope.env, **expand_env(use.block.env or {}, environ, context.findings)},
+        params=_params(use, context.findings),
+        build="\n".join(filter(None, (use.scope.build, module.build.text if module.build else None))) or None,
     )
-    yield from collect(module.get("nodes", []), use.inner, reading, trail=(*trail, file))
-    _check_ports(use, reading.findings)
+    yield from collect(module.nodes or [], use.inner, context, trail=(*trail, file))
+    _check_ports(use, context.findings)
 
 
-def _params(use: Use, findings: Findings) -> dict[str, str]:
+def _params(use: ModuleUse, findings: Findings) -> dict[str, str]:
     """What a module is given, by variable; params that a module hands on may name its own."""
-    given: Mapping[str, Value] = use.record.get("params", {})
+    params = use.block.params or {}
     if use.scope.use is not None:
-        for value in given.values():
-            check_params(value.scalar, use.scope.params, findings)
-    return {param_variable(name): put_params(value.value, use.scope.params) for name, value in given.items()}
+        for value in params.values():
+            check_params(value, use.scope.params, findings)
+    return {param_variable(name): put_params(value.text, use.scope.params) for name, value in params.items()}
 
 
-def _check_ports(use: Use, findings: Findings) -> None:
+def _check_ports(use: ModuleUse, findings: Findings) -> None:
     """What a module is connected to, and what it shows, must be there."""
     assert use.header is not None
     assert use.inner is not None
-    written = use.record.get("module")
-    for name, value in use.inputs.items():
-        if name not in use.ports and "inputs" not in use.header.broken:
-            hint = suggest(name, use.ports) or f"its inputs are {listed(use.ports)}"
-            findings.refuse(f"the module `{written}` has no input `{name}`", value.key, hint)
-    if "inputs" not in use.record.broken:
-        for port in use.header.texts("inputs"):
+    assert use.block.module is not None
+    written = use.block.module.text
+    for name in use.inputs:
+        if name not in use.ports and use.header.is_whole("inputs"):
+            hint = suggest(name, use.ports, listing="its inputs are") or "it has no inputs"
+            place = use.block.key_span("inputs", name)
+            findings.refuse(f"the module `{written}` has no input `{name}`", place, hint)
+    if "inputs" not in use.block.broken:
+        for port in texts(use.header.inputs):
             if port not in use.inputs:
                 findings.refuse(
                     f"the input `{port}` of the module `{written}` is not connected",
-                    use.record["module"].span,
+                    use.block.module.span,
                     f"write `inputs: {{{port}: node/output}}` beside `module:`",
                 )
     inside = [output for member in use.inner.members.values() for output in shown(member)]
-    for value in use.header.get("outputs", []):
-        found = producers(use, value.value)
-        if len(found) > 1:
-            names = listed([member.id if isinstance(member, Use) else member.address for member in found])
+    for output in use.header.outputs or []:
+        candidates = producers(use, output.text)
+        if len(candidates) > 1:
+            names = listed(
+                [member.id if isinstance(member, ModuleUse) else member.address for member in candidates]
+            )
             findings.refuse(
-                f"the output `{value.value}` of the module comes from {names}",
-                value.span,
+                f"the output `{output.text}` of the module comes from {names}",
+                output.span,
                 "a module shows an output of one of its nodes: rename the others",
             )
-        elif not found and all_known(use.inner):
+        elif not candidates and all_known(use.inner):
             findings.refuse(
-                f"no node of the module has an output `{value.value}`",
-                value.span,
-                suggest(value.value, inside) or f"the outputs of its nodes are {listed(inside)}",
+                f"no node of the module has an output `{output.text}`",
+                output.span,
+                suggest(output.text, inside, listing="the outputs of its nodes are"),
             )
 
 
-def all_known(scope: Scope) -> bool:
+def texts(scalars: Sequence[Scalar] | None) -> list[str]:
+    """The texts of a list that need not be there."""
+    return [scalar.text for scalar in scalars or []]
+
+
+def all_known(scope: NodeScope) -> bool:
     """Whether everything that its nodes put out could be read."""
     return scope.complete and all(
         member.header is not None
-        if isinstance(member, Use)
-        else bool(member.parts) and all(part.outputs_known for part in member.parts)
+        if isinstance(member, ModuleUse)
+        else bool(member.units) and all(unit.outputs_known for unit in member.units)
         for member in scope.members.values()
     )
 
 
-def shown(member: Node | Use) -> list[str]:
+def shown(member: DocumentNode | ModuleUse) -> list[str]:
     """The outputs of a node, as its neighbours write them behind its id."""
-    if isinstance(member, Use):
+    if isinstance(member, ModuleUse):
         return member.outputs
     return [
-        f"{part.operator}/{output}" if part.listed else output
-        for part in member.parts
-        for output in part.outputs
+        f"{unit.operator}/{output}" if unit.listed else output
+        for unit in member.units
+        for output in unit.outputs
     ]
 
 
-def producers(use: Use, output: str) -> list[Part | Use]:
+def producers(use: ModuleUse, output: str) -> list[DeclaredUnit | ModuleUse]:
     """The parts and nested modules, right inside a module, that have an output of this name."""
     if use.inner is None:
         return []
-    found: list[Part | Use] = []
+    matches: list[DeclaredUnit | ModuleUse] = []
     for member in use.inner.members.values():
-        if isinstance(member, Use):
-            found += [member] if output in member.outputs else []
+        if isinstance(member, ModuleUse):
+            matches += [member] if output in member.outputs else []
         else:
-            found += [part for part in member.parts if output in part.outputs]
-    return found
+            matches += [unit for unit in member.units if output in unit.outputs]
+    return matches

@@ -53,8 +53,12 @@ def _check_class(node: ast.ClassDef, source: Source, unit: Unit) -> None:
         or not all(isinstance(o, _PLAIN) for o in node.body)
     ):
         return
-    methods = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-    if any(one.decorator_list for one in methods.values()) or "__getattr__" in methods:
+    methods = {
+        method.name: method
+        for method in node.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    if any(method.decorator_list for method in methods.values()) or "__getattr__" in methods:
         return
 
     def wrong(
@@ -87,7 +91,7 @@ def _takes(arguments: ast.arguments, count: int) -> bool:
 def _place(text: str, line: int, column: int) -> int:
     """Where a line and a column are in a text, by the lines that Python's parser counts."""
     before = text.split("\n")[: line - 1]
-    return min(len(text), sum(len(one) + 1 for one in before) + max(0, column))
+    return min(len(text), sum(len(line) + 1 for line in before) + max(0, column))
 
 
 def _names(node: ast.stmt) -> Iterator[str]:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from headrace.base.errors import suggest
 from headrace.base.spans import Source, Span
+from headrace.dataflow.document.blocks import DocumentBlock, PortBlock
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.model import Output, Timer, Unit
-from headrace.dataflow.document.modules import Part
-from headrace.dataflow.document.shapes import Record, Value, listed
-from headrace.dataflow.document.yaml_text import Fields, parse_yaml
+from headrace.dataflow.document.modules import DeclaredUnit
+from headrace.dataflow.document.yaml_text import Fields, Scalar, parse_yaml
 
 _STANDARD = {
     "core": "Float32 Float64 Int32 Int64 UInt8 UInt32 UInt64 String Bytes Bool",
@@ -47,13 +47,9 @@ class TypeRules:
     wider: frozenset[tuple[str, str]]
 
     @classmethod
-    def of(cls, document: Record, directory: Path) -> TypeRules:
+    def of(cls, document: DocumentBlock, directory: Path) -> TypeRules:
         """The standard types and rules, with those of a document and of the directory it is in."""
-        rules = [
-            (rule.value.get("from"), rule.value.get("to"))
-            for rule in document.get("type_rules", [])
-            if not rule.value.broken
-        ]
+        rules = [(rule.narrow.text, rule.wide.text) for rule in document.type_rules or [] if not rule.broken]
         standard = {(_CORE + narrow, _CORE + wide) for narrow, wide in _WIDER}
         named = {_split(name)[0] for rule in rules for name in rule}
         return cls(
@@ -61,79 +57,77 @@ class TypeRules:
             frozenset({*standard, *rules}),
         )
 
-    def fit(self, given: str, expected: str) -> bool:
-        """Whether an input of type `expected` may take an output of type `given`."""
-        base, params = _split(given)
+    def fit(self, actual: str, expected: str) -> bool:
+        """Whether an input of type `expected` may take an output of type `actual`."""
+        base, params = _split(actual)
         wanted, wanted_params = _split(expected)
         if base == wanted:
             return all(wanted_params.get(name, value) == value for name, value in params.items())
-        return wanted == _BYTES or expected in self._widened(given) or wanted in self._widened(base)
+        return wanted == _BYTES or expected in self._widened(actual) or wanted in self._widened(base)
 
     def _widened(self, name: str) -> set[str]:
         """Every type that a type may be widened to, step by step."""
-        found, new = set[str](), {name}
+        widened, new = set[str](), {name}
         while new:
-            found |= new
-            new = {wide for narrow, wide in self.wider if narrow in new} - found
-        return found
+            widened |= new
+            new = {wide for narrow, wide in self.wider if narrow in new} - widened
+        return widened
 
 
 def check_types(
-    parts: Sequence[tuple[Part, Unit]], document: Record, directory: Path, findings: Findings
+    units: Sequence[tuple[DeclaredUnit, Unit]], document: DocumentBlock, directory: Path, findings: Findings
 ) -> None:
     """Compare the types at both ends of every connection; what does not fit is said, or refused if strict."""
     rules = TypeRules.of(document, directory)
 
     def complain(message: str, span: Span, hint: str | None) -> None:
-        if document.get("strict_types"):
+        if document.strict_types:
             findings.refuse(message, span, hint)
         else:
             findings.warn(message if hint is None else f"{message} ({hint})", span)
 
-    for part, _ in parts:
+    for declared, _ in units:
         for key, what, names in (
-            ("input_types", "input", list(part.record.get("inputs", {}))),
-            ("output_types", "output", part.outputs),
-            ("output_metadata", "output", part.outputs),
+            ("input_types", "input", list(declared.block.inputs or {})),
+            ("output_types", "output", declared.outputs),
+            ("output_metadata", "output", declared.outputs),
         ):
-            if f"{what}s" not in part.record.broken:
-                _check_names(part.record.get(key, {}), key, what, names, complain)
-        for key in ("input_types", "output_types"):
-            _check_known(part.record.get(key, {}), rules.known, complain)
-    types = {
-        Output(part.address, name): value.value
-        for part, _ in parts
-        for name, value in part.record.get("output_types", {}).items()
+            if f"{what}s" not in declared.block.broken:
+                _check_names(declared.block, key, what, names, complain)
+        for types in (declared.block.input_types, declared.block.output_types):
+            _check_known(types or {}, rules.known, complain)
+    output_types = {
+        Output(declared.address, name): output_type.text
+        for declared, _ in units
+        for name, output_type in (declared.block.output_types or {}).items()
     }
-    for part, unit in parts:
-        for one in unit.inputs:
-            expected = part.record.get("input_types", {}).get(one.id)
-            given = _TICK if isinstance(one.source, Timer) else None
-            if isinstance(one.source, Output):
-                given = types.get(one.source)
-            if expected is None or given is None or rules.fit(given, expected.value):
+    for declared, unit in units:
+        for unit_input in unit.inputs:
+            expected = (declared.block.input_types or {}).get(unit_input.id)
+            source = unit_input.source
+            actual = _TICK if isinstance(source, Timer) else None
+            if isinstance(source, Output):
+                actual = output_types.get(source)
+            if expected is None or actual is None or rules.fit(actual, expected.text):
                 continue
-            source = one.source.text if isinstance(one.source, Timer) else str(one.source)
+            shown = source.text if isinstance(source, Timer) else str(source)
             complain(
-                f"input `{one.id}` expects `{expected.value}`, and `{source}` is `{given}`",
+                f"input `{unit_input.id}` expects `{expected.text}`, and `{shown}` is `{actual}`",
                 expected.span,
                 "change one of the two, or add a rule to `type_rules`",
             )
 
 
-def _check_names(
-    block: Mapping[str, Value], key: str, what: str, names: Iterable[str], complain: Complain
-) -> None:
-    for name, value in block.items():
+def _check_names(block: PortBlock, key: str, what: str, names: Iterable[str], complain: Complain) -> None:
+    for name in getattr(block, key) or {}:
         if name not in names:
-            assert value.key is not None
-            hint = suggest(name, names) or (f"its {what}s are {listed(names)}" if list(names) else None)
-            complain(f"`{key}` names `{name}`, which is no {what}", value.key, hint)
+            hint = suggest(name, names, listing=f"its {what}s are")
+            complain(f"`{key}` names `{name}`, which is no {what}", block.key_span(key, name), hint)
 
 
-def _check_known(block: Mapping[str, Value], known: frozenset[str], complain: Complain) -> None:
-    for value in block.values():
-        base, _ = _split(value.value)
+def _check_known(types: Mapping[str, Scalar], known: frozenset[str], complain: Complain) -> None:
+    for value in types.values():
+        base, _ = _split(value.text)
         if base not in known:
             hint = suggest(base, known) or "types of your own are defined in files below `types/`"
             complain(f"there is no type `{base}`", value.span, hint)

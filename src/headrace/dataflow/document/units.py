@@ -1,18 +1,19 @@
-"""Parts of a document → units: every key of a node or operator with its meaning."""
+"""Nodes and operators of a document → units: every key with its meaning."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import suggest
+from headrace.dataflow.document.blocks import InputBlock, NodeBlock, OperatorBlock, PythonBlock
 from headrace.dataflow.document.env import check_params, expand_env, put_params
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.model import QUEUE_SIZE, Input, Logs, Output, Restart, Timer, Unit, UnitKind
-from headrace.dataflow.document.modules import Node, Part, Reading
-from headrace.dataflow.document.shapes import Record, Value, listed
+from headrace.dataflow.document.modules import DeclaredUnit, DocumentNode, ReadContext
 from headrace.dataflow.document.wiring import connect
 from headrace.dataflow.document.yaml_text import Scalar
 from headrace.model.registry import Role, registry
@@ -28,65 +29,65 @@ _KINDS: Mapping[str, UnitKind] = {
 
 @dataclass(frozen=True)
 class UnitReader:
-    """Makes units of parts. What is wrong goes to the findings, and the unit is made as far as it can be."""
+    """Makes units. What is wrong goes to the findings, and the unit is made as far as it can be."""
 
-    reading: Reading
+    context: ReadContext
     env: Mapping[str, str]
     """The environment of the whole document."""
 
     @property
     def findings(self) -> Findings:
-        return self.reading.findings
+        return self.context.findings
 
-    def unit(self, part: Part) -> Unit:
-        """The unit of a part."""
-        record, node = part.record, part.node
-        built = bool(node.scope.build or record.get("build"))
+    def unit(self, declared: DeclaredUnit) -> Unit:
+        """The unit that a node or an operator declares."""
+        block, node = declared.block, declared.node
+        build = "\n".join(filter(None, (node.scope.build, block.build.text if block.build else None))) or None
         common: dict[str, Any] = {
             "node": node.id,
-            "operator": part.operator,
-            "listed": part.listed,
-            "inputs": self._inputs(part),
-            "outputs": part.outputs,
+            "operator": declared.operator,
+            "listed": declared.listed,
+            "inputs": self._inputs(declared),
+            "outputs": declared.outputs,
             "env": self.node_env(node),
-            "restart": _restart(node.record),
-            "build": "\n".join(filter(None, (node.scope.build, record.get("build")))) or None,
-            "send_stdout_as": self._output(part, "send_stdout_as"),
-            "send_logs_as": self._output(part, "send_logs_as"),
-            "min_log_level": record.get("min_log_level"),
-            "finish_grace": record.get("finish_grace_secs"),
-            "span": record.at("id") if "id" in record else node.record.at("id"),
+            "restart": _restart(node.block),
+            "build": build,
+            "send_stdout_as": self._output(declared, "send_stdout_as"),
+            "send_logs_as": self._output(declared, "send_logs_as"),
+            "min_log_level": block.min_log_level,
+            "finish_grace": node.block.finish_grace_secs,
+            **self._parallelism(node.block),
+            "span": (node.block if block.id is None else block).value_span("id"),
         }
-        self._warn_twice(part)
-        self._parallelism(node, common)
-        kind = record.variant
+        self._warn_twice(declared)
+        kind = block.kind
         if kind == "path":
-            common |= self._process(part, built=built)
-        elif kind in {"python", "shared-library"}:
-            common |= self._operator(part, built=built)
+            common |= self._process(declared, built=build is not None)
+        elif isinstance(block, OperatorBlock):
+            common["file"] = self._operator_file(declared, block, built=build is not None)
         elif kind == "connector":
-            common |= self._connector(part)
+            common |= self._connector(declared)
         elif kind == "sql":
-            common |= self._sql(part)
+            common |= self._sql(declared)
         return Unit(kind=_KINDS[kind or "path"], **common)
 
-    def node_env(self, node: Node) -> dict[str, str]:
+    def node_env(self, node: DocumentNode) -> dict[str, str]:
         """The environment of a node: the document's, its modules', its own, and what its module was given."""
         scope = node.scope
-        known = {**self.reading.environ, **scope.params}
-        own = expand_env(node.record.get("env", {}), known, self.findings)
+        environ = {**self.context.environ, **scope.params}
+        own = expand_env(node.block.env or {}, environ, self.findings)
         return {**self.env, **scope.env, **own, **scope.params}
 
     # ----------------------------------------------------------------------------------- inputs
 
-    def _inputs(self, part: Part) -> tuple[Input, ...]:
+    def _inputs(self, declared: DeclaredUnit) -> tuple[Input, ...]:
         inputs = []
-        for name, value in part.record.get("inputs", {}).items():
-            connection = connect(value, part.node.scope, self.findings)
+        for name, written in (declared.block.inputs or {}).items():
+            connection = connect(written, declared.node.scope, self.findings)
             if connection is None:
                 continue
-            options = {key: option.value for key, option in connection.options.items()}
-            if part.node.kind in {"sql", "connector"} and isinstance(connection.source, Timer):
+            options = connection.options
+            if declared.node.kind in {"sql", "connector"} and isinstance(connection.source, Timer):
                 self.findings.refuse(
                     "a timer has no rows", connection.span, "connect an output of an operator or a source"
                 )
@@ -97,89 +98,94 @@ class UnitReader:
                     queue_size=max(1, options.get("queue_size", QUEUE_SIZE)),
                     queue_policy=options.get("queue_policy", "backpressure"),
                     timeout=options.get("input_timeout"),
-                    columns=self._input_columns(part, value),
+                    columns=self._input_columns(declared, written),
                     span=connection.span,
                 )
             )
         return tuple(inputs)
 
-    def _input_columns(self, part: Part, value: Value) -> Mapping[str, str] | None:
-        record = value.value
-        if not isinstance(record, Record) or "schema" not in record:
+    def _input_columns(
+        self, declared: DeclaredUnit, written: Scalar | InputBlock
+    ) -> Mapping[str, str] | None:
+        if not isinstance(written, InputBlock) or written.columns is None:
             return None
-        if part.node.kind != "sql":
+        if declared.node.kind != "sql":
             self.findings.refuse(
                 "`schema` of an input is for SQL steps",
-                record["schema"].key,
+                written.key_span("schema"),
                 "operators get the messages as they are: leave it out",
             )
             return None
-        return self._columns(record)
+        return self._columns(written)
 
-    def _columns(self, record: Record) -> Mapping[str, str] | None:
-        if "schema" not in record:
+    def _columns(self, block: InputBlock | NodeBlock) -> Mapping[str, str] | None:
+        if block.columns is None:
             return None
         from headrace.dataflow.document.columns import read_columns
 
-        return read_columns(record["schema"], self.findings)
+        return read_columns(block.columns, block.value_span("schema"), self.findings)
 
     # ----------------------------------------------------------------------------------- outputs
 
-    def _output(self, part: Part, name: str) -> str | None:
+    def _output(self, declared: DeclaredUnit, key: str) -> str | None:
         """An output that another key names."""
-        output: str | None = part.record.get(name)
-        if output is not None and output not in part.outputs and part.outputs_known:
+        output: Scalar | None = getattr(declared.block, key)
+        if output is None:
+            return None
+        if output.text not in declared.outputs and declared.outputs_known:
+            names = ", ".join([*declared.outputs, output.text])
             self.findings.refuse(
-                f"`{name}` names `{output}`, which is not in `outputs`",
-                part.record.at(name),
-                suggest(output, part.outputs) or f"add it: `outputs: [{', '.join([*part.outputs, output])}]`",
+                f"`{key}` names `{output.text}`, which is not in `outputs`",
+                output.span,
+                suggest(output.text, declared.outputs) or f"add it: `outputs: [{names}]`",
             )
-        return output
+        return output.text
 
-    def _warn_twice(self, part: Part) -> None:
+    def _warn_twice(self, declared: DeclaredUnit) -> None:
         seen = set()
-        for output in part.record.get("outputs", []):
-            if output.value in seen:
-                self.findings.warn(f"the output `{output.value}` is written twice", output.span)
-            seen.add(output.value)
+        for output in declared.block.outputs or []:
+            if output.text in seen:
+                self.findings.warn(f"the output `{output.text}` is written twice", output.span)
+            seen.add(output.text)
 
-    def _one_output(self, part: Part, what: str) -> None:
-        outputs = part.record.get("outputs", [])
-        if "outputs" in part.record and len(outputs) != 1 and part.outputs_known:
+    def _one_output(self, declared: DeclaredUnit, what: str) -> None:
+        outputs = declared.block.outputs
+        if outputs is not None and len(outputs) != 1 and declared.outputs_known:
             self.findings.refuse(
                 f"{what} has one output, not {len(outputs)}",
-                outputs[1].span if outputs else part.record.at("outputs"),
+                outputs[1].span if outputs else declared.block.value_span("outputs"),
                 "leave `outputs` out to call it `rows`",
             )
 
     # ----------------------------------------------------------------------------------- kinds
 
-    def _process(self, part: Part, *, built: bool) -> dict[str, Any]:
-        record = part.record
-        if "params" in record:
+    def _process(self, declared: DeclaredUnit, *, built: bool) -> dict[str, Any]:
+        block = declared.node.block
+        if block.params is not None:
             self.findings.warn(
-                "`params` has no effect here: only modules take params", record["params"].key or record.span
+                "`params` has no effect here: only modules take params", block.key_span("params")
             )
-        found = part.node.scope.files(self.reading).program(record["path"], built=built)
-        if found is None:
+        assert block.path is not None
+        program = declared.node.scope.files(self.context).program(block.path, built=built)
+        if program is None:
             return {}
-        file, first = found
+        file, first = program
         script = (str(file),) if first == "python" and file is not None else ()
-        return {"file": file, "command": (first, *script, *self._args(part))}
+        return {"file": file, "command": (first, *script, *self._args(declared))}
 
-    def _args(self, part: Part) -> list[str]:
-        args = part.record.values.get("args")
+    def _args(self, declared: DeclaredUnit) -> list[str]:
+        args = declared.node.block.args
         if args is None:
             return []
-        scope = part.node.scope
-        scalars = [args.scalar] if isinstance(args.tree, Scalar) else [item.scalar for item in args.value]
+        scope = declared.node.scope
+        scalars = [args] if isinstance(args, Scalar) else args
         if scope.use is not None:
             for scalar in scalars:
                 check_params(scalar, scope.params, self.findings)
-        if not isinstance(args.tree, Scalar):
+        if not isinstance(args, Scalar):
             return [put_params(scalar.text, scope.params) for scalar in scalars]
         try:
-            words = shlex.split(args.value)
+            words = shlex.split(args.text)
         except ValueError:
             self.findings.refuse(
                 "a quote in `args` is not closed", args.span, "close it, or write `args` as a list: `[a, b]`"
@@ -188,85 +194,77 @@ class UnitReader:
         # Put in after the split: a value with a space in it is one argument.
         return [put_params(word, scope.params) for word in words]
 
-    def _operator(self, part: Part, *, built: bool) -> dict[str, Any]:
-        record, files = part.record, part.node.scope.files(self.reading)
-        if record.variant == "python" and "python" in record:
-            python = record["python"]
-            inner = python.value
-            if isinstance(inner, Record):
-                return {"file": files.python(inner["source"], built=built) if "source" in inner else None}
-            return {"file": files.python(python, built=built)}
-        if "shared-library" in record:
-            return {"file": files.library(record["shared-library"], built=built)}
-        return {}
+    def _operator_file(self, declared: DeclaredUnit, block: OperatorBlock, *, built: bool) -> Path | None:
+        files = declared.node.scope.files(self.context)
+        if block.kind == "shared-library":
+            return None if block.library is None else files.library(block.library, built=built)
+        python = block.python.source if isinstance(block.python, PythonBlock) else block.python
+        return None if python is None else files.python(python, built=built)
 
-    def _connector(self, part: Part) -> dict[str, Any]:
-        record = part.record
-        name: str = record.get("connector", "")
-        role: Role = "sink" if part.node.is_sink else "source"
-        if name not in registry.names(role) and "inputs" not in record.broken:
-            self._refuse_connector(part, name, role)
+    def _connector(self, declared: DeclaredUnit) -> dict[str, Any]:
+        block = declared.node.block
+        assert block.connector is not None
+        role: Role = "sink" if declared.node.is_sink else "source"
+        if block.connector.text not in registry.names(role) and "inputs" not in block.broken:
+            self._refuse_connector(block.connector, role)
         if role == "source":
-            self._one_output(part, "a source")
-        elif record.get("outputs"):
+            self._one_output(declared, "a source")
+        elif block.outputs:
             self.findings.refuse(
                 "a sink has no outputs",
-                record["outputs"].key,
+                block.key_span("outputs"),
                 "a connector with inputs is a sink: leave `outputs` out, or leave out `inputs`",
             )
         return {
-            "connector": name,
-            "options": {key: value.value for key, value in record.get("options", {}).items()},
-            "columns": self._columns(record),
+            "connector": block.connector.text,
+            "options": block.options or {},
+            "columns": self._columns(block),
         }
 
-    def _refuse_connector(self, part: Part, name: str, role: Role) -> None:
+    def _refuse_connector(self, name: Scalar, role: Role) -> None:
         other: Role = "source" if role == "sink" else "sink"
-        if name in registry.names(other):
-            hint = f"it is a {other}: " + (
-                "leave out its `inputs`" if other == "source" else "give it `inputs`"
-            )
-        else:
-            hint = suggest(name, registry.names(role)) or f"the {role}s are {listed(registry.names(role))}"
-        self.findings.refuse(f"there is no {role} called `{name}`", part.record.at("connector"), hint)
+        hint = suggest(name.text, registry.names(role), listing=f"the {role}s are")
+        if name.text in registry.names(other):
+            change = "leave out its `inputs`" if other == "source" else "give it `inputs`"
+            hint = f"it is a {other}: {change}"
+        self.findings.refuse(f"there is no {role} called `{name.text}`", name.span, hint)
 
-    def _sql(self, part: Part) -> dict[str, Any]:
-        record = part.record
-        if not record.get("inputs") and "inputs" not in record.broken:
+    def _sql(self, declared: DeclaredUnit) -> dict[str, Any]:
+        block = declared.node.block
+        assert block.sql is not None
+        if not block.inputs and "inputs" not in block.broken:
             self.findings.refuse(
                 "a SQL step needs inputs",
-                record["sql"].key,
+                block.key_span("sql"),
                 "write `inputs: {name: node/output}`; the SELECT reads `FROM name`",
             )
-        self._one_output(part, "a SQL step")
-        text = record["sql"].scalar
-        return {"sql": text.text, "sql_span": text.span, "sql_offsets": text.offsets}
+        self._one_output(declared, "a SQL step")
+        return {"sql": block.sql.text, "sql_span": block.sql.span, "sql_offsets": block.sql.offsets}
 
     # ----------------------------------------------------------------------------------- copies
 
-    def _parallelism(self, node: Node, common: dict[str, Any]) -> None:
-        copies, by = node.record.get("parallelism"), node.record.get("partition_by")
-        common |= {"parallelism": copies, "partition_by": by}
-        if copies is not None and copies > 1 and by is None and "partition_by" not in node.record.broken:
+    def _parallelism(self, block: NodeBlock) -> dict[str, Any]:
+        copies, by = block.parallelism, block.partition_by
+        if copies is not None and copies > 1 and by is None and "partition_by" not in block.broken:
             self.findings.refuse(
                 f"`parallelism: {copies}` needs `partition_by`",
-                node.record["parallelism"].key,
+                block.key_span("parallelism"),
                 "write `partition_by: NAME`, whose value says which copy gets a message",
             )
-        elif by is not None and copies is None and "parallelism" not in node.record.broken:
+        elif by is not None and copies is None and "parallelism" not in block.broken:
             self.findings.warn(
-                "`partition_by` has no effect without `parallelism`",
-                node.record["partition_by"].key or node.record.span,
+                "`partition_by` has no effect without `parallelism`", block.key_span("partition_by")
             )
+        return {"parallelism": copies, "partition_by": by and by.text}
 
 
-def _restart(record: Record) -> Restart:
+def _restart(block: NodeBlock) -> Restart:
     return Restart(
-        policy=record.get("restart_policy", "never"),
-        most=record.get("max_restarts", 0),
-        delay=record.get("restart_delay", 0.0),
-        most_delay=record.get("max_restart_delay"),
-        window=record.get("restart_window"),
+        policy=block.restart_policy or "never",
+        most=block.max_restarts or 0,
+        delay=block.restart_delay or 0.0,
+        most_delay=block.max_restart_delay,
+        window=block.restart_window,
     )
 
 

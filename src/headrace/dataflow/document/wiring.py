@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from headrace.base.errors import suggest
 from headrace.base.spans import Span
+from headrace.dataflow.document.blocks import LOG_LEVELS, MODULE_PORTS, TIMER_UNITS, InputBlock
 from headrace.dataflow.document.findings import Findings
-from headrace.dataflow.document.grammar import LOG_LEVELS, MODULE_PORTS, TIMER_UNITS
 from headrace.dataflow.document.model import Logs, Output, Timer
-from headrace.dataflow.document.modules import Node, Scope, Use, producers, shown
-from headrace.dataflow.document.shapes import Record, Value, listed
+from headrace.dataflow.document.modules import DocumentNode, ModuleUse, NodeScope, producers, shown
+from headrace.dataflow.document.validation import listed
 from headrace.dataflow.document.yaml_text import Scalar
 
 _DECIMAL = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|\.[0-9]+([eE][-+]?[0-9]{1,3})?")
@@ -26,32 +27,38 @@ class Connection:
 
     source: Timer | Output | Logs
     span: Span
-    options: Mapping[str, Value]
+    options: Mapping[str, Any]
 
 
-def connect(value: Value, scope: Scope, findings: Findings) -> Connection | None:
+def connect(written: Scalar | InputBlock, scope: NodeScope, findings: Findings) -> Connection | None:
     """What an input is connected to.
 
     None if that cannot be found out, which is then among the findings; or if the input comes from an
     optional input of a module that is not connected, so that there is no such input.
     """
-    record: Record | None = value.value if isinstance(value.value, Record) else None
-    if record is not None and "source" not in record:
-        return None
-    written = value.scalar if record is None else record["source"].scalar
-    options = {} if record is None else {name: one for name, one in record.values.items() if name != "source"}
+    options: dict[str, Any] = {}
+    if isinstance(written, InputBlock):
+        if "source" in written.broken:
+            return None
+        names = ("queue_size", "queue_policy", "input_timeout")
+        options = {name: getattr(written, name) for name in names if getattr(written, name) is not None}
+        written = written.source
     port = _port(written, scope, findings)
     if port is not None:
         outer, used = port
-        found = connect(outer, used, findings)
-        return None if found is None else Connection(found.source, written.span, {**found.options, **options})
+        connection = connect(outer, used, findings)
+        if connection is None:
+            return None
+        return Connection(connection.source, written.span, {**connection.options, **options})
     if written.text.partition("/")[0] == MODULE_PORTS:
         return None
     source = _resolve(written, scope, findings)
     return None if source is None else Connection(source, written.span, options)
 
 
-def _port(written: Scalar, scope: Scope, findings: Findings) -> tuple[Value, Scope] | None:
+def _port(
+    written: Scalar, scope: NodeScope, findings: Findings
+) -> tuple[Scalar | InputBlock, NodeScope] | None:
     """What the port of a module is connected to, and where that was written."""
     first, _, name = written.text.partition("/")
     if first != MODULE_PORTS:
@@ -75,7 +82,7 @@ def _port(written: Scalar, scope: Scope, findings: Findings) -> tuple[Value, Sco
     return None if outer is None else (outer, scope.use.scope)
 
 
-def _resolve(written: Scalar, scope: Scope, findings: Findings) -> Timer | Output | Logs | None:
+def _resolve(written: Scalar, scope: NodeScope, findings: Findings) -> Timer | Output | Logs | None:
     first, slash, rest = written.text.partition("/")
     if first == "dora":
         return _built_in(written, rest, scope, findings)
@@ -83,13 +90,13 @@ def _resolve(written: Scalar, scope: Scope, findings: Findings) -> Timer | Outpu
     if member is None:
         if scope.complete:
             names = list(scope.members)
-            found = [name for name in names if first in shown(scope.members[name])]
+            having = [name for name in names if first in shown(scope.members[name])]
             findings.refuse(
                 f"there is no node `{first}`",
                 written.place(0, len(first)),
                 suggest(first, names)
-                or (f"did you mean `{found[0]}/{first}`?" if found and not slash else None)
-                or f"the nodes are {listed(names)}",
+                or (f"did you mean `{having[0]}/{first}`?" if having and not slash else None)
+                or suggest(first, names, listing="the nodes are"),
             )
         return None
     if not rest:
@@ -105,22 +112,22 @@ def _resolve(written: Scalar, scope: Scope, findings: Findings) -> Timer | Outpu
     place = written.place(len(first) + 1, len(written.text))
     return (
         _of_module(member, rest, place, findings)
-        if isinstance(member, Use)
+        if isinstance(member, ModuleUse)
         else _of_node(member, rest, place, findings)
     )
 
 
-def _of_node(node: Node, rest: str, place: Span, findings: Findings) -> Output | None:
-    for part in node.parts:
-        prefix = f"{part.operator}/"
-        if not part.listed and rest in part.outputs:
-            return Output(part.address, rest)
+def _of_node(node: DocumentNode, rest: str, place: Span, findings: Findings) -> Output | None:
+    for unit in node.units:
+        prefix = f"{unit.operator}/"
+        if not unit.listed and rest in unit.outputs:
+            return Output(unit.address, rest)
         if (
-            part.operator is not None
+            unit.operator is not None
             and rest.startswith(prefix)
-            and rest.removeprefix(prefix) in part.outputs
+            and rest.removeprefix(prefix) in unit.outputs
         ):
-            return Output(part.address, rest.removeprefix(prefix))
+            return Output(unit.address, rest.removeprefix(prefix))
     if node.is_sink:
         findings.refuse(
             f"node `{node.local_id}` is a sink: nothing comes out of it",
@@ -129,54 +136,54 @@ def _of_node(node: Node, rest: str, place: Span, findings: Findings) -> Output |
         )
     elif node.kind == "operators":
         _refuse_listed(node, rest, place, findings)
-    elif node.parts and all(part.outputs_known for part in node.parts):
+    elif node.units and all(unit.outputs_known for unit in node.units):
         _refuse_output(node, rest, place, findings)
     return None
 
 
-def _refuse_listed(node: Node, rest: str, place: Span, findings: Findings) -> None:
+def _refuse_listed(node: DocumentNode, rest: str, place: Span, findings: Findings) -> None:
     operator, slash, output = rest.partition("/")
-    part = next((part for part in node.parts if part.operator == operator), None)
-    if part is not None and slash:
-        if part.outputs_known:
+    unit = next((unit for unit in node.units if unit.operator == operator), None)
+    if unit is not None and slash:
+        if unit.outputs_known:
             findings.refuse(
                 f"operator `{operator}` of node `{node.local_id}` has no output `{output}`",
                 place,
-                _advice(output, list(part.outputs)),
+                _advice(output, list(unit.outputs)),
             )
         return
-    if not node.parts or "operators" in node.record.broken:
+    if not node.units or "operators" in node.block.broken:
         return
     outputs = shown(node)
     having = [f"{node.local_id}/{name}" for name in outputs if name.endswith(f"/{rest}")]
-    own = [f"{node.local_id}/{name}" for name in outputs if part and name.startswith(f"{operator}/")]
+    own = [f"{node.local_id}/{name}" for name in outputs if unit and name.startswith(f"{operator}/")]
     if having:
         message = f"an output of node `{node.local_id}` is named with its operator"
-    elif part is not None:
+    elif unit is not None:
         message = f"`{node.local_id}/{rest}` is an operator, not an output"
     elif slash:
         message = f"node `{node.local_id}` has no operator `{operator}`"
     else:
         message = f"node `{node.local_id}` has no output `{rest}`"
     hint = f"write {listed(having or own, 'or')}" if having or own else None
-    operators = [one.operator or "" for one in node.parts]
+    operators = [unit.operator or "" for unit in node.units]
     findings.refuse(
         message, place, hint or (suggest(operator, operators) if slash else _advice(rest, outputs))
     )
 
 
-def _refuse_output(node: Node, rest: str, place: Span, findings: Findings) -> None:
+def _refuse_output(node: DocumentNode, rest: str, place: Span, findings: Findings) -> None:
     outputs = shown(node)
     findings.refuse(f"node `{node.local_id}` has no output `{rest}`", place, _advice(rest, outputs))
 
 
-def _advice(name: str, outputs: list[str]) -> str:
+def _advice(name: str, outputs: list[str]) -> str | None:
     if not outputs:
         return f"it has no outputs: add `outputs: [{name}]` there"
-    return suggest(name, outputs) or f"its outputs are {listed(outputs)}"
+    return suggest(name, outputs, listing="its outputs are")
 
 
-def _of_module(use: Use, rest: str, place: Span, findings: Findings) -> Output | None:
+def _of_module(use: ModuleUse, rest: str, place: Span, findings: Findings) -> Output | None:
     if use.inner is None:
         return None
     if rest not in use.outputs:
@@ -186,20 +193,22 @@ def _of_module(use: Use, rest: str, place: Span, findings: Findings) -> Output |
             place,
             "it is an output inside the module: add it to `outputs` of `module:` there"
             if inside
-            else _advice(rest, use.outputs).replace("there", "of `module:` there"),
+            else (_advice(rest, use.outputs) or "").replace("there", "of `module:` there"),
         )
         return None
-    found = producers(use, rest)
-    if len(found) != 1:
+    candidates = producers(use, rest)
+    if len(candidates) != 1:
         return None
-    made = found[0]
-    return _of_module(made, rest, place, findings) if isinstance(made, Use) else Output(made.address, rest)
+    producer = candidates[0]
+    if isinstance(producer, ModuleUse):
+        return _of_module(producer, rest, place, findings)
+    return Output(producer.address, rest)
 
 
 # --------------------------------------------------------------------------------------- built in
 
 
-def _built_in(written: Scalar, rest: str, scope: Scope, findings: Findings) -> Timer | Logs | None:
+def _built_in(written: Scalar, rest: str, scope: NodeScope, findings: Findings) -> Timer | Logs | None:
     name, _, more = rest.partition("/")
     if name == "timer":
         return _timer(written, more, findings)
@@ -221,7 +230,7 @@ def _timer(written: Scalar, rest: str, findings: Findings) -> Timer | None:
         findings.refuse(
             f"`{unit}` is not a unit of timers" if unit else "the timer has no unit",
             written.place(at, at + len(unit)) if unit else written.span,
-            suggest(unit, units) or f"write `dora/timer/millis/100`; the units are {listed(units)}",
+            suggest(unit, units, listing="write `dora/timer/millis/100`; the units are"),
         )
         return None
     place = written.place(at + len(unit) + 1, len(written.text)) if amount else written.span
@@ -267,24 +276,24 @@ def _timer_text(period: Fraction, otherwise: str) -> str:
     return otherwise
 
 
-def _logs(written: Scalar, rest: str, scope: Scope, findings: Findings) -> Logs | None:
+def _logs(written: Scalar, rest: str, scope: NodeScope, findings: Findings) -> Logs | None:
     level, _, node = rest.partition("/")
     at = len(written.text) - len(rest)
     if level and level not in LOG_LEVELS:
         findings.refuse(
             f"`{level}` is not a level of logs",
             written.place(at, at + len(level)),
-            suggest(level, LOG_LEVELS) or f"the levels are {listed(LOG_LEVELS)}",
+            suggest(level, LOG_LEVELS, listing="the levels are"),
         )
         return None
     member = scope.members.get(node)
-    if node and not isinstance(member, Node):
+    if node and not isinstance(member, DocumentNode):
         if scope.complete:
-            names = [name for name, one in scope.members.items() if isinstance(one, Node)]
+            names = [name for name, member in scope.members.items() if isinstance(member, DocumentNode)]
             findings.refuse(
                 f"there is no node `{node}`",
                 written.place(len(written.text) - len(node), len(written.text)),
-                suggest(node, names) or f"the nodes are {listed(names)}",
+                suggest(node, names, listing="the nodes are"),
             )
         return None
-    return Logs(level or None, member.id if isinstance(member, Node) else None)
+    return Logs(level or None, member.id if isinstance(member, DocumentNode) else None)

@@ -6,6 +6,7 @@ that an id `1` or an output `on` is what the user sees. This is the only module 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -66,6 +67,11 @@ class Scalar:
         """The number it is, if it is one."""
         return float(self.text) if self.plain and _NUMBER.fullmatch(self.text) else None
 
+    def finite(self) -> float | None:
+        """The number it is, if it is one and not too large for one."""
+        number = self.number()
+        return None if number is None or math.isinf(number) else number
+
     def value(self) -> Any:
         """What it is by the rules of YAML 1.2, for values that nothing here gives a meaning."""
         if self.empty:
@@ -86,7 +92,7 @@ class Scalar:
             at = raw.find("\n", at) + 1
         quote = raw[at : at + 1] if not self.plain and raw[at : at + 1] in {"'", '"'} else ""
         at += len(quote)
-        found = []
+        offsets = []
         for char in self.text:
             width = 1
             if char.isspace() and raw[at : at + 1] != "\\":
@@ -98,9 +104,9 @@ class Scalar:
                     width = _ESCAPES.get(raw[at + 1 : at + 2], 2)
                 elif quote == "'" and char == "'":
                     width = 2
-            found.append(min(at, self.span.end))
+            offsets.append(min(at, self.span.end))
             at += width
-        return tuple(found)
+        return tuple(offsets)
 
     def place(self, start: int, end: int) -> Span:
         """The place in the document of the characters from `start` to before `end` of the text."""
@@ -121,6 +127,10 @@ class Fields:
 
     entries: tuple[tuple[Scalar, Tree], ...]
     span: Span
+
+    def entry(self, name: str) -> tuple[Scalar, Tree]:
+        """A key and its value."""
+        return next(entry for entry in self.entries if entry[0].text == name)
 
 
 Tree: TypeAlias = "Scalar | Items | Fields"
@@ -372,8 +382,8 @@ def _explain(error: yaml.YAMLError, source: Source) -> DataflowError:
             hint or "anchors stand before the aliases that use them",
         )
     for pattern, meaning, advice, began in _EXPLAINED:
-        if found := re.search(pattern, problem):
-            names = found.groupdict()
+        if match := re.search(pattern, problem):
+            names = match.groupdict()
             return placed(
                 DataflowError,
                 meaning.format(**names),

@@ -26,7 +26,7 @@ from headrace.dataflow.runtime.link import (
     Decoder,
     Encoder,
     Frame,
-    Kind,
+    FrameKind,
     Link,
     ask_frame,
     hello_frame,
@@ -271,7 +271,7 @@ class Node:
         return True
 
     def _accept(self, frame: Frame) -> None:
-        if frame.kind is Kind.MESSAGE:
+        if frame.kind is FrameKind.MESSAGE:
             metadata = {"timestamp": to_datetime(frame.time), **(frame.metadata or {})}
             self._events.append(
                 {
@@ -282,11 +282,11 @@ class Node:
                     "metadata": metadata,
                 }
             )
-        elif frame.kind is Kind.EVENT:
+        elif frame.kind is FrameKind.EVENT:
             self._events.append({**frame.value, "kind": "dora"})
-        elif frame.kind is Kind.END:
+        elif frame.kind is FrameKind.END:
             self._ending = True
-        elif frame.kind is Kind.SETUP:
+        elif frame.kind is FrameKind.SETUP:
             self._setup = frame.value
 
     def _write(self, pieces: list[Any]) -> None:
@@ -294,7 +294,7 @@ class Node:
             _die()
 
     def _no_output(self, name: str) -> str:
-        declared = ", ".join(f"`{one}`" for one in self._setup["config"]["outputs"]) or "none"
+        declared = ", ".join(f"`{output}`" for output in self._setup["config"]["outputs"]) or "none"
         hint = suggest(str(name), self._outputs) or "name it under `outputs:` of the node"
         return f"node `{self._id}` has no output `{name}`; declared: {declared}; {hint}"
 

@@ -17,7 +17,7 @@ _BRACKETS: Mapping[Shape, tuple[str, str]] = {
     "sink": ("[/", "\\]"),
 }
 
-_GIVEN = {"dora/timer": "timers", "dora/logs": "logs"}
+_BUILT_IN_GROUPS = {"dora/timer": "timers", "dora/logs": "logs"}
 """The groups of what a document need not define; no node can be called so."""
 
 
@@ -53,11 +53,13 @@ class Diagram:
 
 def draw_dataflow(dataflow: Dataflow) -> Diagram:
     """The units of a dataflow: a group for each node with several operators, and one for the timers."""
-    inputs = [(one, unit) for unit in dataflow.units for one in unit.inputs]
-    given = dict.fromkeys(one.source for one, _ in inputs if not isinstance(one.source, Output))
-    boxes = [*map(_box, dataflow.units), *map(_given, given)]
-    groups = {box.group: _GIVEN.get(box.group, box.group) for box in boxes if box.group is not None}
-    return Diagram(tuple(boxes), groups, tuple(_arrow(one, unit) for one, unit in inputs))
+    inputs = [(unit_input, unit) for unit in dataflow.units for unit_input in unit.inputs]
+    built_ins = dict.fromkeys(
+        unit_input.source for unit_input, _ in inputs if not isinstance(unit_input.source, Output)
+    )
+    boxes = [*map(_box, dataflow.units), *map(_built_in_box, built_ins)]
+    groups = {box.group: _BUILT_IN_GROUPS.get(box.group, box.group) for box in boxes if box.group is not None}
+    return Diagram(tuple(boxes), groups, tuple(_arrow(unit_input, unit) for unit_input, unit in inputs))
 
 
 def _box(unit: Unit) -> Box:
@@ -81,18 +83,22 @@ def what_runs(unit: Unit) -> str:
     return unit.file.name if unit.file is not None else " ".join(unit.command[:2])
 
 
-def _given(source: Timer | Logs) -> Box:
+def _built_in_box(source: Timer | Logs) -> Box:
     text = source_text(source)
     if isinstance(source, Timer):
         return Box(text, text.removeprefix("dora/timer/"), "source", group="dora/timer")
     return Box(text, text.removeprefix("dora/"), "source", group="dora/logs")
 
 
-def _arrow(one: Input, unit: Unit) -> Arrow:
-    if not isinstance(one.source, Output):
-        return Arrow(source_text(one.source), unit.address, one.id)
-    label = one.id if one.source.name == one.id else f"{one.source.name} as {one.id}"
-    return Arrow(one.source.unit, unit.address, label)
+def _arrow(unit_input: Input, unit: Unit) -> Arrow:
+    if not isinstance(unit_input.source, Output):
+        return Arrow(source_text(unit_input.source), unit.address, unit_input.id)
+    label = (
+        unit_input.id
+        if unit_input.source.name == unit_input.id
+        else f"{unit_input.source.name} as {unit_input.id}"
+    )
+    return Arrow(unit_input.source.unit, unit.address, label)
 
 
 def mermaid_text(diagram: Diagram) -> str:
@@ -119,12 +125,12 @@ def _mermaid_ids(names: Iterable[str]) -> dict[str, str]:
     """An id for each name that no other has; some words and signs mean something to Mermaid."""
     ids: dict[str, str] = {}
     for name in names:
-        base = made = "n_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+        base = candidate = "n_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
         number = 1
-        while made in ids.values():
+        while candidate in ids.values():
             number += 1
-            made = f"{base}_{number}"
-        ids[name] = made
+            candidate = f"{base}_{number}"
+        ids[name] = candidate
     return ids
 
 

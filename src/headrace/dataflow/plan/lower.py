@@ -19,8 +19,7 @@ from headrace.base.problems import Problems, placed
 from headrace.dataflow.document.model import Dataflow, Logs, Output, Timer, Unit
 from headrace.dataflow.document.operator_file import read_operator
 from headrace.dataflow.plan.steps import add_sink, add_sql, add_table, node_id
-from headrace.dataflow.runtime.operator import DataflowRuntime, Feed, RuntimeSpec, output_key
-from headrace.dataflow.runtime.operator import Port as RuntimePort
+from headrace.dataflow.runtime.operator import DataflowRuntime, Feed, RuntimePort, RuntimeSpec, output_key
 from headrace.dataflow.runtime.packing import PARTITION
 from headrace.dataflow.runtime.partitions import Divide
 from headrace.dataflow.runtime.receiver import ProcessSource
@@ -101,7 +100,7 @@ class _Lowering:
             self._add_runtime((), self._runtime_id(0))
         for number in runtimes:
             members = self._members(number)
-            if not any(one.address in self.failed for unit in members for one in self._reads(unit)):
+            if not any(read.address in self.failed for unit in members for read in self._reads(unit)):
                 self._add_runtime(members, self._runtime_id(number))
             else:
                 self.failed |= {unit.address for unit in members}
@@ -111,7 +110,7 @@ class _Lowering:
 
     def _check_read(self) -> None:
         """What a process sends may be read by nobody; rows that nobody reads are a mistake."""
-        read = {one.address for unit in self.dataflow.units for one in self._reads(unit)}
+        read = {source.address for unit in self.dataflow.units for source in self._reads(unit)}
         for unit in self.dataflow.units:
             if unit.kind in {"connector", "sql"} and unit.outputs and unit.address not in read:
                 name = f"{unit.address}/{unit.outputs[0]}"
@@ -126,18 +125,18 @@ class _Lowering:
     # ------------------------------------------------------------------------------------ order
 
     def _reads(self, unit: Unit) -> Iterator[Unit]:
-        for one in unit.inputs:
-            if isinstance(one.source, Output):
-                yield self.units[one.source.unit]
+        for unit_input in unit.inputs:
+            if isinstance(unit_input.source, Output):
+                yield self.units[unit_input.source.unit]
 
     def _check_cycles(self) -> None:
         """A cycle may only go through units of one runtime: the engine's own operators are in a line."""
         for component in _components(self.dataflow.units, self._reads):
             loop = len(component) > 1 or component[0] in self._reads(component[0])
             for unit in component:
-                if loop and is_apart(unit):
+                if loop and needs_own_task(unit):
                     what = "asks for parallelism" if unit.parallelism else f"is a {unit.kind} node"
-                    through = ", ".join(f"`{one.address}`" for one in component)
+                    through = ", ".join(f"`{member.address}`" for member in component)
                     self.problems.add(
                         placed(
                             DataflowError,
@@ -148,7 +147,7 @@ class _Lowering:
                     )
 
     def _find_levels(self) -> None:
-        self.level = {u.address: _SOURCES if is_apart(u) else 0.0 for u in self.dataflow.units}
+        self.level = {u.address: _SOURCES if needs_own_task(u) else 0.0 for u in self.dataflow.units}
         moved = True
         while moved:
             moved = False
@@ -160,11 +159,13 @@ class _Lowering:
     def _level(self, unit: Unit) -> float:
         if not unit.inputs:
             return self.level[unit.address]
-        before = max((self.level[one.address] for one in self._reads(unit)), default=_SOURCES)
-        return math.floor(before) + 0.5 if is_apart(unit) else max(0.0, math.ceil(before))
+        before = max((self.level[read.address] for read in self._reads(unit)), default=_SOURCES)
+        return math.floor(before) + 0.5 if needs_own_task(unit) else max(0.0, math.ceil(before))
 
     def _members(self, number: int) -> tuple[Unit, ...]:
-        return tuple(u for u in self.dataflow.units if not is_apart(u) and self.level[u.address] == number)
+        return tuple(
+            u for u in self.dataflow.units if not needs_own_task(u) and self.level[u.address] == number
+        )
 
     def _free(self, name: str) -> str:
         taken = {node_id(unit) for unit in self.dataflow.units}
@@ -178,7 +179,7 @@ class _Lowering:
     # ---------------------------------------------------------------------------------- sources
 
     def _add_timers(self, runtimes: Iterable[int]) -> None:
-        inputs = [one.source for unit in self.dataflow.units for one in unit.inputs]
+        inputs = [unit_input.source for unit in self.dataflow.units for unit_input in unit.inputs]
         periods = {source.text: source.period for source in inputs if isinstance(source, Timer)}
         if not periods and any(self._needs_time(self._members(number)) for number in runtimes):
             periods = {_ALIVE.text: _ALIVE.period}
@@ -190,25 +191,25 @@ class _Lowering:
         return (
             self._loops(members)
             or any(not unit.inputs for unit in members)
-            or any(one.timeout is not None for unit in members for one in unit.inputs)
-            or all(isinstance(one.source, Logs) for unit in members for one in unit.inputs)
+            or any(unit_input.timeout is not None for unit in members for unit_input in unit.inputs)
+            or all(isinstance(unit_input.source, Logs) for unit in members for unit_input in unit.inputs)
         )
 
     def _loops(self, members: tuple[Unit, ...]) -> bool:
         inside = {unit.address for unit in members}
 
         def reads(unit: Unit) -> Iterator[Unit]:
-            return (one for one in self._reads(unit) if one.address in inside)
+            return (read for read in self._reads(unit) if read.address in inside)
 
         return any(len(c) > 1 or c[0] in reads(c[0]) for c in _components(members, reads))
 
     def _add_apart(self, level: float) -> None:
         """Connectors, SQL steps and parallel units of one level, those that are read first."""
-        waiting = [u for u in self.dataflow.units if is_apart(u) and self.level[u.address] == level]
+        waiting = [u for u in self.dataflow.units if needs_own_task(u) and self.level[u.address] == level]
         while waiting:
-            ready = [u for u in waiting if not any(one in waiting for one in self._reads(u))]
+            ready = [u for u in waiting if not any(read in waiting for read in self._reads(u))]
             for unit in ready:
-                if any(one.address in self.failed for one in self._reads(unit)):
+                if any(read.address in self.failed for read in self._reads(unit)):
                     self.failed.add(unit.address)  # what is wrong has been said
                     continue
                 try:
@@ -225,12 +226,20 @@ class _Lowering:
         if unit.kind == "connector" and not unit.inputs:
             self.rows[unit.address] = add_table(self.sql, unit)
         elif unit.kind == "connector":
-            inputs = [self._rows_of(one.source) for one in unit.inputs if isinstance(one.source, Output)]
+            inputs = [
+                self._rows_of(unit_input.source)
+                for unit_input in unit.inputs
+                if isinstance(unit_input.source, Output)
+            ]
             ports = tuple(p for rows in inputs for p in (rows.ports if isinstance(rows, Rows) else rows))
-            behind_runtime = any(not is_apart(one) for one in self._reads(unit))
+            behind_runtime = any(not needs_own_task(read) for read in self._reads(unit))
             add_sink(self.builder, unit, ports, parallelism=1 if behind_runtime else None)
         elif unit.kind == "sql":
-            outputs = {one.id: one.source for one in unit.inputs if isinstance(one.source, Output)}
+            outputs = {
+                unit_input.id: unit_input.source
+                for unit_input in unit.inputs
+                if isinstance(unit_input.source, Output)
+            }
             read = {name: self._rows_of(output) for name, output in outputs.items()}
             self.rows[unit.address] = add_sql(self.builder, self.sql, unit, read)
         elif unit.kind == "process":
@@ -256,24 +265,24 @@ class _Lowering:
         return (Port(self._runtime_of(unit), output=str(output)),)
 
     def _runtime_of(self, unit: Unit) -> str:
-        return node_id(unit) if is_apart(unit) else self._runtime_id(int(self.level[unit.address]))
+        return node_id(unit) if needs_own_task(unit) else self._runtime_id(int(self.level[unit.address]))
 
     # --------------------------------------------------------------------------------- runtimes
 
     def _add_runtime(self, members: tuple[Unit, ...], name: str) -> None:
         inside = {unit.address for unit in members}
         only = members[0] if members else None
-        parallel = only.parallelism if only is not None and is_apart(only) else None
+        parallel = only.parallelism if only is not None and needs_own_task(only) else None
         sources = _unique(
-            one.source
+            unit_input.source
             for unit in members
-            for one in unit.inputs
-            if not isinstance(one.source, Output) or one.source.unit not in inside
+            for unit_input in unit.inputs
+            if not isinstance(unit_input.source, Output) or unit_input.source.unit not in inside
         )
         feeds: list[Feed] = []
         inputs: list[tuple[Port, ...]] = []
         if self.timer is not None and (
-            any(isinstance(one, Timer) for one in sources) or self._needs_time(members) or not sources
+            any(isinstance(source, Timer) for source in sources) or self._needs_time(members) or not sources
         ):
             feeds.append(Feed())
             inputs.append((self._divided(self.timer, only, parallel, f"{name}.timer"),))
@@ -302,7 +311,7 @@ class _Lowering:
                     feeds.append(Feed())
                     inputs.append((Port(behind, "shuffle", keys, output=f"to {name}"),))
                 seen.add(behind)
-        if only is None or not is_apart(only):
+        if only is None or not needs_own_task(only):
             # What nobody reads is received here, with what its process prints.
             for address in self.unread:
                 feeds.append(Feed())
@@ -350,13 +359,13 @@ class _Lowering:
         """Who reads an output of a runtime outside of it."""
         inside = {unit.address for unit in members}
         for unit in self.dataflow.units:
-            for one in unit.inputs:
+            for unit_input in unit.inputs:
                 if (
-                    isinstance(one.source, Output)
-                    and one.source.unit in inside
+                    isinstance(unit_input.source, Output)
+                    and unit_input.source.unit in inside
                     and unit.address not in inside
                 ):
-                    yield one.source, unit
+                    yield unit_input.source, unit
 
     def _ports(self, members: tuple[Unit, ...]) -> list[RuntimePort]:
         ports = []
@@ -369,7 +378,7 @@ class _Lowering:
                         output,
                         f"to {self._runtime_of(reader)}",
                         "messages",
-                        partitions=(reader.parallelism or 1) if is_apart(reader) else 1,
+                        partitions=(reader.parallelism or 1) if needs_own_task(reader) else 1,
                         partition_by=reader.partition_by,
                     )
                 )
@@ -385,7 +394,7 @@ class _Lowering:
             self.problems.add(error)
 
 
-def is_apart(unit: Unit) -> bool:
+def needs_own_task(unit: Unit) -> bool:
     """Whether a unit has a place of its own in the plan, outside of the runtimes."""
     return (
         unit.kind in {"connector", "sql"}
@@ -394,8 +403,8 @@ def is_apart(unit: Unit) -> bool:
     )
 
 
-def _unique(found: Iterable[T]) -> list[T]:
-    return list(dict.fromkeys(found))
+def _unique(values: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys(values))
 
 
 def _components(units: Iterable[Unit], reads: Callable[[Unit], Iterable[Unit]]) -> list[list[Unit]]:
@@ -403,7 +412,7 @@ def _components(units: Iterable[Unit], reads: Callable[[Unit], Iterable[Unit]]) 
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[Unit] = []
-    found: list[list[Unit]] = []
+    components: list[list[Unit]] = []
 
     def visit(unit: Unit) -> None:
         index[unit.address] = low[unit.address] = len(index)
@@ -412,15 +421,15 @@ def _components(units: Iterable[Unit], reads: Callable[[Unit], Iterable[Unit]]) 
             if other.address not in index:
                 visit(other)
                 low[unit.address] = min(low[unit.address], low[other.address])
-            elif any(other is one for one in stack):
+            elif any(other is waiting for waiting in stack):
                 low[unit.address] = min(low[unit.address], index[other.address])
         if low[unit.address] == index[unit.address]:
             component: list[Unit] = []
             while not component or component[-1] is not unit:
                 component.append(stack.pop())
-            found.append(component)
+            components.append(component)
 
     for unit in units:
         if unit.address not in index:
             visit(unit)
-    return found
+    return components

@@ -70,15 +70,17 @@ def add_sql(
     tables: dict[str, Rows] = {}
     try:
         unknown: list[str] = []
-        for one in unit.inputs:
-            rows = inputs[one.id]
+        for unit_input in unit.inputs:
+            rows = inputs[unit_input.id]
             if isinstance(rows, Rows):
-                tables[one.id] = rows
-            elif one.columns is not None:
-                columns = columns_of(Source(unit.address, _columns(one.columns)))
-                tables[one.id] = _with_columns(builder, rows, columns, f"{node_id(unit)}.{one.id}")
+                tables[unit_input.id] = rows
+            elif unit_input.columns is not None:
+                columns = columns_of(Source(unit.address, _columns(unit_input.columns)))
+                tables[unit_input.id] = _with_columns(
+                    builder, rows, columns, f"{node_id(unit)}.{unit_input.id}"
+                )
             else:
-                unknown.append(one.id)
+                unknown.append(unit_input.id)
         if not unknown:
             return sql.query(text, tables, name=node_id(unit))
         query, functions = sql.row_query(text)
@@ -110,16 +112,18 @@ class Conform(ArrowOperator):
 
     def display(self) -> str:
         """The columns."""
-        return f"columns({', '.join(f'{one.name}: {one.type}' for one in self._columns)})"
+        return f"columns({', '.join(f'{column.name}: {column.type}' for column in self._columns)})"
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Choose and cast the columns."""
-        for one in self._columns:
-            if one.name not in batch.schema.names:
-                found = [name for name in batch.schema.names if name != TIMESTAMP]
+        for column in self._columns:
+            if column.name not in batch.schema.names:
+                names = [name for name in batch.schema.names if name != TIMESTAMP]
                 raise ConfigurationError(
-                    f"{self._what}: the messages have no column `{one.name}`; they have {', '.join(found)}",
-                    hint=suggest(one.name, found) or "send record batches with the columns that are declared",
+                    f"{self._what}: the messages have no column `{column.name}`; "
+                    f"they have {', '.join(names)}",
+                    hint=suggest(column.name, names)
+                    or "send record batches with the columns that are declared",
                 )
         schema = pa.schema([*self._columns, batch.schema.field(TIMESTAMP)])
         try:
@@ -169,7 +173,7 @@ def _option_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
-        return ", ".join(_option_text(one) for one in value)
+        return ", ".join(_option_text(item) for item in value)
     return str(value).replace("'", "''")
 
 
@@ -201,8 +205,8 @@ def _of_unit(error: HeadraceError, unit: Unit) -> HeadraceError:
         return _in_document(error, unit)
     told = placed(DataflowError, f"`{unit.address}`: {error.message}", unit.span, error.hint)
     told.more = tuple(
-        placed(DataflowError, f"`{unit.address}`: {one.message}", unit.span, one.hint)
-        for one in getattr(error, "more", ())
+        placed(DataflowError, f"`{unit.address}`: {other.message}", unit.span, other.hint)
+        for other in getattr(error, "more", ())
     )
     return told
 
@@ -212,5 +216,5 @@ def _in_document(error: PlacedError, unit: Unit) -> DataflowError:
     end = error.place + max(1, error.excerpt.count("^"))
     span = unit.sql_place(error.place, end) if error.place >= 0 else unit.sql_span
     told = placed(DataflowError, f"`{unit.address}`: {error.message}", span or unit.span, error.hint)
-    told.more = tuple(_in_document(one, unit) for one in error.more)
+    told.more = tuple(_in_document(other, unit) for other in error.more)
     return told

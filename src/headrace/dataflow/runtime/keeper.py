@@ -37,7 +37,7 @@ _LOOK = 0.5
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeeperSpec:
     """What a keeper has to run, and for whom."""
 
     unit: Unit
@@ -70,13 +70,13 @@ def owner_of_workers() -> int:
     return os.getppid() if getattr(spec, "name", "") == "pyspark.daemon" else os.getpid()
 
 
-class KeptHost(Host):
+class KeeperHost(Host):
     """The worker's end: a unit that lives in a keeper."""
 
     at_once = 256
 
-    def __init__(self, kept: Kept, *, log: Log) -> None:
-        self._kept = kept
+    def __init__(self, spec: KeeperSpec, *, log: Log) -> None:
+        self._spec = spec
         self._log = log
         self._link: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -91,9 +91,9 @@ class KeptHost(Host):
 
     def _connect(self) -> Connection:
         with contextlib.suppress(OSError):
-            return _dial(self._kept.address)
+            return _dial(self._spec.address)
         with contextlib.suppress(FileNotFoundError):
-            self._kept.address.unlink()
+            self._spec.address.unlink()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace.dataflow.runtime.keeper"],
             stdin=subprocess.PIPE,
@@ -104,13 +104,13 @@ class KeptHost(Host):
         )
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
-                pipe.write(pickle.dumps(self._kept))
+                pipe.write(pickle.dumps(self._spec))
         deadline = clock.monotonic() + _START_SECONDS
         while clock.monotonic() < deadline and self._process.poll() is None:
             with contextlib.suppress(OSError):
-                return _dial(self._kept.address)
+                return _dial(self._spec.address)
             clock.sleep(0.02)
-        raise ExternalError(f"the process that keeps `{self._kept.unit.address}` did not start")
+        raise ExternalError(f"the process that keeps `{self._spec.unit.address}` did not start")
 
     def handle(self, events: Sequence[Event], send: Send) -> int:
         """Give the events to the unit; what it sends comes back with the answer."""
@@ -162,13 +162,13 @@ class KeptHost(Host):
     def _ask(self, what: str, *arguments: Any, send: Send | None = None) -> Any:
         """What the keeper answers; what the unit has sent is passed on first, even if it failed then."""
         if self._link is None:
-            raise ExternalError(f"`{self._kept.unit.address}` has no process")
+            raise ExternalError(f"`{self._spec.unit.address}` has no process")
         try:
             self._link.send((what, *arguments))
             lines, sent, failure, answer = self._link.recv()
         except (EOFError, OSError) as error:
             self._hang_up()
-            raise RuntimeError(f"`{self._kept.unit.address}` {self._how_it_ended()}") from error
+            raise RuntimeError(f"`{self._spec.unit.address}` {self._how_it_ended()}") from error
         for stream, text in lines:
             self._log(stream, text)
         if send is not None:
@@ -203,11 +203,11 @@ def _dial(address: Path) -> Connection:
 class _Keeper:
     """Serves one worker after the other."""
 
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
+    def __init__(self, spec: KeeperSpec) -> None:
+        self._spec = spec
         self._lines: list[tuple[str, str]] = []
         self._sent: list[tuple[str, Any, Mapping[str, Any] | None]] = []
-        self._host = _make_host(kept, lambda stream, text: self._lines.append((stream, text)))
+        self._host = _make_host(spec, lambda stream, text: self._lines.append((stream, text)))
         self._finished: int | None = None
         """The last epoch that the unit has finished; None while it has not started."""
         self.over = False
@@ -261,17 +261,17 @@ class _Keeper:
         _flush_printed()
 
 
-def _make_host(kept: Kept, log: Log) -> Host:
-    if kept.unit.kind == "native":
+def _make_host(spec: KeeperSpec, log: Log) -> Host:
+    if spec.unit.kind == "native":
         from headrace.dataflow.runtime.native import NativeOperator
 
-        if kept.unit.file is None:
+        if spec.unit.file is None:
             raise TypeError("a native unit without a library")
-        return NativeOperator(kept.unit.file, address=kept.unit.address, log=log)
+        return NativeOperator(spec.unit.file, address=spec.unit.address, log=log)
     from headrace.dataflow.runtime.process import ProcessNode
 
     return ProcessNode(
-        kept.unit, directory=kept.directory, python=kept.python, descriptor=kept.descriptor, log=log
+        spec.unit, directory=spec.directory, python=spec.python, descriptor=spec.descriptor, log=log
     )
 
 
@@ -319,17 +319,17 @@ def _read_printed(log: Log) -> None:
 
 def main() -> None:
     """Run a keeper until its executor ends or it is told to."""
-    kept: Kept = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from the worker that started us
-    address = kept.address
+    spec: KeeperSpec = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from the worker that started us
+    address = spec.address
     listener = socket.socket(socket.AF_UNIX)
     staged = address.with_suffix(f".{os.getpid()}")
     listener.bind(str(staged))
     listener.listen()
-    os.chdir(kept.directory)
-    os.environ.update(kept.unit.env)
-    keeper = _Keeper(kept)
+    os.chdir(spec.directory)
+    os.environ.update(spec.unit.env)
+    keeper = _Keeper(spec)
     _read_printed(lambda stream, text: keeper._lines.append((stream, text)))  # noqa: SLF001 - its own process
-    threading.Thread(target=_end_with, args=(kept.owner,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(spec.owner,), daemon=True).start()
     staged.rename(address)  # whoever finds it can connect
     try:
         while not keeper.over:

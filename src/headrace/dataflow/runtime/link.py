@@ -42,7 +42,7 @@ _JOINED = 64 * 1024
 _AT_ONCE = 512
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is."""
 
     HELLO = 0
@@ -68,7 +68,7 @@ class Kind(IntEnum):
 class Frame(NamedTuple):
     """One frame, decoded."""
 
-    kind: Kind
+    kind: FrameKind
     name: str
     time: int
     timed: bool
@@ -111,51 +111,51 @@ class Encoder:
         if kind.id in _PLAIN and not array.null_count:
             width, data = _PLAIN[kind.id][1], array.buffers()[1]
             values = data.slice(array.offset * width, len(array) * width) if len(array) else b""
-            return _frame(Kind.PLAIN, values, number=kind.id, **rest)
-        known = self._types.get(kind)
+            return _frame(FrameKind.PLAIN, values, number=kind.id, **rest)
+        sent = self._types.get(kind)
         first: Pieces = []
-        if known is None:
+        if sent is None:
             number = len(self._types)
             schema = pa.schema([pa.field("", kind)])
-            known = self._types[kind] = (number, None if _has_dictionary(kind) else schema)
-            first = _frame(Kind.TYPE, schema.serialize(), number=number)
-        number, fitting = known
+            sent = self._types[kind] = (number, None if _has_dictionary(kind) else schema)
+            first = _frame(FrameKind.TYPE, schema.serialize(), number=number)
+        number, fitting = sent
         payload = _stream(array) if fitting is None else _batch(array, fitting)
-        return first + _frame(Kind.MESSAGE, payload, number=number, **rest)
+        return first + _frame(FrameKind.MESSAGE, payload, number=number, **rest)
 
 
 def event_frame(event: Mapping[str, Any]) -> Pieces:
     """An event without an array."""
-    return _frame(Kind.EVENT, json.dumps(event).encode())
+    return _frame(FrameKind.EVENT, json.dumps(event).encode())
 
 
 def setup_frame(setup: Mapping[str, Any]) -> Pieces:
     """What a node has to know of itself; values that JSON does not have become texts."""
-    return _frame(Kind.SETUP, json.dumps(setup, default=str).encode())
+    return _frame(FrameKind.SETUP, json.dumps(setup, default=str).encode())
 
 
 def hello_frame() -> Pieces:
     """The first frame of a node."""
-    return _frame(Kind.HELLO, b"")
+    return _frame(FrameKind.HELLO, b"")
 
 
 def end_frame() -> Pieces:
     """The last frame to a node."""
-    return _frame(Kind.END, b"")
+    return _frame(FrameKind.END, b"")
 
 
 def ask_frame(handled: int) -> Pieces:
     """A node has handled this many events, and asks for more."""
-    return _frame(Kind.ASK, b"", time=handled)
+    return _frame(FrameKind.ASK, b"", time=handled)
 
 
 def log_frame(level: str, line: str) -> Pieces:
     """A line that a node logs."""
-    return _frame(Kind.LOG, line.encode(errors="replace"), name=level)
+    return _frame(FrameKind.LOG, line.encode(errors="replace"), name=level)
 
 
 def _frame(
-    kind: Kind,
+    kind: FrameKind,
     payload: Any,
     *,
     name: str = "",
@@ -208,28 +208,28 @@ class Decoder:
         name = str(view[at_name:at_metadata], "utf-8")
         metadata = decode_metadata(str(view[at_metadata:], "utf-8")) if metadata_size else None
         value: Any = None
-        if number_of_kind == Kind.PLAIN:
+        if number_of_kind == FrameKind.PLAIN:
             data = pa.py_buffer(raw).slice(start, at_name - start)
             plain, width = _PLAIN[number]
             value = pa.Array.from_buffers(plain, len(data) // width, [None, data], 0)
-            return Frame(Kind.MESSAGE, name, time, timed, value, metadata)
-        if number_of_kind == Kind.MESSAGE:
+            return Frame(FrameKind.MESSAGE, name, time, timed, value, metadata)
+        if number_of_kind == FrameKind.MESSAGE:
             payload = pa.py_buffer(raw).slice(start, at_name - start)
             schema, in_stream = self._types[number]
             if in_stream:
                 value = pa.ipc.open_stream(payload).read_next_batch().column(0)
             else:
                 value = pa.ipc.read_record_batch(payload, schema).column(0)
-            return Frame(Kind.MESSAGE, name, time, timed, value, metadata)
-        kind = Kind(number_of_kind)
+            return Frame(FrameKind.MESSAGE, name, time, timed, value, metadata)
+        kind = FrameKind(number_of_kind)
         payload = view[start:at_name]
-        if kind is Kind.TYPE:
+        if kind is FrameKind.TYPE:
             schema = pa.ipc.read_schema(pa.py_buffer(payload))
             self._types.append((schema, _has_dictionary(schema.field(0).type)))
             return None
-        if kind in {Kind.SETUP, Kind.EVENT}:
+        if kind in {FrameKind.SETUP, FrameKind.EVENT}:
             value = json.loads(bytes(payload))
-        elif kind is Kind.LOG:
+        elif kind is FrameKind.LOG:
             value = str(payload, "utf-8")
         return Frame(kind, name, time, timed, value, metadata)
 

@@ -129,7 +129,7 @@ def _plain(key: str, value: Any, warn: Any) -> Any:
     if isinstance(value, dt.datetime):
         return value.astimezone(dt.UTC) if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
     if isinstance(value, list | tuple):
-        kinds = {type(one) for one in value}
+        kinds = {type(item) for item in value}
         if len(kinds) > 1 and kinds != {int, float}:
             raise ValueError(f"metadata `{key}`: a list of {', '.join(sorted(k.__name__ for k in kinds))}")
         if kinds <= {int, float, str}:

@@ -130,11 +130,11 @@ class NativeOperator(Host):
         if state is None or not _can_be_saved(library):
             if state is not None:
                 self._log("warning", f"{self._file.name} cannot restore its memory any more: it starts anew")
-            made = library.dora_init_operator()
+            created = library.dora_init_operator()
         else:
-            made = library.headrace_restore_operator(state, len(state))
-        _raise(made.error)
-        self._library, self._context = library, made.context
+            created = library.headrace_restore_operator(state, len(state))
+        _raise(created.error)
+        self._library, self._context = library, created.context
 
     def _found(self, places: _Places | None, what: str) -> _Places:
         if places is None:
@@ -160,13 +160,13 @@ class NativeOperator(Host):
 
     def _handle(self, event: Event, library: ctypes.CDLL) -> int:
         raw, kind = _RawEvent(), event["type"]
-        given: _Input | None = None
+        known_input: _Input | None = None
         text = b""
         if kind == "INPUT":
-            given = self._inputs.get(event["id"])
-            if given is None:
-                given = self._inputs[event["id"]] = _Input(event["id"], self._input_places)
-            raw[0] = given.fill(event["value"], (event["metadata"] or {}).get(TRACE_CONTEXT, ""))
+            known_input = self._inputs.get(event["id"])
+            if known_input is None:
+                known_input = self._inputs[event["id"]] = _Input(event["id"], self._input_places)
+            raw[0] = known_input.fill(event["value"], (event["metadata"] or {}).get(TRACE_CONTEXT, ""))
         elif kind == "STOP":
             raw[_STOP] = 1
         elif kind == "INPUT_CLOSED":
@@ -180,8 +180,8 @@ class NativeOperator(Host):
         try:
             handled = library.dora_on_event(raw, self._sender, self._context)
         finally:
-            if given is not None:
-                given.clear()
+            if known_input is not None:
+                known_input.clear()
         return self._status(handled)
 
     def _status(self, handled: _Handled) -> int:
@@ -221,8 +221,8 @@ class NativeOperator(Host):
         return b"".join(parts)
 
     def close(self) -> None:
-        for one in self._inputs.values():
-            one.close()
+        for known_input in self._inputs.values():
+            known_input.close()
         self._inputs = {}
         library, self._library = self._library, None
         if library is not None:
@@ -485,10 +485,10 @@ def _find_input(library: ctypes.CDLL) -> _Places | None:
     for name, place in names.items():
         words[place], words[place + 1] = _address(name), len(name)
     read = library.dora_read_input_id(words)
-    found = {**names, b"": 12}.get(ctypes.string_at(read))
+    mark = {**names, b"": 12}.get(ctypes.string_at(read))
     if hasattr(library, "dora_free_input_id"):
         library.dora_free_input_id(read)
-    orders = [order for order in _INPUTS if order.id == found]
+    orders = [order for order in _INPUTS if order.id == mark]
     no_buffers, uint8, int8 = (ctypes.c_void_p * 2)(), b"C", b"c"
     # Tried like this, no order has its mark where the trial of an earlier one needs a word that is not 0.
     for order in sorted(orders, key=lambda order: (0, 9, 3, 12, 6, 15).index(order.array)):

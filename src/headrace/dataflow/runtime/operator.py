@@ -20,7 +20,7 @@ from headrace.base.errors import HeadraceError, OperatorError, user_traceback
 from headrace.base.keys import hash_key, subtask_of
 from headrace.dataflow.document.model import Logs, Output, Timer, Unit
 from headrace.dataflow.runtime.hosts import Host, Log
-from headrace.dataflow.runtime.keeper import Kept, KeptHost, owner_of_workers
+from headrace.dataflow.runtime.keeper import KeeperHost, KeeperSpec, owner_of_workers
 from headrace.dataflow.runtime.messages import Closed, Message, Unreadable
 from headrace.dataflow.runtime.packing import PARTITION, message_of, pack, rows_of, unpack
 from headrace.dataflow.runtime.partitions import divide
@@ -50,7 +50,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Port:
+class RuntimePort:
     """One output of the runtime: what it carries, in which form."""
 
     output: Output
@@ -70,7 +70,7 @@ class RuntimeSpec:
     directory: Path
     descriptor: Mapping[str, Any]
     feeds: tuple[Feed, ...] = ()
-    ports: tuple[Port, ...] = ()
+    ports: tuple[RuntimePort, ...] = ()
     sources: tuple[Output | Timer | Logs, ...] = ()
     """What its units read from outside."""
     senders: Mapping[Output, int] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class _Instance:
                 log=log,
                 capture=self.capture,
             )
-        kept = Kept(
+        keeper = KeeperSpec(
             unit=unit,
             directory=spec.directory,
             python=spec.python,
@@ -161,11 +161,11 @@ class _Instance:
             job_id=self._job_id,
             owner=owner_of_workers(),
         )
-        return KeptHost(kept, log=log)
+        return KeeperHost(keeper, log=log)
 
     def begin(self, epoch: int, saved: Callable[[], Mapping[str, bytes]]) -> None:
         """Be as after the epoch before this one: it may have been this instance that ran it, or another."""
-        for host in self._kept():
+        for host in self._keeper_hosts():
             host.epoch = epoch
         if self.epoch != epoch - 1:
             self.saved, self.lines, self._unsent, self._paused = dict(saved()), [], [], None
@@ -254,11 +254,11 @@ class _Instance:
     def abandon(self) -> None:
         """Whatever comes next, it begins with what was saved: let go of what lives outside."""
         self.epoch = -1
-        for host in self._kept():
+        for host in self._keeper_hosts():
             host.close()
 
-    def _kept(self) -> list[KeptHost]:
-        return [host for host in self._hosts.values() if isinstance(host, KeptHost)]
+    def _keeper_hosts(self) -> list[KeeperHost]:
+        return [host for host in self._hosts.values() if isinstance(host, KeeperHost)]
 
 
 def _drop(output: Output, message: Message | Closed) -> None:
@@ -512,7 +512,7 @@ class DataflowRuntime(ArrowOperator):
                 self._flush(collector)
 
     def _emitter(self, collector: Collector) -> Callable[[Output, Message | Closed], None]:
-        ports: dict[Output, list[Port]] = {}
+        ports: dict[Output, list[RuntimePort]] = {}
         for port in self.spec.ports:
             ports.setdefault(port.output, []).append(port)
 
@@ -547,8 +547,8 @@ class DataflowRuntime(ArrowOperator):
             if failure is None:
                 continue
             instance.scheduler.failure = None
-            for one in self._instances.values():
-                one.abandon()
+            for other in self._instances.values():
+                other.abandon()
             lines = self._take_lines()
             error, info = failure.error, ctx.task_info
             if isinstance(error, HeadraceError):
@@ -566,7 +566,7 @@ class DataflowRuntime(ArrowOperator):
             raise raised from error
 
 
-def _divided(port: Port, message: Message | Closed) -> list[tuple[Message | Closed, int]]:
+def _divided(port: RuntimePort, message: Message | Closed) -> list[tuple[Message | Closed, int]]:
     """A message with the instance that it is for; what is for all of a parallel unit's, once for each."""
     if port.partitions == 1:
         return [(message, 0)]

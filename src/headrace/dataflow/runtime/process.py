@@ -27,7 +27,7 @@ from headrace.dataflow.runtime.link import (
     Decoder,
     Encoder,
     Frame,
-    Kind,
+    FrameKind,
     Link,
     Pieces,
     end_frame,
@@ -153,7 +153,7 @@ class ProcessNode(Host):
         deadline = time.monotonic() + timeout
         while not sent and self._running.wait_for_frames(deadline):
             while (frame := self._take()) is not None:
-                if frame.kind is Kind.MESSAGE:
+                if frame.kind is FrameKind.MESSAGE:
                     sent.append((frame.name, frame.value, frame.time, frame.metadata))
         return sent
 
@@ -219,7 +219,7 @@ class ProcessNode(Host):
     def _setup(self) -> dict[str, Any]:
         """What `Node` knows of itself."""
         nodes = self._descriptor.get("nodes", ())
-        node: Mapping[str, Any] = next((one for one in nodes if one.get("id") == self._unit.node), {})
+        node: Mapping[str, Any] = next((node for node in nodes if node.get("id") == self._unit.node), {})
         return {
             "id": self._unit.node,
             "config": {"inputs": node.get("inputs") or {}, "outputs": list(self._unit.outputs)},
@@ -272,7 +272,7 @@ class ProcessNode(Host):
 
     def _pass_on(self, send: Send, deadline: float | None = None) -> None:
         while (frame := self._take()) is not None:
-            if frame.kind is Kind.ASK:
+            if frame.kind is FrameKind.ASK:
                 self._asked = frame.time
                 continue
             metadata = frame.metadata
@@ -446,10 +446,10 @@ class _Child:
             while self._link.frames:
                 raw = self._link.frames.popleft()
                 kind = kind_of(raw)
-                if kind == Kind.HELLO:
+                if kind == FrameKind.HELLO:
                     self.write(setup_frame(self._setup) + self._last, lambda: None)
                     self.connected = True
-                elif kind == Kind.LOG:
+                elif kind == FrameKind.LOG:
                     lines.append(Decoder().decode(raw))
                 else:
                     self._frames.append(raw)

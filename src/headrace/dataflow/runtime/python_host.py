@@ -148,7 +148,10 @@ class PythonHost(Host):
 
     def _save(self, state: tuple[str, Any]) -> bytes:
         if self._left_out and isinstance(state[1], dict):
-            state = (state[0], {name: one for name, one in state[1].items() if name not in self._left_out})
+            state = (
+                state[0],
+                {name: value for name, value in state[1].items() if name not in self._left_out},
+            )
         try:
             return _dump(state, self.send)
         except Exception as error:
@@ -168,15 +171,15 @@ class PythonHost(Host):
 
     def _unsavable(self, state: tuple[str, Any]) -> dict[str, str]:
         """The attributes that cannot be saved, with their types."""
-        found: dict[str, str] = {}
+        unsavable: dict[str, str] = {}
         for name, value in (
             state[1].items() if state[0] == "attributes" and isinstance(state[1], dict) else ()
         ):
             try:
                 _dump(value, self.send)
             except Exception:  # noqa: BLE001 - whatever pickling raises, this is the attribute
-                found[name] = type(value).__name__
-        return found
+                unsavable[name] = type(value).__name__
+        return unsavable
 
     def close(self) -> None:
         """Let the operator go."""
@@ -291,8 +294,8 @@ def _operator_class(unit: Unit, text: str) -> Any:
     # So that tracebacks show the lines that run, also where the file is not, or has changed since.
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102 - the user's own operator
-    found = getattr(module, "Operator", None)
-    if not isinstance(found, type):
+    operator = getattr(module, "Operator", None)
+    if not isinstance(operator, type):
         classes = [
             n for n, value in vars(module).items() if isinstance(value, type) and value.__module__ == name
         ]
@@ -301,9 +304,9 @@ def _operator_class(unit: Unit, text: str) -> Any:
             hint=suggest("Operator", classes)
             or "an operator is a class called Operator with a method on_event",
         )
-    if not callable(getattr(found, "on_event", None)):
+    if not callable(getattr(operator, "on_event", None)):
         raise ConfigurationError(
             f"`Operator` in {file} has no method `on_event`",
             hint="write `def on_event(self, dora_event, send_output)` and return a DoraStatus",
         )
-    return found
+    return operator

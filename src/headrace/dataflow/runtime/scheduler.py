@@ -58,7 +58,7 @@ _EXACT = frozenset(
 
 
 @dataclass(frozen=True)
-class Failure:
+class UnitFailure:
     """What a unit raised where its restart policy does not help."""
 
     address: str
@@ -111,7 +111,10 @@ class _Running:
         self.address = unit.address
         self.host = host
         self.log = log
-        self.queues = {one.id: _Queue(self, one, _senders(one, senders)) for one in unit.inputs}
+        self.queues = {
+            unit_input.id: _Queue(self, unit_input, _senders(unit_input, senders))
+            for unit_input in unit.inputs
+        }
         self.turn: deque[_Queue] = deque()
         """The inputs with something to handle, the one that has waited longest first."""
         self.alive = True
@@ -177,7 +180,7 @@ class Scheduler:
         self.now = clock.time()
         """The time of the epoch, by which inputs are silent."""
         self.stop_all = False
-        self.failure: Failure | None = None
+        self.failure: UnitFailure | None = None
         self._handled = self._discarded = self._dropped = 0
         self._readers: dict[Output | Timer | Logs, list[_Queue]] = {}
         for running in self._units.values():
@@ -563,7 +566,7 @@ class Scheduler:
             self._guarded(running, running.host.restart)
             return
         if self.failure is None:
-            self.failure = Failure(running.address, error, trace)
+            self.failure = UnitFailure(running.address, error, trace)
         self._finish(running)
 
     def _may_restart(self, running: _Running) -> bool:
@@ -577,13 +580,13 @@ class Scheduler:
 
 def _checked(metadata: Mapping[str, Any], stamp: dt.datetime, log: Log) -> dict[str, Any]:
     """What a receiver gets of the metadata that was sent: a time in it counts more than that of sending."""
-    checked, given = check_metadata(metadata, lambda text: log("warning", text))
-    return {"timestamp": stamp if given is None else to_datetime(given), **checked}
+    checked, sent = check_metadata(metadata, lambda text: log("warning", text))
+    return {"timestamp": stamp if sent is None else to_datetime(sent), **checked}
 
 
 def _message(value: pa.Array, metadata: Mapping[str, Any]) -> Message:
     """What was sent, for whoever is outside."""
-    rest = {name: one for name, one in metadata.items() if name != "timestamp"}
+    rest = {name: item for name, item in metadata.items() if name != "timestamp"}
     return Message(value, to_nanoseconds(metadata["timestamp"]), rest or None)
 
 
@@ -602,9 +605,9 @@ def _closed_event(queue: _Queue) -> dict[str, Any]:
 
 
 def _undeclared(unit: Unit, output: str) -> str:
-    known = ", ".join(f"`{name}`" for name in unit.outputs) or "none"
+    outputs = ", ".join(f"`{name}`" for name in unit.outputs) or "none"
     hint = suggest(str(output), unit.outputs)
-    return f"`{output}` is not an output of `{unit.address}`; its outputs are {known}" + (
+    return f"`{output}` is not an output of `{unit.address}`; its outputs are {outputs}" + (
         f": {hint}" if hint else ""
     )
 

@@ -74,11 +74,11 @@ def _find_installed() -> ModuleSpec | None:
 def _load_installed() -> ModuleType:
     if _INSTALLED in sys.modules:
         return sys.modules[_INSTALLED]
-    found = _find_installed()
-    if found is None:
+    origin = _find_installed()
+    if origin is None:
         raise ModuleNotFoundError("dora is not installed", name="dora")
     spec = util.spec_from_file_location(
-        _INSTALLED, found.origin, submodule_search_locations=found.submodule_search_locations
+        _INSTALLED, origin.origin, submodule_search_locations=origin.submodule_search_locations
     )
     assert spec is not None
     assert spec.loader is not None
