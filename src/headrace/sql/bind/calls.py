@@ -15,7 +15,7 @@ _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 
 def call_name(node: exp.Expr) -> str | None:
-    """The name of the function that a node calls, in lower case."""
+    """The lower-cased name of the function that a node calls."""
     return node.name.lower() if isinstance(node, exp.Anonymous) else None
 
 
@@ -33,7 +33,7 @@ def is_aggregate(node: exp.Expr, names: frozenset[str]) -> bool:
 
 
 def find_aggregates(node: exp.Expr, names: frozenset[str]) -> Iterator[exp.Expr]:
-    """The outermost aggregates of an expression; the function of an OVER is not one."""
+    """The outermost aggregates of an expression; a function with OVER is no aggregate."""
     if isinstance(node, exp.Window):
         inner = node.this
         while isinstance(inner, _WRAPPERS):
@@ -58,14 +58,14 @@ def replace_parts(node: exp.Expr, replacement: Callable[[exp.Expr], exp.Expr | N
     """A copy in which the outermost parts that have a replacement are replaced."""
 
     def visit(part: exp.Expr) -> exp.Expr:
-        made = replacement(part)
-        return part if made is None else made
+        new = replacement(part)
+        return part if new is None else new
 
     return node.copy().transform(visit)
 
 
 def aggregate_call(node: exp.Expr, name: str) -> AggregateCall:
-    """A physical aggregate in its pieces."""
+    """A resolved aggregate in its pieces."""
     filtered: str | None = None
     plain = True
     inner = node
@@ -81,13 +81,12 @@ def aggregate_call(node: exp.Expr, name: str) -> AggregateCall:
         values = arguments[0].expressions
         if len(values) == 1 and not isinstance(values[0], exp.Order):
             distinct = to_sql(values[0])
-    plain &= not any(isinstance(one, exp.Distinct | exp.Order) for one in arguments)
-    texts = tuple(to_sql(one) for one in arguments)
+    plain &= not any(isinstance(argument, exp.Distinct | exp.Order) for argument in arguments)
     return AggregateCall(
         name=name,
         function=inner.name.lower(),
         call=as_expression(node),
-        arguments=texts,
+        arguments=tuple(to_sql(argument) for argument in arguments),
         filter=filtered,
         plain=plain,
         distinct=distinct,
