@@ -14,8 +14,8 @@ from headrace.base.secrets import Secrets
 from headrace.base.spans import Source
 from headrace.model.builder import PlanBuilder
 from headrace.model.fragments import Function
-from headrace.sql.bind.logical import DeadLetters, LateRows, Relation, inputs_of
-from headrace.sql.bind.program import BoundSink, Program
+from headrace.sql.bind.logical import DeadLetters, LateScan, Relation, inputs_of
+from headrace.sql.bind.program import BoundSink, ProgramBinder
 from headrace.sql.bind.relations import BoundQuery
 from headrace.sql.lower.context import LoweringContext
 from headrace.sql.lower.lowering import start_lowering
@@ -68,7 +68,7 @@ def compile_sql(
     secrets = Secrets.named_in(source.text for source in sources)
     problems = Problems(secrets)
     statements = [one for source in sources for one in parse_statements(source, problems)]
-    program = Program(problems, tuple(udfs))
+    program = ProgramBinder(problems, tuple(udfs))
     program.bind(statements)
     problems.raise_all()
     if not statements:
@@ -99,7 +99,7 @@ def compile_sql(
 
 def _reads_side_output(relation: Relation) -> bool:
     """Whether late rows or bad records are among what a relation is made of."""
-    return isinstance(relation, LateRows | DeadLetters) or any(map(_reads_side_output, inputs_of(relation)))
+    return isinstance(relation, LateScan | DeadLetters) or any(map(_reads_side_output, inputs_of(relation)))
 
 
 def _write(lowering: LoweringContext, sink: BoundSink, replace_sink: ReplaceSink | None) -> None:

@@ -11,12 +11,13 @@ from sqlglot import exp
 from headrace.base.errors import suggest
 from headrace.model.fragments import quote
 from headrace.sql.bind.from_tables import FromTables
-from headrace.sql.bind.function_calls import bind_table_call, called_table
 from headrace.sql.bind.joins import (
     JoinClause,
     bind_join,
     bind_lookup_join,
+    bind_table_call,
     bind_unnest,
+    called_table,
     equalities_of_using,
     equalities_of_where,
     merge_using,

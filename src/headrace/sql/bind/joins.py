@@ -1,4 +1,4 @@
-"""Joins: of two relations, with a lookup table, and with the elements of a list."""
+"""Joins: of two relations, with a lookup table, the elements of a list, the rows that a function gives."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.columns import TIMESTAMP
-from headrace.base.errors import ExpressionError
+from headrace.base.errors import ExpressionError, suggest
 from headrace.base.problems import Problems
 from headrace.base.windows import Session
+from headrace.functions.table import TableFunction
 from headrace.model.fragments import quote
+from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.filters import all_of, push_filter
 from headrace.sql.bind.from_tables import FromTables
 from headrace.sql.bind.logical import (
@@ -22,10 +24,11 @@ from headrace.sql.bind.logical import (
     JoinKind,
     LookupJoinRelation,
     Relation,
+    TableCall,
     Windowing,
     WindowPart,
 )
-from headrace.sql.bind.relations import column_item, lookup_of, make_map, where_map, window_part
+from headrace.sql.bind.relations import column_item, lookup_of, make_map, renamed, where_map, window_part
 from headrace.sql.bind.scope import Scope, ScopeTable, alias_of, as_expression, identifier_name
 from headrace.sql.problems import ReportedError
 from headrace.sql.types import sql_type, type_name
@@ -237,7 +240,7 @@ def _window_part_of(join: Join, sides: tuple[pa.Field, pa.Field]) -> WindowPart 
     return parts[0] if parts[0] == parts[1] else None
 
 
-# --------------------------------------------------------------------------------- lookup tables, lists
+# ------------------------------------------------------------------ lookup tables, lists, functions
 
 
 def bind_lookup_join(tables: FromTables, left: Relation, right: Relation, clause: JoinClause) -> Relation:
@@ -337,3 +340,66 @@ def bind_unnest(tables: FromTables, left: Relation, join: exp.Join) -> Relation:
     entry = ScopeTable(table, (name,), (columns.field(column),))
     tables.add(entry, pa.schema([pa.field(name, kind)]), join="CROSS JOIN")
     return make_map(left, items, columns)
+
+
+def called_table(node: exp.Expr) -> exp.Anonymous | None:
+    """The call that stands in FROM: `f(x)`, `LATERAL f(x)` or `TABLE(f(x))`."""
+    call = node.this if isinstance(node, exp.Lateral | exp.Table) else None
+    if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
+        call = call.expressions[0]
+    return call if isinstance(call, exp.Anonymous) else None
+
+
+def bind_table_call(tables: FromTables, left: Relation, join: exp.Join, call: exp.Anonymous) -> Relation:
+    """`CROSS JOIN f(t.x) AS g (a, b)`: a row for each that a function of the user gives."""
+    context, node = tables.context, join.this
+    function = _table_function(context, call)
+    side, on = (join.args.get("side") or "").upper(), join.args.get("on")
+    always = on is None or (isinstance(on, exp.Boolean) and on.this)
+    if side not in ("", "LEFT") or not always or join.args.get("using"):
+        raise context.fail(
+            f"the rows of `{function.name}` belong to the row that they are made of",
+            node,
+            f"write CROSS JOIN {function.name}(…), or LEFT JOIN {function.name}(…) ON TRUE",
+        )
+    arguments = tables.scope.call_arguments(call)
+    alias = alias_of(node)[0] or function.name
+    names = _column_names(context, node, function, alias)
+    tables.check_alias(alias, node)
+    fields = [pa.field(f"{alias}.{n}", f.type) for n, f in zip(names, function.columns, strict=True)]
+    column_alias = function.columns.names[0] if function.single else None
+    table = ScopeTable(alias, tuple(names), tuple(fields), column_alias=column_alias)
+    tables.add(table, renamed(fields, names), join="CROSS JOIN")
+    return TableCall(
+        pa.schema([*left.columns, *fields]),
+        updating=left.updating,
+        windowing=left.windowing,
+        left=left,
+        function=function,
+        arguments=arguments,
+        prefix={f.name: column.name for f, column in zip(function.columns, fields, strict=True)},
+        kind="left" if side else "inner",
+    )
+
+
+def _table_function(context: BindContext, call: exp.Anonymous) -> TableFunction:
+    functions, name = context.planner.table_functions, call.name.lower()
+    if name not in functions:
+        hint = suggest(name, functions) or "functions that give rows are written with @headrace.udtf"
+        if name in context.planner.names:
+            hint = f"`{name}` gives values: call it in SELECT"
+        raise context.fail(f"there is no function `{name}` that gives rows", call, hint)
+    return functions[name]
+
+
+def _column_names(context: BindContext, node: exp.Expr, function: TableFunction, table: str) -> list[str]:
+    """What the columns of a function's rows are called here."""
+    _, columns = alias_of(node)
+    if not columns and function.single and node.args.get("alias") is not None:
+        columns = [table]  # FROM t, words(t.text) AS word
+    if len(columns) > len(function.columns):
+        raise context.fail(f"{len(columns)} names for {len(function.columns)} columns", node)
+    names = [*columns, *function.columns.names[len(columns) :]]
+    if len(set(names)) < len(names):
+        raise context.fail(f"two columns of `{table}` have one name", node)
+    return names

@@ -94,7 +94,7 @@ class Scan(Relation):
 
 
 @dataclass(frozen=True, eq=False)
-class LateRows(Relation):
+class LateScan(Relation):
     """The rows of a table that came too late for a window."""
 
     table: CatalogTable = field(kw_only=True)

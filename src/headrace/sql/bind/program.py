@@ -30,7 +30,7 @@ from headrace.sql.bind.catalog import (
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.define_function import define_function
 from headrace.sql.bind.find_columns import with_columns
-from headrace.sql.bind.logical import DeadLetters, Expression, Item, LateRows, Relation, Union
+from headrace.sql.bind.logical import DeadLetters, Expression, Item, LateScan, Relation, Union
 from headrace.sql.bind.planning import Planner
 from headrace.sql.bind.query import bind_query
 from headrace.sql.bind.relations import (
@@ -76,7 +76,7 @@ class BoundSink(NamedTuple):
     """Where it is written what goes into the table."""
 
 
-class Program:
+class ProgramBinder:
     """The statements of a program, bound: `sinks` and `previews` are what there is to lower."""
 
     def __init__(self, problems: Problems, functions: tuple[Function, ...]) -> None:
@@ -310,7 +310,7 @@ class Program:
         if table.columns is None:  # they are the connector's own
             fail(f"`{table.name}` has no columns for its late rows", table.span("late_table"), "declare them")
         columns = plain_schema(table.columns)
-        return BoundQuery(LateRows(columns, table=table), tuple(columns.names))
+        return BoundQuery(LateScan(columns, table=table), tuple(columns.names))
 
     def _dead_letters(self, table: CatalogTable) -> BoundQuery:
         columns = pa.schema([field for field in DEAD_LETTERS if field.name != TIMESTAMP])

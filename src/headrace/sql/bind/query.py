@@ -7,8 +7,7 @@ from functools import partial
 from sqlglot import exp
 
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.logical import Relation, Union
-from headrace.sql.bind.order_by import bind_order_by
+from headrace.sql.bind.logical import Ordered, Relation, Union
 from headrace.sql.bind.relations import (
     BoundQuery,
     LazyRelation,
@@ -16,12 +15,13 @@ from headrace.sql.bind.relations import (
     cast_columns,
     constants,
     distinct_rows,
+    first_columns,
     rename_query,
     renamed,
     stub_schema,
     unique_names,
 )
-from headrace.sql.bind.scope import alias_of
+from headrace.sql.bind.scope import Scope, ScopeTable, alias_of, column_of
 from headrace.sql.bind.select import bind_select
 from headrace.sql.parse.dialect import to_sql
 
@@ -30,15 +30,36 @@ def bind_query(context: BindContext, query: exp.Expr, namespace: Namespace) -> B
     """The relation of a query, where table names mean what `namespace` says; raises a ReportedError."""
     namespace = _with_queries(context, query, namespace)
     if isinstance(query, exp.Subquery):
-        return bind_order_by(context, query, bind_query(context, query.this, namespace))
+        return _bind_order_by(context, query, bind_query(context, query.this, namespace))
     if isinstance(query, exp.Union):
-        return bind_order_by(context, query, _bind_union(context, query, namespace))
+        return _bind_order_by(context, query, _bind_union(context, query, namespace))
     if isinstance(query, exp.Select):
-        return bind_select(context, query, namespace, partial(bind_query, context))
-    if isinstance(query, exp.Values):
-        return _bind_values(context, query)
+        _check_clauses(context, query)
+    if isinstance(query, exp.Values) or (isinstance(query, exp.Select) and not query.args.get("from_")):
+        return _bind_constants(context, query)
+    if isinstance(query, exp.Select):
+        bound, selected = bind_select(context, query, namespace, partial(bind_query, context))
+        return first_columns(_bind_order_by(context, query, bound), selected)
     kind = type(query).__name__.upper()
     raise context.fail(f"{kind} is not possible on streams", query, "UNION ALL, joins and filters are")
+
+
+_CLAUSES = frozenset(
+    {"expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "order", "limit"}
+    | {"offset", "with_", "kind", "operation_modifiers"}
+)
+_OTHER_CLAUSES = {
+    "laterals": "LATERAL",
+    "connect": "CONNECT BY",
+    "locks": "FOR UPDATE",
+    "into": "SELECT INTO",
+}
+
+
+def _check_clauses(context: BindContext, select: exp.Select) -> None:
+    for clause, value in select.args.items():
+        if value and clause not in _CLAUSES:
+            raise context.fail(f"{_OTHER_CLAUSES.get(clause, clause.upper())} is not supported", select)
 
 
 def _with_queries(context: BindContext, query: exp.Expr, namespace: Namespace) -> Namespace:
@@ -82,8 +103,71 @@ def _bind_union(context: BindContext, query: exp.Union, namespace: Namespace) ->
     return BoundQuery(union, sides[0].names)
 
 
-def _bind_values(context: BindContext, query: exp.Expr) -> BoundQuery:
+def _bind_constants(context: BindContext, query: exp.Expr) -> BoundQuery:
+    """VALUES, or a SELECT without FROM: rows that are known while planning."""
     bare = query.copy()
     bare.set("alias", None)
     with context.planning(query):
         return constants(context.planner.rows(to_sql(bare)))
+
+
+def _bind_order_by(context: BindContext, query: exp.Expr, bound: BoundQuery) -> BoundQuery:
+    """What ORDER BY, LIMIT and OFFSET leave of a query's rows."""
+    order, limit, offset = (query.args.get(name) for name in ("order", "limit", "offset"))
+    if order is None and limit is None and offset is None:
+        return bound
+    count = _number(context, limit)
+    skip = _number(context, offset) or 0
+    relation = bound.relation
+    by_instant = relation.windowing is not None
+    if order is None and not by_instant:
+        raise context.fail(
+            "LIMIT without ORDER BY would end the stream after some rows",
+            limit or offset,
+            "add ORDER BY for the first rows of an order, or run with --max-epochs",
+        )
+    keys = [] if order is None else [_order_key(context, node, bound) for node in order.expressions]
+    if count is None and not by_instant:
+        raise context.fail(
+            "ORDER BY without LIMIT never knows its first row on a stream",
+            order,
+            "add LIMIT n, or order within a window",
+        )
+    if relation.updating and by_instant:
+        raise AssertionError
+    ordered = Ordered(
+        relation.columns,
+        updating=not by_instant,
+        windowing=relation.windowing,
+        key=relation.key,
+        input=relation,
+        order=tuple(keys),
+        limit=count,
+        offset=skip,
+        by_instant=by_instant,
+    )
+    return BoundQuery(ordered, bound.names)
+
+
+def _number(context: BindContext, node: exp.Expr | None) -> int | None:
+    if node is None:
+        return None
+    value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
+    if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
+        raise context.fail("a LIMIT is a whole number", value, "such as LIMIT 10")
+    return int(value.name)
+
+
+def _order_key(context: BindContext, node: exp.Expr, bound: BoundQuery) -> str:
+    key = node.copy()
+    target = key.this
+    columns = bound.relation.columns
+    if isinstance(target, exp.Literal) and not target.is_string:
+        index = int(target.name) - 1
+        if not 0 <= index < len(bound.names):
+            raise context.fail(f"there is no column {target.name} in the result", node)
+        key.set("this", column_of(columns.names[index]))
+    else:
+        scope = Scope(context, [ScopeTable("", bound.names, tuple(columns))])
+        key.set("this", scope.resolve(target))
+    return to_sql(key)

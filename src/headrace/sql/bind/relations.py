@@ -158,6 +158,14 @@ def select_columns(relation: Relation, names: Sequence[str]) -> Relation:
     return make_map(relation, [column_item(name) for name in names], columns)
 
 
+def first_columns(bound: BoundQuery, count: int) -> BoundQuery:
+    """The first columns alone."""
+    if count == len(bound.names):
+        return bound
+    names = bound.relation.columns.names[:count]
+    return BoundQuery(select_columns(bound.relation, names), bound.names[:count])
+
+
 def cast_columns(relation: Relation, schema: pa.Schema) -> Relation:
     """The same rows with the names and types of `schema`."""
     items = [

@@ -9,56 +9,37 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import ExpressionError
+from headrace.base.errors import ExpressionError, suggest
 from headrace.model.fragments import quote
-from headrace.sql.bind.calls import call_name, find_aggregates, is_aggregate, is_window_call
+from headrace.sql.bind.calls import AsyncBinder, call_name, find_aggregates, is_aggregate, is_window_call
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.filters import filter_rows
 from headrace.sql.bind.from_clause import BindQuery, FromClause
 from headrace.sql.bind.from_tables import FromTables
-from headrace.sql.bind.function_calls import AsyncBinder
 from headrace.sql.bind.group_by import GroupBinder, window_of
 from headrace.sql.bind.logical import Expression, Item, Relation
-from headrace.sql.bind.order_by import bind_order_by
 from headrace.sql.bind.over import bind_over, bind_window_calls, inline_windows
 from headrace.sql.bind.relations import (
     BoundQuery,
     Namespace,
-    constants,
     distinct_rows,
     make_map,
     renamed,
-    select_columns,
     unique_names,
     where_map,
 )
-from headrace.sql.bind.scope import as_expression, conjuncts, identifier_name
-from headrace.sql.bind.select_list import SelectItem, expand_aliases, group_keys, order_items, select_items
+from headrace.sql.bind.scope import Scope, as_expression, column_of, conjuncts, identifier_name
 from headrace.sql.parse.dialect import to_sql
 from headrace.sql.problems import ReportedError
-
-_CLAUSES = frozenset(
-    {"expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "order", "limit"}
-    | {"offset", "with_", "kind", "operation_modifiers"}
-)
-_OTHER_CLAUSES = {
-    "laterals": "LATERAL",
-    "connect": "CONNECT BY",
-    "locks": "FOR UPDATE",
-    "into": "SELECT INTO",
-}
 
 
 def bind_select(
     context: BindContext, select: exp.Select, namespace: Namespace, bind_query: BindQuery
-) -> BoundQuery:
-    """The relation of a SELECT; `bind_query` binds its subqueries."""
-    for clause, value in select.args.items():
-        if value and clause not in _CLAUSES:
-            raise context.fail(f"{_OTHER_CLAUSES.get(clause, clause.upper())} is not supported", select)
-    if select.args.get("from_") is None:
-        with context.planning(select):
-            return constants(context.planner.rows(to_sql(select)))
+) -> tuple[BoundQuery, int]:
+    """The relation of a SELECT before ORDER BY, and how many of its columns are selected.
+
+    The others are what ORDER BY needs beyond these. `bind_query` binds subqueries.
+    """
     _refuse_subqueries(context, select)
     inline_windows(context, select)
     where = select.args.get("where")
@@ -80,13 +61,148 @@ def _refuse_subqueries(context: BindContext, select: exp.Select) -> None:
                 )
 
 
+# ------------------------------------------------------------------------------------ the SELECT list
+
+
+@dataclass(frozen=True)
+class _SelectItem:
+    """An item of a SELECT list; `field` if it came out of a `*`."""
+
+    node: exp.Expr
+    alias: str | None
+    field: pa.Field | None = None
+
+    def resolve(self, scope: Scope) -> exp.Expr:
+        """The item over the columns of the relation."""
+        return self.node if self.field is not None else scope.resolve(self.node)
+
+
+def _select_items(scope: Scope, select: exp.Select) -> list[_SelectItem]:
+    """The items of a SELECT list, with every `*` expanded."""
+    items: list[_SelectItem] = []
+    for node in select.expressions:
+        star = node if isinstance(node, exp.Star) else node.this if isinstance(node, exp.Column) else None
+        if isinstance(star, exp.Star):
+            items += _expand_star(scope, node, star)
+        elif isinstance(node, exp.Alias):
+            items.append(_SelectItem(node.this, identifier_name(node.args["alias"])))
+        else:
+            items.append(_SelectItem(node, None))
+    if not items:
+        raise scope.context.fail("SELECT has no columns", select)
+    return items
+
+
+def _expand_star(scope: Scope, node: exp.Expr, star: exp.Star) -> list[_SelectItem]:
+    qualifier = node.args.get("table") if isinstance(node, exp.Column) else None
+    alias = None if qualifier is None else identifier_name(qualifier)
+    tables = [table for table in scope.tables if alias is None or table.alias == alias]
+    if not tables:
+        hint = suggest(alias or "", [table.alias for table in scope.tables], listing="the tables are")
+        raise scope.context.fail(f"there is no table `{alias}` here", node, hint)
+    for clause in ("replace", "rename"):
+        if star.args.get(clause):
+            raise scope.context.fail(f"* {clause.upper()} is not supported", node)
+    excluded = {
+        identifier_name(column.this if isinstance(column, exp.Column) else column): column
+        for column in star.args.get("except_") or ()
+    }
+    names = {name for table in tables for name in table.names}
+    for name, column in excluded.items():
+        if name not in names:
+            message = f"there is no column `{name}` to leave out"
+            raise scope.context.fail(message, column, suggest(name, names))
+    items = []
+    for table in tables:
+        for name, field in zip(table.names, table.columns, strict=True):
+            if name in excluded or (alias is None and name in table.merged):
+                continue
+            shown = table.unqualified.get(name, field) if alias is None else field
+            reference = column_of(shown.name)
+            reference.meta["resolved"] = True
+            items.append(_SelectItem(reference, name, shown))
+    return items
+
+
+def _expand_aliases(scope: Scope, node: exp.Expr, items: Sequence[_SelectItem]) -> exp.Expr:
+    """A copy in which names of the SELECT list that are no columns are replaced by their expressions."""
+    return node.copy().transform(lambda part: _expand_alias(scope, part, items))
+
+
+def _expand_alias(scope: Scope, node: exp.Expr, items: Sequence[_SelectItem]) -> exp.Expr:
+    if not isinstance(node, exp.Column):
+        return node
+    first, *fields = node.parts
+    name = identifier_name(first)
+    is_column = any(name in table.names for table in scope.tables)
+    is_table = bool(fields) and any(name == table.alias for table in scope.tables)
+    aliases = {item.alias: item.node for item in items if item.alias is not None and item.field is None}
+    if is_column or is_table or name not in aliases:
+        return node
+    value = aliases[name].copy()
+    for field in fields:
+        value = exp.Dot(this=value, expression=field.copy())
+    return value
+
+
+def _group_keys(scope: Scope, select: exp.Select, items: Sequence[_SelectItem]) -> list[exp.Expr]:
+    """What GROUP BY groups by: expressions, positions and aliases of the list, or ALL."""
+    clause = select.args.get("group")
+    if clause is None:
+        return []
+    context = scope.context
+    aggregates = context.planner.aggregates
+    for node in clause.expressions:
+        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+            name = type(node).__name__.upper()
+            raise context.fail(f"{name} is not supported", node, "write one query for each grouping")
+        if any(find_aggregates(node, aggregates)):
+            raise context.fail("GROUP BY comes before aggregates", node, "aggregate in a subquery first")
+    if clause.args.get("all"):
+        return [item.node for item in items if not any(find_aggregates(item.node, aggregates))]
+    keys = []
+    for node in clause.expressions:
+        if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+            index = int(node.name) - 1
+            if not 0 <= index < len(items):
+                raise context.fail(f"there is no column {node.name} in the SELECT", node)
+            keys.append(items[index].node)
+        else:
+            keys.append(_expand_alias(scope, node, items))
+    return keys
+
+
+def _order_items(scope: Scope, select: exp.Select, items: Sequence[_SelectItem]) -> list[_SelectItem]:
+    """What ORDER BY computes beyond the SELECT list, as hidden items; ORDER BY then names these."""
+    order = select.args.get("order")
+    if order is None or select.args.get("distinct") is not None:
+        return []
+    names = {
+        item.alias or item.node.name for item in items if item.alias or isinstance(item.node, exp.Column)
+    }
+    tables = {table.alias for table in scope.tables}
+    hidden: list[_SelectItem] = []
+    for ordered in order.expressions:
+        columns = [[identifier_name(part) for part in c.parts] for c in ordered.this.find_all(exp.Column)]
+        is_shown = all(first in names and not (rest and first in tables) for first, *rest in columns)
+        if is_shown and not any(find_aggregates(ordered.this, scope.context.planner.aggregates)):
+            continue
+        name = f"order:{len(hidden)}"
+        hidden.append(_SelectItem(_expand_aliases(scope, ordered.this, items), name))
+        ordered.set("this", exp.column(name, quoted=True))
+    return hidden
+
+
+# ---------------------------------------------------------------------------------------- the SELECT
+
+
 @dataclass(frozen=True)
 class _Clauses:
     """The parts of a SELECT that are computed after WHERE."""
 
-    items: list[SelectItem]
+    items: list[_SelectItem]
     """The SELECT list, then what ORDER BY computes beyond it."""
-    shown: int
+    selected: int
     """How many of the items are the SELECT list."""
     group: list[exp.Expr]
     having: exp.Expr | None
@@ -108,7 +224,7 @@ class _SelectBinder:
         self._scope = tables.scope
         self._select = select
 
-    def bind(self, relation: Relation) -> BoundQuery:
+    def bind(self, relation: Relation) -> tuple[BoundQuery, int]:
         clauses = self._read_clauses()
         aggregated = bool(clauses.group) or any(map(self._has_aggregate, clauses.after_where))
         if clauses.having is not None and not aggregated:
@@ -140,22 +256,18 @@ class _SelectBinder:
         relation = make_map(relation, items, schema)
         if distinct is not None and not is_distinct_on:
             relation = distinct_rows(relation)
-        bound = bind_order_by(self._context, self._select, BoundQuery(relation, tuple(names)))
-        if clauses.shown == len(clauses.items):
-            return bound
-        shown = bound.relation.columns.names[: clauses.shown]
-        return BoundQuery(select_columns(bound.relation, shown), bound.names[: clauses.shown])
+        return BoundQuery(relation, tuple(names)), clauses.selected
 
     def _has_aggregate(self, node: exp.Expr) -> bool:
         return any(find_aggregates(node, self._planner.aggregates))
 
     def _read_clauses(self) -> _Clauses:
-        items = select_items(self._scope, self._select)
-        group = group_keys(self._scope, self._select, items)
-        hidden = order_items(self._scope, self._select, items)
+        items = _select_items(self._scope, self._select)
+        group = _group_keys(self._scope, self._select, items)
+        hidden = _order_items(self._scope, self._select, items)
         having = self._select.args.get("having")
         if having is not None:
-            having = expand_aliases(self._scope, having.this, [*items, *hidden])
+            having = _expand_aliases(self._scope, having.this, [*items, *hidden])
         return _Clauses([*items, *hidden], len(items), group, having)
 
     # ------------------------------------------------------------------------- planned by DataFusion
@@ -244,7 +356,7 @@ class _SelectBinder:
         node = self._ungrouped_column(error, clauses.items) or clauses.having or self._select
         return self._context.fail(error.message, node, error.hint)
 
-    def _ungrouped_column(self, error: ExpressionError, items: list[SelectItem]) -> exp.Expr | None:
+    def _ungrouped_column(self, error: ExpressionError, items: list[_SelectItem]) -> exp.Expr | None:
         """The column that is neither grouped nor aggregated, where an aggregate is beside it."""
         match = re.match(r"`(?:[^`]*\.)?([^`.]+)` is neither grouped", error.message)
         if match is None:
@@ -296,7 +408,7 @@ class _SelectBinder:
         return relation
 
     def _distinct_on(
-        self, relation: Relation, distinct: exp.Distinct, items: list[SelectItem], *, aggregated: bool
+        self, relation: Relation, distinct: exp.Distinct, items: list[_SelectItem], *, aggregated: bool
     ) -> Relation:
         """DISTINCT ON (a) is the first row of each a, in the order of ORDER BY."""
         if aggregated:
@@ -316,7 +428,7 @@ class _SelectBinder:
             numbered, limit=Expression('"over_on" = 1', frozenset(["over_on"])), rank=("over_on", 1)
         )
 
-    def _order_key(self, node: exp.Expr, items: list[SelectItem]) -> exp.Expr:
+    def _order_key(self, node: exp.Expr, items: list[_SelectItem]) -> exp.Expr:
         key = node.copy()
-        key.set("this", self._scope.resolve(expand_aliases(self._scope, node.this, items)))
+        key.set("this", self._scope.resolve(_expand_aliases(self._scope, node.this, items)))
         return key

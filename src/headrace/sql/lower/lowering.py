@@ -18,7 +18,7 @@ from headrace.sql.bind.logical import (
     Constants,
     DeadLetters,
     Join,
-    LateRows,
+    LateScan,
     LookupJoinRelation,
     Map,
     Ordered,
@@ -117,7 +117,7 @@ def _lower_union(context: LoweringContext, relation: Union) -> LoweredRelation:
 
 _LOWERINGS: Final[Mapping[type[Relation], Callable[[LoweringContext, Any], LoweredRelation]]] = {
     Scan: lower_scan,
-    LateRows: lower_late_rows,
+    LateScan: lower_late_rows,
     DeadLetters: lower_dead_letters,
     StreamScan: _lower_stream_scan,
     Constants: _lower_constants,

@@ -20,7 +20,7 @@ from headrace.operators.lookup_join import CacheOptions, LookupJoin
 from headrace.operators.not_null import NotNull
 from headrace.operators.watermark import ExpressionWatermark
 from headrace.sql.bind.catalog import CatalogTable, connector_options, option_error
-from headrace.sql.bind.logical import ColumnPath, DeadLetters, LateRows, LookupJoinRelation, Relation, Scan
+from headrace.sql.bind.logical import ColumnPath, DeadLetters, LateScan, LookupJoinRelation, Relation, Scan
 from headrace.sql.lower.context import (
     LATE,
     TAKEN_BACK,
@@ -104,7 +104,7 @@ def _read_columns(relation: Scan, paths: set[ColumnPath]) -> pa.Schema:
     return pa.schema(columns or [relation.read.field(0)])
 
 
-def lower_late_rows(context: LoweringContext, relation: LateRows) -> LoweredRelation:
+def lower_late_rows(context: LoweringContext, relation: LateScan) -> LoweredRelation:
     """The rows of a table that came too late for its windows."""
     outputs = context.late.get(relation.table)
     if not outputs:

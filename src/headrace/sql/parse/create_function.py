@@ -140,7 +140,6 @@ def _language(parser: DefinitionParser) -> str:
     token = parser.current
     if token is None:
         parser.unexpected("a language")
-    assert token is not None
     parser.at += 1
     name = {"plpython3u": "python", "python3": "python", "c": "native"}.get(
         token.text.lower(), token.text.lower()
@@ -155,7 +154,6 @@ def _body(parser: DefinitionParser) -> FunctionBody:
     token = parser.current
     if token is None or token.token_type not in _TEXTS:
         parser.unexpected("a text", "write AS $$ … $$, or AS 'file'")
-    assert token is not None
     parser.at += 1
     literal = token.token_type == TokenType.HEREDOC_STRING
     start = token.start + (parser.source.text.index("$", token.start + 1) - token.start + 1 if literal else 1)

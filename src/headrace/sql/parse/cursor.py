@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlglot import ErrorLevel, exp
 from sqlglot.errors import ParseError
@@ -65,7 +65,7 @@ class Cursor:
         if not self.take(*words):
             self.unexpected(f"`{' '.join(words)}`", hint)
 
-    def unexpected(self, expected: str, hint: str | None = None) -> None:
+    def unexpected(self, expected: str, hint: str | None = None) -> NoReturn:
         if self.current is None:
             last = self.tokens[-1]
             end = Span(self.source, last.end, last.end + 1)
@@ -81,8 +81,6 @@ class Cursor:
         token = self.current
         if token is None or token.token_type in (TokenType.STRING, TokenType.NUMBER) or not is_word(token):
             self.unexpected(what)
-        if token is None:
-            raise AssertionError
         self.at += 1
         quoted = token.token_type == TokenType.IDENTIFIER
         return (token.text if quoted else token.text.lower()), token
@@ -102,8 +100,6 @@ class Cursor:
         token = self.current
         if token is None or token.token_type != TokenType.STRING:
             self.unexpected(expected)
-        if token is None:
-            raise AssertionError
         self.at += 1
         return token.text
 
@@ -179,37 +175,9 @@ class Cursor:
 
 
 _KEYWORDS = (
-    *(
-        "SELECT",
-        "FROM",
-        "WHERE",
-        "GROUP",
-        "HAVING",
-        "JOIN",
-        "LEFT",
-        "UNION",
-        "INTERVAL",
-        "BETWEEN",
-        "ORDER",
-        "LIMIT",
-    ),
-    *(
-        "BY",
-        "ON",
-        "AS",
-        "AND",
-        "OR",
-        "NOT",
-        "IN",
-        "IS",
-        "NULL",
-        "CASE",
-        "WHEN",
-        "THEN",
-        "ELSE",
-        "END",
-        "CAST",
-    ),
+    *("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "LEFT", "UNION", "INTERVAL", "BETWEEN", "ORDER"),
+    *("LIMIT", "BY", "ON", "AS", "AND", "OR", "NOT", "IN", "IS", "NULL", "CASE", "WHEN", "THEN", "ELSE"),
+    *("END", "CAST"),
 )
 
 

@@ -204,8 +204,6 @@ class DefinitionParser(Cursor):
         first = self.current
         if first is None:
             self.unexpected("a type")
-        if first is None:
-            raise AssertionError
         name = first.text.upper()
         self.at += 1
         is_json = name in ("JSON", "JSONB")
@@ -301,8 +299,6 @@ class DefinitionParser(Cursor):
             token = self.current
             if token is None or not (is_word(token) or token.token_type == TokenType.NUMBER):
                 self.unexpected("the name of an option")
-            if token is None:
-                raise AssertionError
             parts.append(token.text.lower())
             self.at += 1
             if not self.take("."):
@@ -312,8 +308,6 @@ class DefinitionParser(Cursor):
         token = self.current
         if token is None:
             self.unexpected(f"a value for `{key}`")
-        if token is None:
-            raise AssertionError
         if self.take("INTERVAL"):
             return self._interval(token)
         if self.take("["):
