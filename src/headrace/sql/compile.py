@@ -67,7 +67,7 @@ def compile_sql(
     """
     secrets = Secrets.named_in(source.text for source in sources)
     problems = Problems(secrets)
-    statements = [one for source in sources for one in parse_statements(source, problems)]
+    statements = [item for source in sources for item in parse_statements(source, problems)]
     program = ProgramBinder(problems, tuple(udfs))
     program.bind(statements)
     problems.raise_all()

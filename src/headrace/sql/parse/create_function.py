@@ -10,6 +10,7 @@ CREATE FUNCTION twice(BIGINT) RETURNS BIGINT LANGUAGE native AS 'libtwice.so', '
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from sqlglot.tokenizer_core import TokenType
@@ -17,7 +18,7 @@ from sqlglot.tokenizer_core import TokenType
 from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.sql.parse.table_definition import DefinitionParser, Option
-from headrace.sql.problems import fail, sql_error
+from headrace.sql.problems import fail
 
 LANGUAGES = ("python", "native", "rust")
 _TEXTS = (TokenType.STRING, TokenType.HEREDOC_STRING)
@@ -59,48 +60,32 @@ def parse_function(parser: DefinitionParser, *, is_aggregate: bool) -> CreateFun
     parser.defined = name
     span = parser.span(token)
     arguments = _arguments(parser) if parser.take("(") else None
-    returns: pa.DataType | None = None
-    columns: tuple[tuple[str, pa.DataType], ...] = ()
-    language: str | None = None
-    body: FunctionBody | None = None
-    symbol: FunctionBody | None = None
-    called_on_null = False
-    options: dict[str, Option] = {}
+    clauses: dict[str, Any] = {}
     while parser.current is not None:
         if parser.take("RETURNS", "NULL", "ON", "NULL", "INPUT") or parser.take("STRICT"):
-            called_on_null = False
+            clauses["called_on_null"] = False
         elif parser.take("CALLED", "ON", "NULL", "INPUT"):
-            called_on_null = True
+            clauses["called_on_null"] = True
         elif parser.take("RETURNS", "TABLE"):
-            columns = _table(parser)
+            clauses["columns"] = _table(parser)
         elif parser.take("RETURNS"):
-            returns, _ = parser.read_type()
+            clauses["returns"], _ = parser.read_type()
         elif parser.take("LANGUAGE"):
-            language = _language(parser)
+            clauses["language"] = _language(parser)
         elif parser.take("AS"):
-            body = _body(parser)
-            symbol = _body(parser) if parser.take(",") else None
+            clauses["body"] = _body(parser)
+            clauses["symbol"] = _body(parser) if parser.take(",") else None
         elif parser.take("WITH"):
-            options = parser.read_options()
+            clauses["options"] = parser.read_options()
         elif not (parser.take("IMMUTABLE") or parser.take("STABLE") or parser.take("VOLATILE")):
             parser.unexpected("`RETURNS`, `LANGUAGE`, `AS` or `WITH (…)`")
-    if body is None:
-        raise sql_error(f"function `{name}` has no source", span, "write AS $$ … $$")
-    if language is None:
+    if "body" not in clauses:
+        fail(f"function `{name}` has no source", span, "write AS $$ … $$")
+    if "language" not in clauses:
         hint = f"write LANGUAGE {', LANGUAGE '.join(LANGUAGES[:-1])} or LANGUAGE {LANGUAGES[-1]}"
-        raise sql_error(f"function `{name}` does not say its language", span, hint)
+        fail(f"function `{name}` does not say its language", span, hint)
     return CreateFunction(
-        name=name.lower(),
-        span=span,
-        language=language,
-        body=body,
-        arguments=arguments,
-        returns=returns,
-        columns=columns,
-        symbol=symbol,
-        called_on_null=called_on_null,
-        is_aggregate=is_aggregate,
-        options=options,
+        name=name.lower(), span=span, arguments=arguments, is_aggregate=is_aggregate, **clauses
     )
 
 
