@@ -117,10 +117,10 @@ def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose:
     Does it answer, and do the columns fit what is there? Of a table without columns, those that were found
     are printed as they can be written. Nothing is written, and what is read stays.
     """
-    from headrace.sql.one_table import connectors_of
+    from headrace.sql.table_connectors import build_connectors
 
     program = read_program(files, ())
-    for tried in connectors_of(program.sql, table):
+    for tried in build_connectors(program.sql, table):
         connector = tried.connector
         if connector is None:
             assert tried.problem is not None
@@ -159,7 +159,7 @@ def _sample(connector: Connector, rows: int, seconds: float, columns: Sequence[p
 
 def _print_columns(columns: Sequence[pa.Field], sample: pa.Table | None) -> None:
     """Print inferred columns as they can be written into the CREATE TABLE."""
-    from headrace.sql.find_columns import column_lines
+    from headrace.sql.types import column_lines
 
     click.echo("  the table was written without columns; these were found:")
     lines = column_lines(columns)
@@ -205,7 +205,7 @@ def _print_empty(connector: Connector, sample: pa.Table) -> None:
 def _suggest_column(name: str, fields: Sequence[str], columns: Sequence[str]) -> str:
     """A suggestion for the name of a column, by the fields of the rows."""
     from headrace.base.errors import suggest
-    from headrace.sql.find_columns import column_name
+    from headrace.sql.types import column_name
 
     if not fields or name in fields:
         return ""

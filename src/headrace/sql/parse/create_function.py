@@ -10,24 +10,22 @@ CREATE FUNCTION twice(BIGINT) RETURNS BIGINT LANGUAGE native AS 'libtwice.so', '
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 from sqlglot.tokenizer_core import TokenType
 
 from headrace.base.errors import suggest
 from headrace.base.spans import Span
-from headrace.sql.problems import fail, sql_error
-
-if TYPE_CHECKING:
-    from headrace.sql.parse.table_definition import DefinitionParser, Option
+from headrace.sql.parse.table_definition import DefinitionParser, Option
+from headrace.sql.problems import fail
 
 LANGUAGES = ("python", "native", "rust")
 _TEXTS = (TokenType.STRING, TokenType.HEREDOC_STRING)
 
 
 @dataclass(frozen=True)
-class Body:
+class FunctionBody:
     """What stands behind AS: a text, and where its first character is."""
 
     text: str
@@ -43,13 +41,13 @@ class CreateFunction:
     name: str
     span: Span
     language: str
-    body: Body
+    body: FunctionBody
     arguments: tuple[tuple[str, pa.DataType], ...] | None = None
     """None if the types are those that the source of the function says."""
     returns: pa.DataType | None = None
     columns: tuple[tuple[str, pa.DataType], ...] = ()
     """Of `RETURNS TABLE (…)`."""
-    symbol: Body | None = None
+    symbol: FunctionBody | None = None
     called_on_null: bool = False
     is_aggregate: bool = False
     options: dict[str, Option] = field(default_factory=dict)
@@ -62,66 +60,50 @@ def parse_function(parser: DefinitionParser, *, is_aggregate: bool) -> CreateFun
     parser.defined = name
     span = parser.span(token)
     arguments = _arguments(parser) if parser.take("(") else None
-    returns: pa.DataType | None = None
-    columns: tuple[tuple[str, pa.DataType], ...] = ()
-    language: str | None = None
-    body: Body | None = None
-    symbol: Body | None = None
-    called_on_null = False
-    options: dict[str, Option] = {}
+    clauses: dict[str, Any] = {}
     while parser.current is not None:
         if parser.take("RETURNS", "NULL", "ON", "NULL", "INPUT") or parser.take("STRICT"):
-            called_on_null = False
+            clauses["called_on_null"] = False
         elif parser.take("CALLED", "ON", "NULL", "INPUT"):
-            called_on_null = True
+            clauses["called_on_null"] = True
         elif parser.take("RETURNS", "TABLE"):
-            columns = _table(parser)
+            clauses["columns"] = _table(parser)
         elif parser.take("RETURNS"):
-            returns, _ = parser.read_type()
+            clauses["returns"], _ = parser.read_type()
         elif parser.take("LANGUAGE"):
-            language = _language(parser)
+            clauses["language"] = _language(parser)
         elif parser.take("AS"):
-            body = _body(parser)
-            symbol = _body(parser) if parser.take(",") else None
+            clauses["body"] = _body(parser)
+            clauses["symbol"] = _body(parser) if parser.take(",") else None
         elif parser.take("WITH"):
-            options = parser.read_options()
+            clauses["options"] = parser.read_options()
         elif not (parser.take("IMMUTABLE") or parser.take("STABLE") or parser.take("VOLATILE")):
             parser.unexpected("`RETURNS`, `LANGUAGE`, `AS` or `WITH (…)`")
-    if body is None:
-        raise sql_error(f"function `{name}` has no source", span, "write AS $$ … $$")
-    if language is None:
+    if "body" not in clauses:
+        fail(f"function `{name}` has no source", span, "write AS $$ … $$")
+    if "language" not in clauses:
         hint = f"write LANGUAGE {', LANGUAGE '.join(LANGUAGES[:-1])} or LANGUAGE {LANGUAGES[-1]}"
-        raise sql_error(f"function `{name}` does not say its language", span, hint)
+        fail(f"function `{name}` does not say its language", span, hint)
     return CreateFunction(
-        name=name.lower(),
-        span=span,
-        language=language,
-        body=body,
-        arguments=arguments,
-        returns=returns,
-        columns=columns,
-        symbol=symbol,
-        called_on_null=called_on_null,
-        is_aggregate=is_aggregate,
-        options=options,
+        name=name.lower(), span=span, arguments=arguments, is_aggregate=is_aggregate, **clauses
     )
 
 
 def _arguments(parser: DefinitionParser) -> tuple[tuple[str, pa.DataType], ...]:
-    found: list[tuple[str, pa.DataType]] = []
+    arguments: list[tuple[str, pa.DataType]] = []
     while not parser.take(")"):
         # `price DOUBLE`, or a type alone, whose next token ends it or belongs to it.
         ahead = parser.tokens[parser.at + 1].text if parser.at + 1 < len(parser.tokens) else ")"
-        name = f"arg{len(found) + 1}"
+        name = f"arg{len(arguments) + 1}"
         first = parser.current
         if ahead not in (",", ")", "(", "<", "["):
             name, first = parser.name("the name of an argument")
-        if name in dict(found):
+        if name in dict(arguments):
             fail(f"two arguments are called `{name}`", parser.span(first))
-        found.append((name, parser.read_type()[0]))
+        arguments.append((name, parser.read_type()[0]))
         if not parser.take(",") and not parser.peek(")"):
             parser.unexpected("`,` or `)`", "write name TYPE, name TYPE, …")
-    return tuple(found)
+    return tuple(arguments)
 
 
 def _table(parser: DefinitionParser) -> tuple[tuple[str, pa.DataType], ...]:
@@ -143,23 +125,21 @@ def _language(parser: DefinitionParser) -> str:
     token = parser.current
     if token is None:
         parser.unexpected("a language")
-    assert token is not None
     parser.at += 1
     name = {"plpython3u": "python", "python3": "python", "c": "native"}.get(
         token.text.lower(), token.text.lower()
     )
     if name not in LANGUAGES:
-        hint = suggest(name, LANGUAGES) or f"the languages are {', '.join(LANGUAGES)}"
+        hint = suggest(name, LANGUAGES, listing="the languages are")
         fail(f"there is no language `{token.text}` for functions", parser.span(token), hint)
     return name
 
 
-def _body(parser: DefinitionParser) -> Body:
+def _body(parser: DefinitionParser) -> FunctionBody:
     token = parser.current
     if token is None or token.token_type not in _TEXTS:
         parser.unexpected("a text", "write AS $$ … $$, or AS 'file'")
-    assert token is not None
     parser.at += 1
     literal = token.token_type == TokenType.HEREDOC_STRING
     start = token.start + (parser.source.text.index("$", token.start + 1) - token.start + 1 if literal else 1)
-    return Body(token.text, Span(parser.source, start, start + max(1, len(token.text))), literal)
+    return FunctionBody(token.text, Span(parser.source, start, start + max(1, len(token.text))), literal)
