@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 
 from headrace.connectors import received
-from headrace.exchanges.spark.session import Wanted
+from headrace.exchanges.spark.session import SparkRequest
 
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
@@ -17,8 +17,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[SparkRequest]:
     """The Spark that was asked for before a program was read; it is not started."""
-    wanted: list[Wanted] = []
+    wanted: list[SparkRequest] = []
     monkeypatch.setattr("headrace.exchanges.spark.session.open_early", wanted.append)
     return wanted

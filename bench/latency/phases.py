@@ -18,10 +18,10 @@ _POINTS = (
     ("headrace.cli.program", "read_program", "compile the SQL"),
     ("headrace.engine.driver", "EpochDriver.open", "take up the state"),
     ("headrace.exchanges.spark.session", "_launch", "start Java"),
-    ("headrace.exchanges.spark.session", "open_session", "wait for Java and the SparkContext"),
+    ("headrace.exchanges.spark.session", "open_spark", "wait for Java and the SparkContext"),
     ("headrace.exchanges.spark.shipping", "ship_code", "find the code to ship"),
-    ("headrace.exchanges.spark.loop", "EpochLoop._run_epochs", "plan the first epoch"),
-    ("headrace.exchanges.spark.rdd", "SparkExchange.run", "start workers, run the first epoch"),
+    ("headrace.engine.loop", "EpochLoop.run", "plan the first epoch"),
+    ("headrace.exchanges.spark.rdd", "RddExchange.run", "start workers, run the first epoch"),
     ("headrace.engine.driver", "EpochDriver.seal", "seal and commit the epoch"),
     ("headrace.connectors.stdout", "_write", "first row"),
 )

@@ -203,8 +203,8 @@ def test_the_users_own_session_is_used_and_left_as_it_was(tmp_path: Path) -> Non
 def _other_master(tmp_path: Path) -> None:
     from headrace.exchanges.spark import session
 
-    own, session._own = session._own, None
+    launched, session._launched = session._launched, None
     try:
         flows.passthrough(hr.MemorySink).run(tmp_path / "other", master="local[7]")
     finally:
-        session._own = own
+        session._launched = launched

@@ -188,9 +188,9 @@ def _start_spark_early(files: tuple[str, ...], texts: tuple[str, ...], settings:
     written = all(name.endswith((".sql", ".yml", ".yaml")) and Path(name).is_file() for name in files)
     if not written or not (files or texts) or settings.state.dir or settings.log.dir:
         return
-    from headrace.exchanges.spark.session import Wanted, open_early
+    from headrace.exchanges.spark.session import SparkRequest, open_early
 
-    open_early(Wanted(settings.spark.master, settings.spark.memory, settings.spark.conf))
+    open_early(SparkRequest(settings.spark.master, settings.spark.memory, settings.spark.conf))
 
 
 def stopping_after(

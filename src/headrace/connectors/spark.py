@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time as clock
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
@@ -129,10 +129,11 @@ class SparkSource(Connector, SourceOperator):
         super().__init__(options, **values)
         self.idle_timeout = self.options.idle_timeout
         self._log: BatchLog | None = None
+        self._query: _Query | None = None
         self._forgotten = self._taken = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_log": None}
+        return {**self.__dict__, "_log": None, "_query": None}
 
     def display(self) -> str:
         """The format and the path."""
@@ -147,11 +148,16 @@ class SparkSource(Connector, SourceOperator):
         return {LANE: {"batches": 0, "ended": False}}
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """The micro-batches that were written by now: as many as the epoch may have rows, at least one."""
+        """The micro-batches that were written by now: as many as the epoch may have rows, at least one.
+
+        The first question starts the query that writes them.
+        """
         log, before = self._log, start[LANE]
         assert log is not None, "open comes first"
         if before["ended"]:
             return start
+        if self._query is None:
+            self._run_query(log, before["batches"])
         log.raise_failure()
         number, rows, ended = before["batches"], 0, False
         while rows < limit.rows and not ended and (batch := log.find(number + 1)) is not None:
@@ -212,24 +218,23 @@ class SparkSource(Connector, SourceOperator):
 
     # ------------------------------------------------------------------------- beside the pipeline
 
-    @contextlib.contextmanager
-    def running(self, storage: Any, node: str, committed: Offset | None) -> Iterator[None]:
-        """Run the query that fills the log, as long as the block lasts."""
-        if committed is not None and committed[LANE]["ended"]:
-            yield
-            return
-        self._taken = 0 if committed is None else committed[LANE]["batches"]
-        log, closed = BatchLog(storage, node), threading.Event()
+    def _run_query(self, log: BatchLog, taken: int) -> None:
+        """Start the query that fills the log, behind the micro-batches that were taken from it before."""
+        if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
+            raise PlanError("the spark source needs a pipeline that runs on Spark")
+        self._taken = taken
         log.clear_failure()
+        closed = threading.Event()
         query = self._start(_own_session(), log, closed)
         watcher = threading.Thread(target=self._watch, args=(query, log, closed), daemon=True)
         watcher.start()
-        try:
-            yield
-        finally:
-            closed.set()
+        self._query = _Query(query, watcher, closed)
+
+    def close(self) -> None:
+        """End the query."""
+        query, self._query = self._query, None
+        if query is not None:
             query.stop()
-            watcher.join(5)
 
     def committed(self, offset: Offset) -> None:
         """Let Spark go on."""
@@ -305,6 +310,20 @@ class SparkSource(Connector, SourceOperator):
             log.fail(_first_line(problem))
         else:
             log.write(log.last() + 1, [], rows=0, ended=True)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A query of Spark at work, the thread that waits for its end, and what tells both to end."""
+
+    query: Any
+    watcher: threading.Thread
+    closed: threading.Event
+
+    def stop(self) -> None:
+        self.closed.set()
+        self.query.stop()
+        self.watcher.join(5)
 
 
 def _own_session() -> SparkSession:

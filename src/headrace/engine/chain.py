@@ -22,7 +22,7 @@ from headrace.base.errors import (
 from headrace.base.keys import key_range
 from headrace.base.watermarks import END_OF_TIME, Watermark, WatermarkHolder, advance, before_end, merge
 from headrace.engine.context import EpochContext, JobContext
-from headrace.engine.envelope import EnvelopeWriter, Kind
+from headrace.engine.envelope import EnvelopeKind, EnvelopeWriter
 from headrace.engine.stages import Chain, StagePlan
 from headrace.model.operator import (
     CheckpointBarrier,
@@ -308,7 +308,7 @@ class ChainRun:
             run.ctx.metrics.add("late_rows", tables.late_rows)
         for crossing in self.stages.crossings_from(run.node.id):
             output = None if run.output is None else run.output.to_json()
-            self.writer.signal(crossing, Kind.WATERMARK, output)
+            self.writer.signal(crossing, EnvelopeKind.WATERMARK, output)
         return run.report(metadata)
 
     def _handle_watermark(self, run: _NodeRun, received: Mapping[int, Watermark | None]) -> bool:

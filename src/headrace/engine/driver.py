@@ -29,6 +29,7 @@ from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import Envelope
 from headrace.engine.offsets import quiet_task
 from headrace.engine.reports import EpochReport, TaskReports
+from headrace.engine.sources import JobSources
 from headrace.engine.stages import StagePlan, cut_stages
 from headrace.engine.task import SplitTask
 from headrace.model.operator import OperatorContext, TaskInfo
@@ -66,9 +67,9 @@ class EpochDriver:
         self.backend = ParquetBackend(storage)
         self._keep = keep_checkpoints
         self._compact_after = compact_after
-        self._now = now
+        self.now = now
         self._step = step or (lambda _name, _epoch: None)
-        self.sources = {node.id: load_operator(node) for node in stages.sources}
+        self.sources = JobSources(stages)
         self._operators = {
             node.id: load_operator(node) for node in stages.plan.nodes if node.role != "source"
         }
@@ -103,10 +104,10 @@ class EpochDriver:
         )
         latest = self.backend.latest_epoch()
         if from_epoch is not None and from_epoch not in self.backend.epochs():
-            known = ", ".join(map(str, self.backend.epochs())) or "none"
+            epochs = ", ".join(map(str, self.backend.epochs())) or "none"
             raise ConfigurationError(
                 f"there is no checkpoint of epoch {from_epoch} in {self.storage.url}",
-                hint=f"the checkpoints there are: {known}",
+                hint=f"the checkpoints there are: {epochs}",
             )
         epoch = from_epoch if from_epoch is not None else latest
         if epoch is None:
@@ -142,14 +143,14 @@ class EpochDriver:
         identity = {
             "pipeline": name,
             "job_id": f"{name}-{uuid.uuid4().hex[:8]}",
-            "created": self._now(),
+            "created": self.now(),
             "format": 1,
         }
         if self.storage.create(IDENTITY, json.dumps(identity, indent=2).encode()):
             return str(identity["job_id"]), float(str(identity["created"]))
         try:
-            found = json.loads(self.storage.read(IDENTITY))
-            owner, job_id, created = found["pipeline"], found["job_id"], found["created"]
+            saved = json.loads(self.storage.read(IDENTITY))
+            owner, job_id, created = saved["pipeline"], saved["job_id"], saved["created"]
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptStateError(
                 f"{IDENTITY} in {self.storage.url} cannot be read: {error}",
@@ -196,7 +197,7 @@ class EpochDriver:
             epoch=epoch,
             min_epoch=epoch if before is None else before.min_epoch,
             # A clock that was set back must not repeat ticks.
-            time=self._now() if before is None else max(self._now(), before.start_time),
+            time=self.now() if before is None else max(self.now(), before.start_time),
             previous_time=None if before is None else before.start_time,
             restored=self._restored,
             lanes={
@@ -272,7 +273,7 @@ class EpochDriver:
             min_epoch=max(1, epoch - self._keep + 1),
             parallelism=self.stages.parallelism,
             start_time=context.time,
-            finish_time=self._now(),
+            finish_time=self.now(),
             offsets={**reports.offsets, "ended": sorted(ended)},
             operators={name: metadata.epoch for name, metadata in restored.items()},
             watermarks=reports.watermarks(context),
@@ -341,17 +342,10 @@ class EpochDriver:
     def commit(self) -> None:
         """Phase two: let every sink make its part of the sealed epoch visible. May be repeated."""
         self._commit(self.epoch)
-        self._tell_sources()
+        if self.checkpoint is not None:
+            self.sources.committed(self.checkpoint.offsets["sources"], epoch=self.epoch)
         self._step("committed", self.epoch)
         self.backend.cleanup(self._keep, self.epoch)
-
-    def _tell_sources(self) -> None:
-        offsets = {} if self.checkpoint is None else self.checkpoint.offsets["sources"]
-        for name, source in self.sources.items():
-            try:
-                source.committed(offsets[name])
-            except Exception as error:
-                raise wrap_failure(error, name, 0, self.epoch) from error
 
     def _commit(self, epoch: int) -> None:
         closed: OutputClosedError | None = None
@@ -388,7 +382,7 @@ class EpochDriver:
                 epoch=epoch,
             ),
             tables=NoTables(name),
-            time=self._now(),
+            time=self.now(),
             staging=staging_path(epoch, name, 0, "commit"),
             storage=self.storage,
         )
@@ -416,7 +410,7 @@ class EpochDriver:
             state_bytes=sum(file.bytes for file in files),
             state_rows=sum(file.rows for file in files),
             bytes_written=written,
-            seconds=self._now() - context.time,
+            seconds=self.now() - context.time,
             finished=self.checkpoint is not None and self.checkpoint.finished and not reports.immediate,
             immediate=reports.immediate,
             stop_requested=reports.stop_requested,

@@ -23,7 +23,7 @@ _HELD_BYTES = 80 * 1024 * 1024
 _LARGEST_BATCH = 64 * 1024 * 1024
 
 
-class Kind(enum.IntEnum):
+class EnvelopeKind(enum.IntEnum):
     """What an envelope carries."""
 
     DATA = 0
@@ -40,7 +40,7 @@ class Envelope(NamedTuple):
     edge: int
     sender: int
     seq: int
-    kind: Kind
+    kind: EnvelopeKind
     payload: bytes | pa.Buffer
 
     @property
@@ -57,7 +57,7 @@ class Envelope(NamedTuple):
 
 
 def _open(to: int, edge: int, sender: int, seq: int, kind: int, payload: bytes) -> Envelope:
-    return Envelope(to, edge, sender, seq, Kind(kind), payload)
+    return Envelope(to, edge, sender, seq, EnvelopeKind(kind), payload)
 
 
 def seal(batch: pa.RecordBatch) -> pa.Buffer:
@@ -140,14 +140,14 @@ class EnvelopeWriter:
         self._open_bytes.pop(key, None)
         if parts:
             batch = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-            self._put(key[0], key[1], Kind.DATA, seal(batch))
+            self._put(key[0], key[1], EnvelopeKind.DATA, seal(batch))
 
-    def _put(self, edge: int, to: int, kind: Kind, payload: bytes | pa.Buffer) -> None:
+    def _put(self, edge: int, to: int, kind: EnvelopeKind, payload: bytes | pa.Buffer) -> None:
         seq = self._seq.get(edge, 0)
         self._seq[edge] = seq + 1
         self._sealed.append(Envelope(to, edge, self._sender, seq, kind, payload))
 
-    def signal(self, crossing: Crossing, kind: Kind, message: Any) -> None:
+    def signal(self, crossing: Crossing, kind: EnvelopeKind, message: Any) -> None:
         """Send a message to every subtask behind a crossing, after all data sent so far."""
         for key in [key for key in self._open if key[0] == crossing.index]:
             self._seal(key)
@@ -155,7 +155,7 @@ class EnvelopeWriter:
         for to in range(crossing.parallelism):
             self._put(crossing.index, to, kind, payload)
 
-    def control(self, kind: Kind, message: Any, *, to: int = 0) -> None:
+    def control(self, kind: EnvelopeKind, message: Any, *, to: int = 0) -> None:
         """Send a message to the driver."""
         self._put(CONTROL, to, kind, json.dumps(message).encode())
 

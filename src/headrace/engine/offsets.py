@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from headrace.base.errors import PlanError
-from headrace.engine.chain import load_operator, wrap_failure
-from headrace.engine.context import JobContext
+from headrace.engine.sources import JobSources
 from headrace.engine.stages import StagePlan
 from headrace.engine.task import SplitTask
 from headrace.model.operator import Limit, SourceOperator, Split
-from headrace.storage.store import open_storage
 
 _SMALLEST = 1_000
 _FIRST = 50_000
@@ -56,17 +53,18 @@ class OffsetPlanner:
     """Asks the sources how far an epoch reads and cuts the range into tasks.
 
     Its offset is one JSON object: `epoch`, `sources` (source → lane → position), `idle` lanes, `ended`
-    sources, and `clock`, which moves when operators wait for time to pass without data.
+    sources, and `clock`, which moves when operators wait for time to pass without data. The sources must be
+    open while they are asked.
     """
 
     def __init__(
         self,
         stages: StagePlan,
+        sources: JobSources,
         *,
         size: EpochSize,
         restored: Mapping[str, Any] | None,
         epoch: int,
-        job: JobContext,
         now: Callable[[], float] = clock.time,
     ) -> None:
         self._stages = stages
@@ -74,11 +72,7 @@ class OffsetPlanner:
         self._now = now
         self._restored = restored
         self._epoch = epoch
-        self._sources: dict[str, SourceOperator] = {node.id: load_operator(node) for node in stages.sources}
-        storage = open_storage(job.state_url)
-        for name, source in self._sources.items():
-            with self._asking(name, epoch):
-                source.open(storage, job_id=job.job_id, node=name)
+        self._sources = sources
         ticks = [node.tick for node in stages.plan.nodes if node.tick is not None]
         self._tick = min(ticks) if ticks else None
         self._last_moved: dict[tuple[str, str], float] = {}
@@ -93,7 +87,7 @@ class OffsetPlanner:
         restored = (self._restored or {}).get("sources", {})
         sources = {}
         for name, source in self._sources.items():
-            with self._asking(name, self._epoch):
+            with self._sources.calling(name, self._epoch):
                 sources[name] = restored[name] if name in restored else source.initial_offset(time=now)
         self._initial = {
             "epoch": self._epoch,
@@ -125,7 +119,7 @@ class OffsetPlanner:
         rows = 0
         for name in active:
             source, before = self._sources[name], start["sources"][name]
-            with self._asking(name, end["epoch"]):
+            with self._sources.calling(name, end["epoch"]):
                 after = source.latest_offset(before, limit, parallelism=self._stages.parallelism)
                 if after != before:
                     count = source.count(before, after)
@@ -141,22 +135,9 @@ class OffsetPlanner:
         self._asked = (now, rows)
         return end
 
-    def close(self) -> None:
-        """Let the sources that receive by themselves stop."""
-        for source in self._sources.values():
-            source.close()
-
     def finished(self, offset: Mapping[str, Any]) -> bool:
         """Whether every source has ended at this offset."""
         return set(offset["ended"]) >= set(self._sources)
-
-    @contextmanager
-    def _asking(self, name: str, epoch: int) -> Iterator[None]:
-        """What a source raises while it is asked becomes an error that says which source it was."""
-        try:
-            yield
-        except Exception as error:
-            raise wrap_failure(error, name, 0, epoch) from error
 
     def _idle_lanes(
         self,
@@ -185,7 +166,7 @@ class OffsetPlanner:
             first, last = start["sources"][name], end["sources"][name]
             if first == last:
                 continue
-            with self._asking(name, end["epoch"]):
+            with self._sources.calling(name, end["epoch"]):
                 shares = source.splits(first, last, parallelism=self._stages.parallelism)
                 for split in shares:
                     if split.lane not in last:

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.base.errors import HeadraceError, InternalError
 from headrace.base.watermarks import Watermark, advance
 from headrace.engine.context import EpochContext
-from headrace.engine.envelope import Envelope, Kind
+from headrace.engine.envelope import Envelope, EnvelopeKind
 from headrace.engine.stages import StagePlan
 from headrace.engine.task import failure_of
 from headrace.state.metadata import SubtaskCheckpointMetadata
@@ -52,7 +52,7 @@ class TaskReports:
         failures: list[HeadraceError] = []
         for envelope in control:
             message = envelope.message()
-            if envelope.kind is Kind.ERROR:
+            if envelope.kind is EnvelopeKind.ERROR:
                 failures.append(failure_of(message))
             elif "chain" in message:
                 chains[message["chain"], message["subtask"]] = message

@@ -21,8 +21,8 @@ from headrace.engine.chain import ChainRun, load_operator, wrap_failure
 from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import (
     Envelope,
+    EnvelopeKind,
     EnvelopeWriter,
-    Kind,
     unseal,
 )
 from headrace.engine.stages import Chain, StagePlan
@@ -101,8 +101,8 @@ def run_split(stages: StagePlan, job: JobContext, task: SplitTask) -> Iterator[E
         if task.signals is not None:
             for crossing in stages.crossings:
                 if crossing.edge.source in stages.stage0:
-                    writer.signal(crossing, Kind.SOURCE_SIGNAL, {"signals": _lanes(task.signals)})
-        writer.control(Kind.MANIFEST, report)
+                    writer.signal(crossing, EnvelopeKind.SOURCE_SIGNAL, {"signals": _lanes(task.signals)})
+        writer.control(EnvelopeKind.MANIFEST, report)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver decides what a failure means
         writer = failed(error, task.index, task.source or "source", task.epoch, stages.width_after(0))
     yield from writer.drain(everything=True)
@@ -146,7 +146,7 @@ def _read_split(
         for crossing in stages.crossings_from(node_id):
             writer.signal(
                 crossing,
-                Kind.SOURCE_SIGNAL,
+                EnvelopeKind.SOURCE_SIGNAL,
                 {
                     "lane": lane,
                     "watermark": None if output is None else output.to_json(),
@@ -177,7 +177,7 @@ def run_stage(
     failed_before = False
     here = {crossing.index for crossing in stages.crossings if crossing.stage <= stage}
     for envelope in envelopes:
-        failed_before = failed_before or envelope.kind is Kind.ERROR
+        failed_before = failed_before or envelope.kind is EnvelopeKind.ERROR
         if envelope.edge in here:
             mine.append(envelope)
         else:
@@ -226,7 +226,7 @@ def _run_chain(
         crossing = inbound.get(envelope.edge)
         if crossing is None:
             continue
-        if envelope.kind is not Kind.DATA:
+        if envelope.kind is not EnvelopeKind.DATA:
             signals[envelope.edge].append(envelope)
             continue
         total = stages.plan.input_count(crossing.edge.target)
@@ -238,7 +238,7 @@ def _run_chain(
         for index in inbound
     }
     reports = run.finish(received)
-    writer.control(Kind.MANIFEST, {"chain": chain.index, "subtask": subtask, "nodes": reports})
+    writer.control(EnvelopeKind.MANIFEST, {"chain": chain.index, "subtask": subtask, "nodes": reports})
 
 
 def _merge_signals(
@@ -307,7 +307,7 @@ def failed(error: BaseException, sender: int, operator_id: str, epoch: int, widt
     failure = wrap_failure(error, operator_id, sender, epoch)
     message = {"error": base64.b64encode(pickle.dumps(failure)).decode(), "text": str(failure)}
     for to in range(width):
-        writer.control(Kind.ERROR, message, to=to)
+        writer.control(EnvelopeKind.ERROR, message, to=to)
     return writer
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from headrace.engine.stages import StagePlan
-from headrace.exchanges.spark.rdd import SparkExchange
-from headrace.exchanges.spark.session import Wanted, open_session
+from headrace.exchanges.spark.rdd import RddExchange
+from headrace.exchanges.spark.session import SparkRequest, open_spark
 from headrace.jobs.settings import Settings
 
 
 def explain_spark(stages: StagePlan, settings: Settings) -> str:
     """Spark's plan of one epoch of these stages: its RDDs, the last one first."""
-    session = open_session(Wanted(None, settings.spark.memory, settings.spark.conf))
-    return SparkExchange(session.spark, stages).lineage()
+    runtime = open_spark(SparkRequest(None, settings.spark.memory, settings.spark.conf))
+    exchange = RddExchange(runtime.spark)
+    exchange.use(stages)
+    return exchange.lineage()

@@ -91,7 +91,7 @@ class Tally:
     """Adds up the epochs of one run and says when a limit is reached."""
 
     def __init__(self, job_id: str, *, first_epoch: int, max_epochs: int | None) -> None:
-        self._job_id = job_id
+        self.job_id = job_id
         self._first = first_epoch
         self._max_epochs = max_epochs
         self._began = clock.monotonic()
@@ -102,6 +102,7 @@ class Tally:
         self._out = 0
         self._late = 0
         self._last: EpochReport | None = None
+        self._reason: Reason | None = None
         self._metrics: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         self._errors: list[str] = []
 
@@ -121,6 +122,7 @@ class Tally:
         self._late += int(sum(values.get("late_rows", 0) for values in report.metrics.values()))
         self._errors.extend(report.errors[: max(0, 100 - len(self._errors))])
         self._last = report
+        self._reason = self._reason or self._reason_to_end(report)
         return Progress(
             epoch=report.epoch,
             rows_in=report.rows_in,
@@ -138,17 +140,23 @@ class Tally:
             errors=report.errors,
         )
 
-    def reason_to_end(self) -> Reason | None:
-        """Why no other epoch should follow, if there is a reason."""
-        if self._last is None:
-            return None
-        if self._last.immediate:
+    @property
+    def reason(self) -> Reason | None:
+        """Why no other epoch should follow: the first reason that an epoch gave, or None."""
+        return self._reason
+
+    def _reason_to_end(self, report: EpochReport) -> Reason | None:
+        if report.immediate:
             return "immediate"
-        if self._last.finished:
+        if report.finished or report.stop_requested:
             return "finished"
         if self._max_epochs is not None and self._reports >= self._max_epochs:
             return "max_epochs"
         return None
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """The counters of every source and operator, summed over the epochs so far."""
+        return {node: dict(values) for node, values in self._metrics.items()}
 
     def result(
         self,
@@ -163,7 +171,7 @@ class Tally:
         last = self._last
         epochs = self._reports - (1 if last is not None and last.immediate else 0)
         return RunResult(
-            job_id=self._job_id,
+            job_id=self.job_id,
             epochs=epochs,
             first_epoch=self._first,
             last_epoch=self._first + epochs - 1,
@@ -178,6 +186,6 @@ class Tally:
             state_dir=state_dir,
             log_file=log_file,
             rows=rows,
-            metrics={node: dict(values) for node, values in self._metrics.items()},
+            metrics=self.metrics(),
             errors=tuple(self._errors),
         )

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 import headrace as hr
 from headrace.api.loading import find_program
 from headrace.cli.main import main
-from headrace.exchanges.spark.session import Wanted
+from headrace.exchanges.spark.session import SparkRequest
 from headrace.testing.in_process import run_in_process
 
 GOOD = """
@@ -86,7 +86,7 @@ def test_every_mistake_is_shown_with_its_place_and_what_is_possible(command: str
     assert "Traceback" not in said
 
 
-def test_spark_starts_while_sql_is_read(bad: Path, started: list[Wanted]) -> None:
+def test_spark_starts_while_sql_is_read(bad: Path, started: list[SparkRequest]) -> None:
     headrace("run", bad, "--master", "local[3]")
     assert [wanted.master for wanted in started] == ["local[3]"]
 
@@ -95,7 +95,7 @@ def test_spark_starts_while_sql_is_read(bad: Path, started: list[Wanted]) -> Non
     "arguments", [["--state-dir", "STATE"], ["--log-dir", "LOGS"], ["--verbose"], ["other.py"], ["gone.sql"]]
 )
 def test_spark_waits_where_its_log_is_kept_or_python_may_want_a_session(
-    arguments: list[str], bad: Path, started: list[Wanted], tmp_path: Path
+    arguments: list[str], bad: Path, started: list[SparkRequest], tmp_path: Path
 ) -> None:
     given = [str(tmp_path / one) if one.isupper() else one for one in arguments]
     assert headrace("run", bad, *given).exit_code == 2

@@ -14,9 +14,10 @@ from headrace.connectors.memory import take_collected
 from headrace.engine.driver import EpochDriver
 from headrace.engine.offsets import EpochSize, OffsetPlanner
 from headrace.engine.stages import cut_stages
+from headrace.exchanges.local import LocalExchange
 from headrace.state.backend import ParquetBackend
 from headrace.storage.store import open_storage
-from headrace.testing.in_process import ManualClock, run_epoch, run_in_process
+from headrace.testing.in_process import ManualClock, run_in_process
 from tests import flows
 from tests.unit.engine.test_signals import rows
 
@@ -47,9 +48,10 @@ def test_an_epoch_whose_checkpoint_could_not_be_written_is_run_again_from_the_on
     clock = ManualClock()
     driver = EpochDriver(stages, open_storage(str(tmp_path)), now=clock)
     driver.open()
-    assert driver.job is not None
+    exchange = LocalExchange(seed=1)
+    exchange.use(stages)
     planner = OffsetPlanner(
-        stages, size=EpochSize(0.5, most=30), restored=None, epoch=0, job=driver.job, now=clock
+        stages, driver.sources, size=EpochSize(0.5, most=30), restored=None, epoch=0, now=clock
     )
     write, failures = ParquetBackend.write_checkpoint_metadata, [2]
 
@@ -66,7 +68,7 @@ def test_an_epoch_whose_checkpoint_could_not_be_written_is_run_again_from_the_on
         for _attempt in range(2):
             context = driver.begin()
             try:
-                driver.seal(context, run_epoch(stages, context, planner.tasks(start, end), seed=1))
+                driver.seal(context, exchange.run(planner.tasks(start, end), context))
             except hr.ExternalError:
                 continue
             driver.commit()

@@ -7,7 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from headrace.engine.envelope import EnvelopeWriter, Kind, seal, seal_bytes, unseal
+from headrace.engine.envelope import EnvelopeKind, EnvelopeWriter, seal, seal_bytes, unseal
 from headrace.engine.stages import Crossing
 from headrace.model.plan import Edge
 
@@ -25,12 +25,16 @@ def test_an_envelope_that_was_pickled_is_opened_without_a_copy() -> None:
     writer = EnvelopeWriter(0)
     for length in range(1, 12):
         writer.send(crossing(1), batch(length))
-        writer.signal(crossing(1), Kind.WATERMARK, "x" * length)
+        writer.signal(crossing(1), EnvelopeKind.WATERMARK, "x" * length)
     sent = list(writer.drain(everything=True))
     arrived = pickle.loads(pickle.dumps(sent, protocol=5))
     assert [one[:5] for one in arrived] == [one[:5] for one in sent]
-    assert [one.message() for one in arrived if one.kind is Kind.WATERMARK] == ["x" * n for n in range(1, 12)]
-    for one, rows in zip([one for one in arrived if one.kind is Kind.DATA], range(1, 12), strict=True):
+    assert [one.message() for one in arrived if one.kind is EnvelopeKind.WATERMARK] == [
+        "x" * n for n in range(1, 12)
+    ]
+    for one, rows in zip(
+        [one for one in arrived if one.kind is EnvelopeKind.DATA], range(1, 12), strict=True
+    ):
         (part,) = unseal(one.payload)
         assert part.to_pydict() == batch(rows).to_pydict()
         payload = pa.py_buffer(one.payload)

@@ -49,7 +49,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 @dataclass(frozen=True)
-class Session:
+class SparkRuntime:
     """The SparkContext to run on, and where its log goes (None if it was there before)."""
 
     spark: Any
@@ -62,7 +62,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SparkRequest:
     """The Spark that a run asks for; without a master, any that is there."""
 
     master: str | None
@@ -77,55 +77,59 @@ class Wanted:
         return self.master or "local[*]", self.memory, self.conf
 
 
-@dataclass
-class _Own:
-    """The session this process started itself."""
+@dataclass(frozen=True)
+class _Launched:
+    """The Spark that this process started itself."""
 
     spark: Any
-    wanted: Wanted
+    request: SparkRequest
     log_file: str | None
 
 
-_own: _Own | None = None
+_launched: _Launched | None = None
 _failed = threading.Event()
 """Java was started, and ended before Spark did anything."""
+_lock = threading.RLock()
+"""Held while Spark is looked for, started or stopped: there is one for all pipelines of a process."""
+_users = 0
+"""How many runs are using Spark now."""
 
 
-class _Early:
-    """A session that is being opened in a thread, while this process does something else."""
+class _EarlyStart:
+    """A thread that opens Spark while this process does something else."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
-        self._found: Session | BaseException | None = None
+    def __init__(self, request: SparkRequest) -> None:
+        self.request = request
+        self._outcome: SparkRuntime | BaseException | None = None
         self._thread = threading.Thread(target=self._open, name="headrace-session", daemon=True)
         self._thread.start()
 
     def _open(self) -> None:
         try:
-            self._found = _open(self.wanted)
+            self._outcome = _open(self.request)
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it
-            self._found = error
+            self._outcome = error
 
-    def wait(self) -> Session:
+    def wait(self) -> SparkRuntime:
         self._thread.join()
-        if isinstance(self._found, Session):
-            return self._found
-        raise self._found or ExternalError("Spark was not started")
+        if isinstance(self._outcome, SparkRuntime):
+            return self._outcome
+        raise self._outcome or ExternalError("Spark was not started")
 
 
-_early: _Early | None = None
+_early: _EarlyStart | None = None
 
 
-def open_early(wanted: Wanted) -> None:
-    """Begin to open a session; `open_session` waits until it is there.
+def open_early(request: SparkRequest) -> None:
+    """Begin to open Spark; `open_spark` waits until it is there.
 
     Java needs seconds to start, and as much time passes until the pipeline is read and checked.
     """
     global _early  # noqa: PLW0603 - one JVM per process
-    _early = _Early(wanted)
+    _early = _EarlyStart(request)
 
 
-def open_session(wanted: Wanted) -> Session:
+def open_spark(request: SparkRequest) -> SparkRuntime:
     """The Spark of this process if there is one, else a new one.
 
     Only a SparkContext is started: a SparkSession takes seconds more, and an epoch needs none.
@@ -133,47 +137,69 @@ def open_session(wanted: Wanted) -> Session:
     global _early
     early, _early = _early, None
     if early is not None:
-        found = early.wait()
-        if early.wanted == wanted:
-            return found
-    return _open(wanted)
+        early.wait()
+    return _open(request)
 
 
-def _open(wanted: Wanted) -> Session:
-    global _own  # noqa: PLW0603 - one JVM per process
+@contextmanager
+def using_spark(request: SparkRequest) -> Iterator[SparkRuntime]:
+    """Open Spark, and keep it from being replaced by another run for as long as the block lasts."""
+    global _users  # noqa: PLW0603 - one JVM per process
+    open_spark(request)
+    with _lock:
+        runtime = _open(request)
+        _users += 1
+    try:
+        yield runtime
+    finally:
+        with _lock:
+            _users -= 1
+
+
+def _open(request: SparkRequest) -> SparkRuntime:
+    global _launched  # noqa: PLW0603 - one JVM per process
     from pyspark import SparkContext
 
-    active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask
-    if _own is not None and active is not None and _own.spark is active:
-        if wanted.master is None or _own.wanted.launched_with == wanted.launched_with:
-            return Session(active, _own.log_file)
-        stop_session()
-        active = None
-    if active is not None:
-        running = active.master
-        if wanted.master is not None and wanted.master != running:
-            raise ConfigurationError(
-                f"Spark runs on `{running}` in this process, and the pipeline asks for `{wanted.master}`",
-                hint="leave `master` out to use the active session, or stop it first",
-            )
-        return Session(active, None)
-    master, memory, conf = wanted.launched_with
-    _check_master(master)
-    _check_java()
-    log_file = None if wanted.verbose else _log_file(wanted.log_dir)
-    spark = _start(master, memory, conf, log_file)
-    _own = _Own(spark, wanted, log_file)
-    return Session(spark, log_file)
+    with _lock:
+        active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask
+        launched = _launched
+        if launched is not None and active is not None and launched.spark is active:
+            if request.master is None or launched.request.launched_with == request.launched_with:
+                return SparkRuntime(active, launched.log_file)
+            if _users:
+                raise ConfigurationError(
+                    "other pipelines of this process run on a Spark with another master, memory or "
+                    f"configuration: `{active.master}`",
+                    hint="give all of them the same settings of Spark, or leave `master` out to share it",
+                )
+            stop_session()
+            active = None
+        if active is not None:
+            running = active.master
+            if request.master is not None and request.master != running:
+                raise ConfigurationError(
+                    f"Spark runs on `{running}` in this process, and the pipeline asks for "
+                    f"`{request.master}`",
+                    hint="leave `master` out to use the active session, or stop it first",
+                )
+            return SparkRuntime(active, None)
+        master, memory, conf = request.launched_with
+        _check_master(master)
+        _check_java()
+        log_file = None if request.verbose else _log_file(request.log_dir)
+        spark = _start(master, memory, conf, log_file)
+        _launched = _Launched(spark, request, log_file)
+        return SparkRuntime(spark, log_file)
 
 
 def stop_session() -> None:
-    """Stop the session this process started, if it did."""
-    global _own
-    if _own is not None:
-        session, _own = _own, None
-        with _undisturbed(), _silence(session.log_file):
+    """Stop the Spark that this process started, if it did."""
+    global _launched
+    launched, _launched = _launched, None
+    if launched is not None:
+        with _undisturbed(), _silence(launched.log_file):
             try:
-                session.spark.stop()
+                launched.spark.stop()
             except Exception:
                 if not is_lost():
                     raise
@@ -230,10 +256,10 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         config.write_text(_LOG4J.format(path=log_file))
         own = f"-Dlog4j2.configurationFile={config.as_uri()}"
         settings[_JAVA_OPTIONS] = " ".join([own, *filter(None, [settings.get(_JAVA_OPTIONS)])])
-    made = SparkConf().setAll(list(settings.items()))
+    spark_conf = SparkConf().setAll(list(settings.items()))
     try:
-        _launch(made, log_file)
-        return SparkContext.getOrCreate(made)
+        _launch(spark_conf, log_file)
+        return SparkContext.getOrCreate(spark_conf)
     except PySparkException as error:
         raise ExternalError(
             f"Spark did not start on `{master}`: {_first_line(error)}", hint=_see(log_file)
@@ -250,10 +276,10 @@ def _java_options(conf: Mapping[str, str]) -> str:
     start with two garbage collectors: whoever has chosen one keeps it. What Java makes lives as long as an
     epoch, and it would let half a gigabyte of it pile up before it looks for garbage.
     """
-    said = conf.get("spark.driver.defaultJavaOptions", "")
-    said += " ".join(os.environ.get(name, "") for name in _JAVA_VARIABLES)
-    collector = [] if re.search(r"-XX:.Use\w+GC", said) else ["-XX:+UseParallelGC"]
-    chosen = "spark.driver.memory" in conf or re.search(r"-Xmn|NewSize|NewRatio", said)
+    java_options = conf.get("spark.driver.defaultJavaOptions", "")
+    java_options += " ".join(os.environ.get(name, "") for name in _JAVA_VARIABLES)
+    collector = [] if re.search(r"-XX:.Use\w+GC", java_options) else ["-XX:+UseParallelGC"]
+    chosen = "spark.driver.memory" in conf or re.search(r"-Xmn|NewSize|NewRatio", java_options)
     young = [] if chosen else ["-XX:MaxNewSize=128m"]
     return " ".join(["-XX:TieredStopAtLevel=1", *collector, *young])
 
@@ -288,11 +314,11 @@ def _launch(conf: Any, log_file: str | None) -> None:
                 if log_file is not None:
                     log = opened.enter_context(Path(log_file).open("ab"))
                     options |= {"stdout": log, "stderr": log}
-                made = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         except Exception:
             _failed.set()
             raise
-        SparkContext._ensure_initialized(gateway=made, conf=conf)  # noqa: SLF001 - as its constructor does
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 - as its constructor does
 
 
 def _first_line(error: BaseException) -> str:
@@ -376,10 +402,10 @@ def _check_version(home: Path) -> None:
         release = (home / "release").read_text(encoding="utf-8")
     except OSError:
         return
-    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
-    if found and int(found[1]) < _OLDEST_JAVA:
+    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
+    if version and int(version[1]) < _OLDEST_JAVA:
         raise ConfigurationError(
-            f"the Java in {home} is version {found[1]}: Spark needs {_OLDEST_JAVA} or newer",
+            f"the Java in {home} is version {version[1]}: Spark needs {_OLDEST_JAVA} or newer",
             hint="install a newer one and point JAVA_HOME at it; `headrace doctor` says more",
         )
 

@@ -32,8 +32,11 @@ def safe_paths() -> Iterator[None]:
         os.environ.pop(_VARIABLE, None)
 
 
-def look_here_last() -> None:
-    """In such a process: look in its directory last; what it starts looks there first again."""
+def append_to_sys_path() -> None:
+    """Search the working directory last for modules, in a process started with `safe_paths`.
+
+    What such a process starts itself searches there first again.
+    """
     if os.environ.get(_VARIABLE) == _OURS:
         del os.environ[_VARIABLE]
         sys.path.append(os.getcwd())  # noqa: PTH109 - as Python itself puts it there
@@ -60,19 +63,19 @@ def keep_memory() -> None:
     set_parameter(_ARENA_MAX, _ARENAS)
 
 
-_settling = 3
+_tasks_to_freeze = 3
 """Tasks until everything that a worker imports and keeps is there."""
 
 
-def settled(given: Iterable[T]) -> Iterator[T]:
-    """What a task gives; after the first tasks of a worker, what it has loaded is kept from the collector.
+def freeze_loaded(output: Iterable[T]) -> Iterator[T]:
+    """Pass on what a task yields; after the first tasks of a worker, freeze the modules it has loaded.
 
     PySpark collects garbage in all generations after each task. Over the modules of Arrow and DataFusion this
     takes about as long as a small epoch does.
     """
-    global _settling  # noqa: PLW0603 - of this process
-    yield from given
-    if _settling:
-        _settling -= 1
+    global _tasks_to_freeze  # noqa: PLW0603 - of this process
+    yield from output
+    if _tasks_to_freeze:
+        _tasks_to_freeze -= 1
         gc.collect()
         gc.freeze()

@@ -1,0 +1,212 @@
+"""One life of a job on Spark: take up the state, run epochs, say what was done."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headrace.base.errors import HeadraceError, InternalError, UserError
+from headrace.engine.chain import load_operator
+from headrace.engine.driver import EpochDriver, Step
+from headrace.engine.loop import EpochLoop
+from headrace.engine.offsets import EpochSize
+from headrace.engine.reports import EpochReport
+from headrace.engine.stages import cut_stages
+from headrace.exchanges.spark.rdd import RddExchange
+from headrace.exchanges.spark.session import SparkRequest, cores_of, is_lost, keep_log, using_spark
+from headrace.exchanges.spark.shipping import ship_code
+from headrace.jobs.progress import RunResult, Tally, collected_rows
+from headrace.jobs.settings import Settings
+from headrace.model.plan import Plan
+from headrace.state.cache import cache_directory
+from headrace.state.lock import StateLock
+from headrace.storage.store import open_storage
+
+_log = logging.getLogger("headrace")
+
+_LAST_WORDS = 5.0
+"""Seconds that Spark's Java may need to end."""
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What a run of a job is told besides its settings.
+
+    `refresh` is asked before each epoch for a plan of the same shape whose operators have changed.
+    """
+
+    from_epoch: int | None = None
+    allow_drop: bool = False
+    py_files: Sequence[str] = ()
+    verbose: bool = False
+    on_step: Step | None = None
+    refresh: Callable[[], Plan | None] | None = None
+
+
+class Execution:
+    """Runs a plan on Spark once, in the thread that calls it; a context manager that owns what it opened.
+
+    `open` takes the state directory and finds the last checkpoint: whatever can be refused is refused there,
+    before Spark starts, which takes seconds. `run` runs epochs until there is a reason to end. Without a
+    state directory the state lives in a temporary one for as long as the execution.
+    """
+
+    def __init__(self, plan: Plan, settings: Settings, options: JobOptions, *, stop: threading.Event) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._options = options
+        self._stop = stop
+        self._opened = ExitStack()
+        self._request: SparkRequest | None = None
+        self._driver: EpochDriver | None = None
+        self._tally: Tally | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._opened.close()
+
+    @property
+    def tally(self) -> Tally:
+        """The epochs so far; `open` comes first."""
+        if self._tally is None:
+            raise InternalError("the job was not opened")
+        return self._tally
+
+    @property
+    def _state_dir(self) -> str | None:
+        return self._settings.state.dir
+
+    def open(self) -> str:
+        """Take up the job where its state directory says it is, and return its id."""
+        for node in self._plan.nodes:
+            load_operator(node).validate()
+        settings, options = self._settings, self._options
+        storage = open_storage(self._state_dir or self._temporary_state_dir())
+        storage.check_writable()
+        logs = settings.log.dir or (None if self._state_dir is None else _log_dir(storage.local_path("")))
+        # A master that nobody asked for must not keep a run from a session that is there.
+        master = settings.spark.master if "master" in settings.spark.model_fields_set else None
+        self._request = SparkRequest(
+            master, settings.spark.memory, settings.spark.conf, logs, options.verbose
+        )
+        self._opened.enter_context(StateLock(storage))
+        # Only a cluster has to be asked how many cores it has.
+        parallelism = parallelism_of(settings)
+        if parallelism is None:
+            parallelism = self._opened.enter_context(using_spark(self._request)).cores
+        self._driver = EpochDriver(
+            cut_stages(self._plan, parallelism=parallelism),
+            storage,
+            keep_checkpoints=settings.state.keep_checkpoints,
+            compact_after=settings.state.compact_after,
+            step=options.on_step,
+        )
+        self._driver.open(from_epoch=options.from_epoch, allow_drop=options.allow_drop)
+        if self._driver.job is None:
+            raise InternalError("the driver was not opened")
+        job_id = self._driver.job.job_id
+        self._tally = Tally(job_id, first_epoch=self._driver.epoch + 1, max_epochs=settings.run.max_epochs)
+        return job_id
+
+    def _temporary_state_dir(self) -> str:
+        directory = tempfile.mkdtemp(prefix="headrace-state-")
+        self._opened.callback(shutil.rmtree, cache_directory(directory), ignore_errors=True)
+        self._opened.callback(shutil.rmtree, directory, ignore_errors=True)
+        return directory
+
+    def run(self, *, on_start: Callable[[], None], on_epoch: Callable[[EpochReport], bool]) -> RunResult:
+        """Run epochs until `on_epoch` says it is over or the job is told to stop.
+
+        `on_epoch` adds the report of each epoch to the tally; `on_start` is called when Spark is there.
+        """
+        if self._driver is None or self._driver.job is None:
+            raise InternalError("the job was not opened")
+        if self._driver.finished:
+            size = sum(file.bytes for file in self._driver.live_files())
+            return self._result(finished=True, state_bytes=size)
+        log_file = None
+        if not self._stop.is_set():
+            log_file = self._unless_told_to_end(lambda: self._run_epochs(on_start, on_epoch))
+        return self._result(log_file=log_file)
+
+    def _result(
+        self, *, finished: bool = False, state_bytes: int = 0, log_file: str | None = None
+    ) -> RunResult:
+        return self.tally.result(
+            self.tally.reason or ("finished" if finished else "stopped"),
+            rows=collected_rows(self._plan, self.tally.job_id),
+            state_bytes=state_bytes,
+            state_dir=self._state_dir,
+            log_file=log_file,
+        )
+
+    def _run_epochs(
+        self, on_start: Callable[[], None], on_epoch: Callable[[EpochReport], bool]
+    ) -> str | None:
+        """Run until there is a reason to end; returns where Spark's log is."""
+        driver, request, run = self._driver, self._request, self._settings.run
+        if driver is None or request is None:
+            raise InternalError("the job was not opened")
+
+        def on_retry(error: HeadraceError, attempt: int) -> None:
+            _log.warning("epoch %d, try %d failed: %s", driver.epoch + 1, attempt, error)
+
+        with using_spark(request) as runtime:
+            if self._stop.is_set():
+                return runtime.log_file
+            ship_code(runtime.spark, self._plan, self._options.py_files)
+            loop = EpochLoop(
+                driver,
+                RddExchange(runtime.spark, log_file=runtime.log_file),
+                size=EpochSize(target=run.epoch_target.total_seconds(), most=run.epoch_rows),
+                on_epoch=on_epoch,
+                stop=self._stop,
+                restarts=run.restarts,
+                on_retry=on_retry,
+                refresh=self._options.refresh,
+            )
+            on_start()
+            try:
+                loop.run()
+            except HeadraceError as error:
+                error.log_file = runtime.log_file
+                keep_log(runtime.log_file)
+                raise
+            return runtime.log_file
+
+    def _unless_told_to_end(self, work: Callable[[], str | None]) -> str | None:
+        """Do the work. Whoever asks for a stop may end Spark's Java too: then what fails is no error.
+
+        An epoch that was cut off in this way is not committed, and the next run begins with it.
+        """
+        try:
+            return work()
+        except Exception as error:
+            told = self._stop.is_set() and not isinstance(error, UserError)
+            if not told or not is_lost(within=_LAST_WORDS):
+                raise
+            return None
+
+
+def parallelism_of(settings: Settings) -> int | None:
+    """How many subtasks an operator has: as set, or as many as the master says it has cores."""
+    return settings.run.parallelism or cores_of(settings.spark.master)
+
+
+def _log_dir(state_dir: str | None) -> str | None:
+    return None if state_dir is None else str(Path(state_dir) / "logs")

@@ -1,0 +1,296 @@
+"""The handle of a running pipeline: how far it is, how it ended, and a way to stop it."""
+
+from __future__ import annotations
+
+import atexit
+import html
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+from headrace.base.errors import InternalError
+from headrace.engine.driver import Step
+from headrace.engine.reports import EpochReport
+from headrace.jobs.execution import Execution, JobOptions
+from headrace.jobs.progress import Progress, RunResult, Tally
+from headrace.jobs.settings import Settings
+from headrace.model.plan import Plan
+
+RunState = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
+"""Where a run is: on its way up, at work, told to stop; or over: all was read, it was stopped, it failed."""
+
+RECENT_EPOCHS = 100
+"""How many epochs a handle remembers."""
+_EXIT_SECONDS = 5.0
+"""How long a process that ends waits for the epochs of its pipelines."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Where a run is, and a sentence about it."""
+
+    state: RunState
+    message: str
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the run is not over."""
+        return self.state in {"starting", "running", "stopping"}
+
+
+class PipelineRun:
+    """A pipeline that runs in the background, as `pipeline.start()` returns it.
+
+    All of it may be used from any thread. As a context manager it stops the run at the end of the block.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        options: JobOptions,
+        *,
+        on_progress: Callable[[Progress], None] | None,
+        stop: threading.Event,
+    ) -> None:
+        self._name = plan.name
+        self._on_progress = on_progress
+        self._stop = stop
+        self._execution = Execution(plan, settings, options, stop=stop)
+        self._lock = threading.Lock()
+        self._opened = threading.Event()
+        self._recent: deque[Progress] = deque(maxlen=RECENT_EPOCHS)
+        self._tally: Tally | None = None
+        self._spark_ready = False
+        self._job_id = ""
+        self._result: RunResult | None = None
+        self._failure: BaseException | None = None
+        self._failure_was_raised = False
+        self._thread = threading.Thread(target=self._run, name=f"headrace-run-{plan.name}", daemon=True)
+
+    # ------------------------------------------------------------------------------- the background
+
+    def _start(self) -> None:
+        """Begin, and return when the state is taken up; what is refused by then is raised here."""
+        _ACTIVE.add(self)
+        self._thread.start()
+        try:
+            self._opened.wait()
+        except BaseException:
+            self.stop()
+            raise
+        if self._failure is not None and not self._job_id:
+            self._thread.join()
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            with self._execution as execution:
+                job_id = execution.open()
+                with self._lock:
+                    self._job_id, self._tally = job_id, execution.tally
+                self._opened.set()
+                result = execution.run(on_start=self._note_start, on_epoch=self._add)
+            with self._lock:
+                self._result = result
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the run
+            with self._lock:
+                self._failure = error
+        finally:
+            self._opened.set()
+
+    def _note_start(self) -> None:
+        with self._lock:
+            self._spark_ready = True
+
+    def _add(self, report: EpochReport) -> bool:
+        with self._lock:
+            if self._tally is None:
+                raise InternalError("the job was not opened")
+            progress = self._tally.add(report)
+            is_over = self._tally.reason is not None
+            self._recent.append(progress)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        return is_over
+
+    # ------------------------------------------------------------------------------- for its user
+
+    @property
+    def id(self) -> str:
+        """The id of the job; it stays the same over all runs on one state directory."""
+        return self._job_id
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline."""
+        return self._name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the run is not over."""
+        return self._thread.is_alive()
+
+    @property
+    def status(self) -> RunStatus:
+        """Where the run is, with a sentence about it."""
+        # Asked before the outcome is looked at: a thread that is not alive has left one.
+        is_active = self.is_active
+        with self._lock:
+            result, failure = self._result, self._failure
+            last, spark_ready = (self._recent[-1] if self._recent else None), self._spark_ready
+        if not is_active and failure is not None:
+            return RunStatus("failed", str(failure) or type(failure).__name__)
+        if not is_active and result is not None:
+            return RunStatus(_outcome(result), _summary(result))
+        if self._stop.is_set():
+            return RunStatus("stopping", "the epoch at work is finished and committed")
+        if last is not None:
+            return RunStatus("running", _progress_line(last))
+        if spark_ready:
+            return RunStatus("running", "the first epoch has not been committed")
+        return RunStatus("starting", "Spark is being started")
+
+    @property
+    def last_progress(self) -> Progress | None:
+        """The last epoch that was committed; None before the first."""
+        with self._lock:
+            return self._recent[-1] if self._recent else None
+
+    @property
+    def recent_progress(self) -> list[Progress]:
+        """The last 100 epochs that were committed, the oldest first."""
+        with self._lock:
+            return list(self._recent)
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """The counters of every source and operator by their ids, summed over the epochs of this run."""
+        with self._lock:
+            return {} if self._tally is None else self._tally.metrics()
+
+    @property
+    def result(self) -> RunResult | None:
+        """What the run did, once it is over and has not failed."""
+        return None if self.is_active else self._result
+
+    def exception(self) -> BaseException | None:
+        """What made the run fail; None if it is not over or has not failed."""
+        return None if self.is_active else self._failure
+
+    def await_termination(self, timeout: float | None = None) -> RunResult | None:
+        """Wait until the run is over and return what it did, or raise what made it fail.
+
+        With a `timeout` in seconds: None if the run is not over by then.
+        """
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return None
+        if self._failure is not None:
+            self._failure_was_raised = True
+            raise self._failure
+        return self._result
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Finish the epoch at work, commit it and stop; with `wait`, return when that is done.
+
+        A run that fails meanwhile raises nothing here: `exception()` says why.
+        """
+        if not self.is_active:
+            return
+        self._stop.set()
+        if wait and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the run; a failure of the run that nobody has seen is raised here."""
+        self.stop()
+        if error is None and self._failure is not None and not self._failure_was_raised:
+            self._failure_was_raised = True
+            raise self._failure
+
+    def __repr__(self) -> str:
+        return f"<PipelineRun {self.name} ({self.id}): {self.status.state}>"
+
+    def _repr_html_(self) -> str:
+        status = self.status
+        name, state, line = (html.escape(text) for text in (self.name, status.state, status.message))
+        return f"<div><b>{name}</b> <i>{state}</i>: <span style='white-space: pre-wrap'>{line}</span></div>"
+
+
+def start_job(
+    plan: Plan,
+    settings: Settings,
+    *,
+    from_epoch: int | None = None,
+    allow_drop: bool = False,
+    py_files: Sequence[str] = (),
+    verbose: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_step: Step | None = None,
+    stop: threading.Event | None = None,
+    refresh: Callable[[], Plan | None] | None = None,
+) -> PipelineRun:
+    """Start to run a plan on Spark, and return its handle as soon as its state is taken up.
+
+    What is wrong with the plan, the settings or the state directory is raised here; what fails later is
+    raised by `await_termination`. The run ends when its sources end, a limit is reached, the handle stops it
+    or `stop` is set. `on_progress` is called in the thread of the run. `refresh` is asked before each epoch
+    for a plan of the same shape whose operators have changed. Without a state directory the state lives in a
+    temporary one for as long as the run.
+    """
+    options = JobOptions(
+        from_epoch=from_epoch,
+        allow_drop=allow_drop,
+        py_files=py_files,
+        verbose=verbose,
+        on_step=on_step,
+        refresh=refresh,
+    )
+    run = PipelineRun(plan, settings, options, on_progress=on_progress, stop=stop or threading.Event())
+    run._start()  # noqa: SLF001 - a handle is started once, by the function that makes it
+    return run
+
+
+_ACTIVE: weakref.WeakSet[PipelineRun] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    """The process ends: let epochs at work be committed before Spark goes away."""
+    active = [run for run in list(_ACTIVE) if run.is_active]
+    for run in active:
+        run.stop(wait=False)
+    for run in active:
+        run._thread.join(_EXIT_SECONDS)  # noqa: SLF001 - with a limit, which users have no need for
+
+
+atexit.register(_stop_all)  # after the one of Spark's module, so it is called before it
+
+
+def _outcome(result: RunResult) -> Literal["finished", "stopped"]:
+    return "finished" if result.reason == "finished" else "stopped"
+
+
+def _summary(result: RunResult) -> str:
+    return (
+        f"{result.reason} after {result.epochs} epochs: {result.rows_in:,} rows in, {result.rows_out:,} out"
+    )
+
+
+def _progress_line(progress: Progress) -> str:
+    return (
+        f"epoch {progress.epoch}: {progress.rows_per_second:,.0f} rows/s, "
+        f"{progress.total_in:,} rows in, {progress.total_out:,} out"
+    )
