@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference that list what the code declares.
+"""Writes the pages of docs/reference that list what the code declares, and the typed options of Python.
 
 python -m docs.generate writes them; with --check it only says which are stale, and exits with 1 if any is.
 """
@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 import headrace
+from docs import typed_options
 from headrace.base.durations import format_duration
 from headrace.cli.main import main
 from headrace.cli.operators import ROLES, describe, type_name
@@ -31,7 +32,7 @@ from headrace.state.tables import Table
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by `python -m docs.generate`; edit the code it is drawn from. -->"
-INTERNAL = {"Pipeline.add", "Pipeline.check_own"} | {
+INTERNAL = {
     f"{table}.{name}" for table in ("GlobalTable", "KeyedTable", "TimeTable") for name in ("changes", "files")
 }
 FLAGS = {flag for parameter in run.params for flag in parameter.opts}
@@ -73,6 +74,7 @@ Every name here is imported from `headrace`. The test kit is in `headrace.testin
 [Testing](../tutorials/testing.md) shows it."""
 GROUPS = (
     "Pipelines",
+    "Expressions",
     "Functions for SQL",
     "Operators and sources",
     "State",
@@ -244,14 +246,19 @@ def api_page() -> str:
 
 
 def _group(value: Any) -> str:
-    if value in (headrace.END_OF_TIME, headrace.IDLE):
+    if value is headrace.END_OF_TIME or value is headrace.IDLE:
         return "Event time"
+    if inspect.ismodule(value):
+        return "Pipelines"
+    if value is headrace.fn:
+        return "Expressions"
     module = str(getattr(value, "__module__", ""))
     for prefix, group in (
         ("headrace.base.errors", "Errors"),
         ("headrace.connectors", "Connectors"),
         ("headrace.state", "State"),
-        ("headrace.api.pipeline", "Pipelines"),
+        ("headrace.api.expressions", "Expressions"),
+        ("headrace.api", "Pipelines"),
         ("headrace.functions.user", "Functions for SQL"),
         ("headrace.jobs", "Pipelines"),
         ("headrace.model.operator", "Operators and sources"),
@@ -263,6 +270,11 @@ def _group(value: Any) -> str:
 
 
 def _entry(name: str, value: Any) -> list[str]:
+    if inspect.ismodule(value):
+        about = _first_line(value)
+        return ["", f"### {name}", "", f"{about} Its functions: {_functions_of(value)}."]
+    if value is headrace.fn:
+        return ["", f"### {name}", "", _first_line(type(value))]
     if value is headrace.Offset:
         return ["", f"### {name}", "", "Where a source has come to: lane → position, as JSON."]
     if not inspect.isclass(value) and not inspect.isfunction(value):
@@ -289,9 +301,27 @@ def _entry(name: str, value: Any) -> list[str]:
     return lines
 
 
+def _functions_of(module: Any) -> str:
+    own = [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    return ", ".join(f"`{name}`" for name in sorted(own))
+
+
 def _is_made_by_users(value: type) -> bool:
     is_protocol = getattr(value, "_is_protocol", False)
-    given = Exception | enum.Enum | headrace.Stream | Table
+    given = (
+        Exception
+        | enum.Enum
+        | headrace.Stream
+        | headrace.GroupedStream
+        | headrace.Column
+        | headrace.PipelineRun
+        | headrace.RunStatus
+        | headrace.SourceOptions
+        | headrace.SinkOptions
+        | Table
+    )
     return not (issubclass(value, given) or is_protocol)
 
 
@@ -462,12 +492,13 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def stale() -> list[str]:
-    """The pages that are not what the code says."""
-    return [
+    """The pages and modules that are not what the code says."""
+    pages = [
         name
         for name, make in PAGES.items()
         if not (REFERENCE / name).is_file() or (REFERENCE / name).read_text(encoding="utf-8") != make()
     ]
+    return pages + typed_options.stale()
 
 
 if __name__ == "__main__":
@@ -475,6 +506,7 @@ if __name__ == "__main__":
         if found := stale():
             sys.exit(f"stale: {', '.join(found)}; run python -m docs.generate")
     else:
+        typed_options.write()
         for page, make_page in PAGES.items():
             (REFERENCE / page).parent.mkdir(exist_ok=True)
             (REFERENCE / page).write_text(make_page(), encoding="utf-8")

@@ -7,8 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.api import sinks, sources
+    from headrace.api.connectors import SinkOptions, SourceOptions
+    from headrace.api.expressions import Column, col, expr, fn, lit
+    from headrace.api.grouped import GroupedStream
     from headrace.api.loading import load_pipeline
-    from headrace.api.pipeline import Pipeline, Stream
+    from headrace.api.pipeline import Pipeline
+    from headrace.api.run_options import RunOptions
+    from headrace.api.stream import Stream
     from headrace.base.errors import (
         ConfigurationError,
         CorruptStateError,
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from headrace.connectors.single_file.file import SingleFileSink, SingleFileSource
     from headrace.connectors.stdout import StdoutSink
     from headrace.functions.user import async_udf, get_include, load_udfs, native_udf, udaf, udf, udtf
+    from headrace.jobs.handle import PipelineRun, RunStatus
     from headrace.jobs.progress import Progress, RunResult
     from headrace.model.operator import (
         ArrowOperator,
@@ -68,6 +75,7 @@ __all__ = [
     "BlackholeSink",
     "CheckpointBarrier",
     "Collector",
+    "Column",
     "ConfigurationError",
     "CorruptStateError",
     "Duration",
@@ -75,6 +83,7 @@ __all__ = [
     "ExternalError",
     "Finish",
     "GlobalTable",
+    "GroupedStream",
     "HeadraceError",
     "ImpulseSource",
     "IncompatibleStateError",
@@ -90,14 +99,19 @@ __all__ = [
     "OperatorError",
     "Options",
     "Pipeline",
+    "PipelineRun",
     "PlanError",
     "Progress",
     "Registry",
+    "RunOptions",
     "RunResult",
+    "RunStatus",
     "SingleFileSink",
     "SingleFileSource",
+    "SinkOptions",
     "SourceContext",
     "SourceOperator",
+    "SourceOptions",
     "Split",
     "SqlError",
     "StateError",
@@ -112,14 +126,20 @@ __all__ = [
     "WorkerError",
     "__version__",
     "async_udf",
+    "col",
+    "expr",
+    "fn",
     "get_include",
     "global_table_config",
     "hash_key",
     "keyed_table_config",
+    "lit",
     "load_pipeline",
     "load_udfs",
     "native_udf",
     "register",
+    "sinks",
+    "sources",
     "timestamp_table_config",
     "udaf",
     "udf",
@@ -131,6 +151,7 @@ _HOMES = {
     "BlackholeSink": "headrace.connectors.blackhole",
     "CheckpointBarrier": "headrace.model.operator",
     "Collector": "headrace.model.operator",
+    "Column": "headrace.api.expressions",
     "ConfigurationError": "headrace.base.errors",
     "CorruptStateError": "headrace.base.errors",
     "Duration": "headrace.base.options",
@@ -139,6 +160,7 @@ _HOMES = {
     "ExternalError": "headrace.base.errors",
     "Finish": "headrace.model.operator",
     "GlobalTable": "headrace.state.tables",
+    "GroupedStream": "headrace.api.grouped",
     "HeadraceError": "headrace.base.errors",
     "IDLE": "headrace.base.watermarks",
     "ImpulseSource": "headrace.connectors.impulse",
@@ -155,20 +177,25 @@ _HOMES = {
     "OperatorError": "headrace.base.errors",
     "Options": "headrace.base.options",
     "Pipeline": "headrace.api.pipeline",
+    "PipelineRun": "headrace.jobs.handle",
     "PlanError": "headrace.base.errors",
     "Progress": "headrace.jobs.progress",
     "Registry": "headrace.model.registry",
+    "RunOptions": "headrace.api.run_options",
     "RunResult": "headrace.jobs.progress",
+    "RunStatus": "headrace.jobs.handle",
     "SingleFileSink": "headrace.connectors.single_file.file",
     "SingleFileSource": "headrace.connectors.single_file.file",
+    "SinkOptions": "headrace.api.connectors",
     "SourceContext": "headrace.model.operator",
     "SourceOperator": "headrace.model.operator",
+    "SourceOptions": "headrace.api.connectors",
     "Split": "headrace.model.operator",
     "SqlError": "headrace.base.errors",
     "StateError": "headrace.base.errors",
     "StateInUseError": "headrace.base.errors",
     "StdoutSink": "headrace.connectors.stdout",
-    "Stream": "headrace.api.pipeline",
+    "Stream": "headrace.api.stream",
     "TableConfig": "headrace.state.config",
     "TaskInfo": "headrace.model.operator",
     "TimeTable": "headrace.state.tables",
@@ -176,10 +203,14 @@ _HOMES = {
     "Watermark": "headrace.base.watermarks",
     "WorkerError": "headrace.base.errors",
     "async_udf": "headrace.functions.user",
+    "col": "headrace.api.expressions",
+    "expr": "headrace.api.expressions",
+    "fn": "headrace.api.expressions",
     "get_include": "headrace.functions.user",
     "global_table_config": "headrace.state.config",
     "hash_key": "headrace.base.keys",
     "keyed_table_config": "headrace.state.config",
+    "lit": "headrace.api.expressions",
     "load_pipeline": "headrace.api.loading",
     "load_udfs": "headrace.functions.user",
     "native_udf": "headrace.functions.user",
@@ -190,13 +221,18 @@ _HOMES = {
     "udtf": "headrace.functions.user",
 }
 
+_MODULES = {"sinks": "headrace.api.sinks", "sources": "headrace.api.sources"}
+
 
 if not TYPE_CHECKING:  # to a type checker a module with __getattr__ has every name
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name in _MODULES:
+            value = import_module(_MODULES[name])
+        elif name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+        else:
             raise AttributeError(f"module 'headrace' has no attribute '{name}'")
-        value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
 

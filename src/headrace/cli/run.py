@@ -129,6 +129,7 @@ def run(
     settings = load_settings(flags=flags, config=config)  # before anything of the user's runs
     if not verbose:
         _start_spark_early(files, texts, settings)
+    from headrace.api.run_options import RunOptions
     from headrace.base.durations import parse_duration
     from headrace.cli.progress import summary
     from headrace.cli.results import Results
@@ -154,19 +155,24 @@ def run(
         shown.say("starting Spark and the first epoch …")
         result = in_background(
             lambda: loaded.run(
-                **flags["run"],
-                state_dir=state_dir,
+                state_dir,
+                parallelism=parallelism,
                 master=settings.spark.master,
-                spark_conf=conf or None,
-                log_dir=log_dir,
-                config=config,
+                max_epochs=max_epochs,
+                epoch_rows=epoch_rows,
                 from_epoch=from_epoch,
                 allow_drop=allow_drop,
-                py_files=[name for names in py_files for name in names.split(",") if name],
-                verbose=verbose,
                 on_progress=stopping_after(limit, stop, shown.update),
                 stop=stop,
                 watch=watch,
+                options=RunOptions(
+                    epoch_target=epoch_target,
+                    spark_conf=conf or None,
+                    log_dir=log_dir,
+                    config=config,
+                    py_files=[name for names in py_files for name in names.split(",") if name],
+                    verbose=verbose,
+                ),
             ),
             tick=shown.tick,
         )

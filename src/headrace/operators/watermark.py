@@ -44,7 +44,7 @@ class _Watermarks(ArrowOperator):
 
 
 class WatermarkGenerator(_Watermarks):
-    """Takes event time from a column and emits watermarks: the least time of a chunk of rows, less the lateness.
+    """Takes event time from a column and emits watermarks: the least time of a chunk, less the lateness.
 
     Of every 512 rows that follow each other the least time counts, and of these the greatest, as for
     `WATERMARK FOR column AS column - INTERVAL …` in SQL. The watermark never goes back, and rows of one epoch
