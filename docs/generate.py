@@ -40,7 +40,8 @@ FLAGS = {flag for parameter in run.params for flag in parameter.opts}
 
 OPERATORS = """\
 What `WITH (connector = 'name', …)` takes in SQL, and `pipeline.source(name, …)`, `stream.apply(name, …)` and
-`stream.sink(name, …)` in Python. Options have the same names in both. In SQL the columns, the primary key and
+`stream.sink(name, …)` in Python. Options have the same names in both; `hr.sources` and `hr.sinks` have them as
+typed parameters, with `_` for dots. In SQL the columns, the primary key and
 `idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
 same, with the names that installed packages add."""
 DELIVERY = """\
@@ -63,8 +64,8 @@ NOTES = """\
 on them may differ from those of the failed attempt, which nobody has seen."""
 SETTINGS = """\
 A flag wins over the environment, the environment over `headrace.toml`, the file over the default.
-[Configure](../how-to/configure.md) shows each way. Settings without a flag can be given to `Pipeline.run` by
-the same name."""
+[Configure](../how-to/configure.md) shows each way. In Python they are parameters of `Pipeline.run` and
+`Pipeline.start`, or of the `hr.RunOptions` that these take."""
 CLI = """\
 Rows go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed while running,
 2 something the user wrote or set has to change, 130 ended by a second Ctrl-C. [Errors](errors.md) lists the

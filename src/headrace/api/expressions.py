@@ -69,7 +69,7 @@ class Column:
         >>> (hr.col("price") * hr.col("quantity")).alias("total")
         Column("price" * "quantity" AS "total")
         """
-        if not isinstance(name, str) or not name:
+        if name == "" or not isinstance(name, str):
             raise PlanError(f"alias takes the name of a column, got {name!r}")
         return Column(self._sql, alias=name)
 
@@ -270,7 +270,7 @@ def col(name: str, *, table: str | None = None) -> Column:
     >>> hr.col("id", table="input") == hr.col("order_id", table="other")
     Column("input"."id" = "other"."order_id")
     """
-    if not isinstance(name, str) or not name:
+    if name == "" or not isinstance(name, str):
         raise PlanError(f"col takes the name of a column, got {name!r}")
     return Column(quote(name) if table is None else f"{quote(table)}.{quote(name)}")
 
@@ -291,7 +291,7 @@ def expr(sql: str) -> Column:
     >>> hr.expr("upper(name)") == "MILL"
     Column((upper(name)) = 'MILL')
     """
-    if not isinstance(sql, str) or not sql.strip():
+    if sql == "" or not isinstance(sql, str):
         raise PlanError(f"expr takes a SQL expression, got {sql!r}")
     return Column(f"({sql})")
 

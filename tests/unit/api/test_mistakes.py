@@ -90,9 +90,9 @@ MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
         "options name were given with an object",
     ),
     "run options": (
-        lambda s: (s.sink("blackhole"), s.pipeline.run(options={"restarts": 1})),
+        lambda s: (s.sink("blackhole"), s.pipeline.run(options={"restarts": 1})),  # type: ignore[arg-type]
         "hr.RunOptions",
-    ),  # type: ignore[arg-type]
+    ),
 }
 
 

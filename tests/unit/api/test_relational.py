@@ -111,8 +111,8 @@ CASES: dict[str, tuple[Build, str]] = {
             .aggregate(most="max(n)")
         ),
         (
-            "SELECT window, max(n) AS most FROM (SELECT shop, tumble('1 minute') AS window, count(*) AS n FROM s "
-            "GROUP BY 1, 2) GROUP BY window"
+            "SELECT window, max(n) AS most FROM (SELECT shop, tumble('1 minute') AS window, count(*) AS n "
+            "FROM s GROUP BY 1, 2) GROUP BY window"
         ),
     ),
     "join by name": (
