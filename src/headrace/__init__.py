@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.api.connectors import SinkOptions, SourceOptions
     from headrace.api.expressions import Column, col, expr, fn, lit
     from headrace.api.grouped import GroupedStream
+    from headrace.api.live_table import LiveTable
     from headrace.api.loading import load_pipeline
     from headrace.api.pipeline import Pipeline
     from headrace.api.run_options import RunOptions
@@ -90,6 +91,7 @@ __all__ = [
     "InternalError",
     "KeyedTable",
     "Limit",
+    "LiveTable",
     "MemorySink",
     "MemorySource",
     "Metrics",
@@ -168,6 +170,7 @@ _HOMES = {
     "InternalError": "headrace.base.errors",
     "KeyedTable": "headrace.state.tables",
     "Limit": "headrace.model.operator",
+    "LiveTable": "headrace.api.live_table",
     "MemorySink": "headrace.connectors.memory",
     "MemorySource": "headrace.connectors.memory",
     "Metrics": "headrace.model.operator",

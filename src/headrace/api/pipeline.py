@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +12,14 @@ from typing import Any, Literal
 from headrace.api.call_site import located
 from headrace.api.connectors import SinkOptions, SourceOptions
 from headrace.api.function_calls import load_functions
+from headrace.api.live_table import LiveTable, LiveTables, in_notebook
+from headrace.api.plan_html import stages_html
 from headrace.api.query_text import QueryText, SqlText
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, source_schema, takes_schema
 from headrace.api.shapes import Derived, Part, Shape, declared_shape
 from headrace.api.stream import Stream, derived_stream
-from headrace.base.errors import HeadraceError, PlanError
+from headrace.base.errors import HeadraceError, InternalError, PlanError
 from headrace.base.spans import Source
 from headrace.dataflow.document.load import load_dataflow
 from headrace.dataflow.document.model import Dataflow
@@ -33,7 +36,7 @@ from headrace.model.fragments import Function
 from headrace.model.operator import ArrowOperator, SourceOperator
 from headrace.model.plan import Plan, Role
 from headrace.model.registry import registry
-from headrace.sql.compile import MakeSink, ReplaceSink, compile_sql, print_rows
+from headrace.sql.compile import MakeSink, Preview, ReplaceSink, compile_sql, print_rows
 from headrace.sql.streams import LoweredStreams, Relational, StreamSql
 
 ExplainFormat = Literal["text", "mermaid", "json"]
@@ -48,6 +51,11 @@ class _Step:
     inputs: tuple[tuple[Part, ...], ...]
     id: str
     options: Mapping[str, Any]
+
+    @property
+    def parts(self) -> list[Part]:
+        """Where the rows of all its inputs come from."""
+        return [part for several in self.inputs for part in several]
 
 
 class Pipeline:
@@ -85,6 +93,7 @@ class Pipeline:
         self._steps: list[_Step] = []
         self._names: dict[str, int] = {}
         self._queries: dict[Relational, str] = {}
+        self._live = LiveTables()
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
@@ -96,7 +105,7 @@ class Pipeline:
         *,
         udfs: Iterable[Function | str | Path] = (),
         name: str = "pipeline",
-        preview: MakeSink = print_rows,
+        preview: MakeSink | None = None,
         sinks: ReplaceSink | None = None,
     ) -> Pipeline:
         """The pipeline that SQL describes: tables, views, INSERTs and SELECTs.
@@ -105,7 +114,8 @@ class Pipeline:
             text: the SQL.
             udfs: functions that it may call: made with `@hr.udf` and its like, or files and modules of them.
             name: the name of the pipeline.
-            preview: chooses the sink for the rows of a bare SELECT; they go to stdout unless told otherwise.
+            preview: chooses the sink for the rows of a bare SELECT. Unless told otherwise they are shown as a
+                table in a notebook, and go to stdout elsewhere.
             sinks: chooses a sink in the place of each table that is written, for tests.
 
         Returns:
@@ -121,9 +131,9 @@ class Pipeline:
         sources = [Source("<sql>", text)] if isinstance(text, str) else list(text)
         functions = load_functions(udfs)
         pipeline = cls(name, udfs=functions)
-        pipeline._begin = lambda: compile_sql(
-            sources, name=name, udfs=functions, preview=preview, sinks=sinks
-        )
+        show = preview or (pipeline._show_query if in_notebook() else print_rows)
+        builder = compile_sql(sources, name=name, udfs=functions, preview=show, sinks=sinks)
+        pipeline._begin = builder.copy
         pipeline._builder = pipeline._begin()
         return pipeline
 
@@ -154,7 +164,7 @@ class Pipeline:
         dataflow = load_dataflow(Path(file), name=name)
         pipeline = cls(dataflow.name, udfs=udfs)
         pipeline.dataflow = dataflow
-        pipeline._begin = lambda: lower_dataflow(dataflow, functions=pipeline._functions)
+        pipeline._begin = lower_dataflow(dataflow, functions=pipeline._functions).copy
         pipeline._builder = pipeline._begin()
         return pipeline
 
@@ -352,16 +362,9 @@ class Pipeline:
         >>> [node.id for node in pipeline.plan().nodes]
         ['memory_1', 'memory_1.watermark', 'filter_1.project', 'blackhole_1']
         """
-        parts = [part for step in self._steps for several in step.inputs for part in several]
-        roots = list(dict.fromkeys(part.rows for part in parts if isinstance(part, Derived)))
-        if not roots:
+        if not any(isinstance(part, Derived) for step in self._steps for part in step.parts):
             return self._builder.plan()
-        builder = self._begin()
-        lowered = self._sql.lower(builder, roots, names=self._queries)
-        for step in self._steps:
-            inputs = [[port for part in parts for port in _ports(part, lowered)] for parts in step.inputs]
-            builder.add(step.role, step.what, inputs, id=step.id, options=step.options)
-        return builder.plan()
+        return self._planned(self._steps)
 
     def explain(
         self,
@@ -456,15 +459,15 @@ class Pipeline:
             watch=watch,
             options=options,
         )
-        return run_job(
-            self.plan(),
-            settings,
-            from_epoch=from_epoch,
-            allow_drop=allow_drop,
-            on_progress=on_progress,
-            stop=stop,
-            **keywords,
-        )
+        keywords |= {
+            "from_epoch": from_epoch,
+            "allow_drop": allow_drop,
+            "on_progress": on_progress,
+            "stop": stop,
+        }
+        if not self._live:
+            return run_job(self.plan(), settings, **keywords)
+        return _run_shown(self.plan(), settings, self._live, keywords)
 
     def start(
         self,
@@ -552,6 +555,71 @@ class Pipeline:
         )
         settings = chosen._settings(state_dir=state_dir, master=master, run=run)
         return settings, {"py_files": chosen.py_files, "verbose": chosen.verbose, "refresh": reload}
+
+    def _planned(self, steps: Sequence[_Step]) -> Plan:
+        """The plan of some of the steps, with the operators of the queries that they read."""
+        builder = self._begin()
+        roots = list(
+            dict.fromkeys(part.rows for step in steps for part in step.parts if isinstance(part, Derived))
+        )
+        lowered = self._sql.lower(builder, roots, names=self._queries)
+        for step in steps:
+            inputs = [[port for part in parts for port in _ports(part, lowered)] for parts in step.inputs]
+            builder.add(step.role, step.what, inputs, id=step.id, options=step.options)
+        return builder.plan()
+
+    def _show_query(self, preview: Preview) -> tuple[str, dict[str, Any]]:
+        """The sink of a bare SELECT in a notebook."""
+        table = LiveTable(self.name, preview.columns, updating=preview.updating, key=preview.key)
+        return self._live.add(table)
+
+    def _shown_plan(self, stream: Stream, sink: str, options: Mapping[str, Any]) -> Plan:
+        """The plan of what a stream is made of and of a sink behind it, without the other sinks."""
+        last = _Step("sink", sink, (stream._parts,), self._unique_id("show"), options)
+        steps, wanted = [last], {node for part in last.parts for node in _origins(part)}
+        for step in reversed(self._steps):
+            if step.id in wanted:
+                steps.insert(0, step)
+                wanted |= {node for part in step.parts for node in _origins(part)}
+        return self._planned(steps)
+
+    def _show(
+        self,
+        stream: Stream,
+        table: LiveTable,
+        *,
+        timeout: float | None,
+        max_epochs: int | None,
+        parallelism: int | None,
+        options: RunOptions | None,
+    ) -> None:
+        """Run what a stream is made of and show its rows in a table."""
+        live = LiveTables()
+        plan = self._shown_plan(stream, *live.add(table))
+        settings, keywords = self._job(
+            None,
+            parallelism=parallelism,
+            master=None,
+            max_epochs=max_epochs,
+            epoch_rows=None,
+            watch=False,
+            options=options,
+        )
+        _run_shown(plan, settings, live, keywords, timeout=timeout)
+        if not in_notebook():
+            sys.stdout.write(f"{table!r}\n")
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """The plan as a diagram, for notebooks."""
+        try:
+            stages = cut_stages(self.plan(), parallelism=1)
+        except HeadraceError as error:
+            return {"text/plain": f"{self!r}: {error.message}"}
+        return {
+            "text/plain": explain_text(stages),
+            "text/vnd.mermaid": explain_mermaid(stages),
+            "text/html": stages_html(stages),
+        }
 
     def _add(
         self,
@@ -645,6 +713,28 @@ def _ports(part: Part, lowered: LoweredStreams) -> tuple[Port, ...]:
     if part.kind == "forward":
         return ports
     return tuple(replace(port, kind=part.kind, keys=part.keys) for port in ports)
+
+
+def _origins(part: Part) -> set[str]:
+    """The nodes that rows come from."""
+    return {part.node} if isinstance(part, Port) else part.rows.origins
+
+
+def _run_shown(
+    plan: Plan,
+    settings: Settings,
+    live: LiveTables,
+    keywords: Mapping[str, Any],
+    *,
+    timeout: float | None = None,
+) -> RunResult:
+    """Run a plan, and show its tables meanwhile."""
+    with live.connected():
+        run = start_job(plan, settings, **keywords)
+        result = live.follow(run, timeout=timeout)
+    if result is None:
+        raise InternalError("the run is over and has no result")
+    return result
 
 
 def _has_changes(connector: str, options: Mapping[str, Any]) -> bool:

@@ -22,7 +22,9 @@ from headrace.api.expressions import Column
 from headrace.api.function_calls import call_operator, call_schema
 from headrace.api.grouped import GroupedStream
 from headrace.api.joins import JoinKeys, JoinType, join_text
+from headrace.api.live_table import LiveTable
 from headrace.api.query_text import QueryText, SqlText, add_items, expression_text
+from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, without_hidden
 from headrace.api.shapes import Derived, Part, Shape
 from headrace.base.columns import TIMESTAMP
@@ -832,6 +834,51 @@ class Stream:
             self._check_accepts_updates(what, given)
         self._pipeline._add("sink", what, (self,), id=id, options=given, shape=Shape())
         return self
+
+    @located
+    def show(
+        self,
+        n: int = 20,
+        *,
+        timeout: float | None = None,
+        max_epochs: int | None = None,
+        parallelism: int | None = None,
+        options: RunOptions | None = None,
+    ) -> LiveTable:
+        """Run what the stream is made of, and show its rows as they come; nothing is written to sinks.
+
+        In a notebook the table is redrawn after each epoch and settles when the run ends. Elsewhere it is
+        written to standard output at the end. An interrupt ends the run and keeps the table.
+
+        Args:
+            n: how many rows are shown, the newest.
+            timeout: end the run after this many seconds; a stream that never ends needs it.
+            max_epochs: end the run after so many epochs.
+            parallelism: how many subtasks an operator has.
+            options: the other settings of the run.
+
+        Returns:
+            The table.
+
+        Raises:
+            HeadraceError: what made the run fail.
+
+        >>> import headrace as hr
+        >>> sales = hr.Pipeline().source("memory", rows=[{"shop": "mill"}])
+        >>> sales.show(0)
+        Traceback (most recent call last):
+        ...
+        headrace.base.errors.PlanError: show takes the number of rows to show, got 0
+        """
+        if not isinstance(n, int) or n < 1:
+            raise PlanError(f"show takes the number of rows to show, got {n!r}")
+        table = LiveTable(
+            repr(self), self._shape.columns, updating=self._shape.updating, key=self._shape.key, limit=n
+        )
+        self._pipeline._show(
+            self, table, timeout=timeout, max_epochs=max_epochs, parallelism=parallelism, options=options
+        )
+        return table
 
     def _sink_options(self, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """The options with what a connector should know of a query's result, as for INSERT INTO."""

@@ -28,7 +28,7 @@ from headrace.model.fragments import Function, plain_schema
 from headrace.sql.bind.binder import Binder
 from headrace.sql.bind.catalog import Table, connector_options, define_table, option_error, option_model
 from headrace.sql.bind.define_function import define_function
-from headrace.sql.bind.logical import Given, Windowing
+from headrace.sql.bind.logical import Given, Relation, Windowing, inputs_of
 from headrace.sql.bind.planning import Planner
 from headrace.sql.bind.relations import Bound, Named
 from headrace.sql.compile import DEFAULT_TTL
@@ -72,6 +72,17 @@ class Relational:
     def windowing(self) -> Windowing | None:
         """The windows that the rows are results of."""
         return self.bound.relation.windowing
+
+    @property
+    def origins(self) -> set[str]:
+        """The operators of the plan whose rows it is made of."""
+        nodes: set[str] = set()
+        relations: list[Relation] = [self.bound.relation]
+        while relations:
+            relation = relations.pop()
+            relations += inputs_of(relation)
+            nodes |= {port.node for port in relation.ports} if isinstance(relation, Given) else set()
+        return nodes
 
     @classmethod
     def of_ports(
