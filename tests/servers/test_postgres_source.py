@@ -23,8 +23,8 @@ from headrace.connectors.postgres import source as postgres_source
 from headrace.connectors.postgres.source import LANE, PostgresSource
 from headrace.connectors.sample import read_sample
 from headrace.model.operator import Limit, Offset, SourceContext
-from headrace.sql.find_columns import column_lines
-from headrace.sql.one_table import connectors_of
+from headrace.sql.table_connectors import build_connectors
+from headrace.sql.types import column_lines
 from headrace.storage.store import open_storage
 from tests.servers.postgres import Database
 from tests.support import ListCollector, read_range, task
@@ -429,7 +429,7 @@ def test_the_table_tells_its_columns(postgres: Database) -> None:
     )
     listed = f"connector = 'postgres', url = '{postgres.url}', table = 't', type = 'source'"
     table = f"CREATE TABLE t (PRIMARY KEY (id)) WITH ({listed})"
-    (tried,) = connectors_of([Source("t.sql", table)], "t")
+    (tried,) = build_connectors([Source("t.sql", table)], "t")
     assert column_lines(tried.found) == [
         "id BIGINT",
         "price DECIMAL(6, 2)",

@@ -23,7 +23,7 @@ from headrace.formats.protobuf.text import load_protobuf
 from headrace.formats.registry import client
 from headrace.formats.registry.client import SchemaRegistry
 from headrace.jobs.progress import RunResult
-from headrace.sql.one_table import connectors_of
+from headrace.sql.table_connectors import build_connectors
 from headrace.testing.in_process import run_in_process
 from tests.servers.kafka import KafkaBroker
 from tests.servers.registry import run_guard
@@ -243,7 +243,7 @@ def test_a_registered_schema_tells_the_columns_of_a_table_without_any(
 ) -> None:
     topic = write(kafka, schema_registry, form, tmp_path)
     listed = options(kafka, schema_registry, topic, form, type="source", **{"source.offset": "earliest"})
-    (tried,) = connectors_of([Source("t.sql", f"CREATE TABLE t WITH ({listed})")], "t")
+    (tried,) = build_connectors([Source("t.sql", f"CREATE TABLE t WITH ({listed})")], "t")
     assert [field.name for field in tried.found] == ["id", "name", "at", "tags", "place"]
     batches, bad = read_sample(tried.connector.for_a_look(), 5, 10)
     assert [row["name"] for batch in batches for row in batch.to_pylist()] == ["ä", None]

@@ -117,10 +117,10 @@ def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose:
     Does it answer, and do the columns fit what is there? Of a table without columns, those that were found
     are printed as they can be written. Nothing is written, and what is read stays.
     """
-    from headrace.sql.one_table import connectors_of
+    from headrace.sql.table_connectors import build_connectors
 
     program = read_program(files, ())
-    for tried in connectors_of(program.sql, table):
+    for tried in build_connectors(program.sql, table):
         connector = tried.connector
         if connector is None:
             assert tried.problem is not None
@@ -159,7 +159,7 @@ def _sample(connector: Connector, rows: int, seconds: float, found: Sequence[pa.
 
 def _print_columns(found: Sequence[pa.Field], shown: pa.Table | None) -> None:
     """The columns that were found out, to be written into the CREATE TABLE."""
-    from headrace.sql.find_columns import column_lines
+    from headrace.sql.types import column_lines
 
     click.echo("  the table was written without columns; these were found:")
     lines = column_lines(found)
@@ -204,7 +204,7 @@ def _print_empty(connector: Connector, shown: pa.Table) -> None:
 def _meant(name: str, known: Sequence[str], columns: Sequence[str]) -> str:
     """What a column may have been meant to be called, by the names that the rows have."""
     from headrace.base.errors import suggest
-    from headrace.sql.find_columns import column_name
+    from headrace.sql.types import column_name
 
     if not known or name in known:
         return ""

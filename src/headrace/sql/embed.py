@@ -1,9 +1,10 @@
-"""SQL inside a plan that another front door composes: tables to read, and queries over streams."""
+"""SQL inside a plan that is composed otherwise: tables to read, and queries over streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from sqlglot import exp
@@ -13,16 +14,18 @@ from headrace.base.problems import Problems
 from headrace.base.spans import Source
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Function, plain_schema
-from headrace.sql.bind.binder import Binder
 from headrace.sql.bind.calls import find_aggregates, is_window_call
 from headrace.sql.bind.catalog import define_table
+from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.define_function import define_function
-from headrace.sql.bind.logical import Given
+from headrace.sql.bind.find_columns import with_columns
+from headrace.sql.bind.logical import StreamScan
 from headrace.sql.bind.planning import Planner
-from headrace.sql.bind.relations import Bound, Named
-from headrace.sql.compile import DEFAULT_TTL
-from headrace.sql.find_columns import with_columns
-from headrace.sql.lower.lowering import Lowering
+from headrace.sql.bind.program import DEFAULT_TTL
+from headrace.sql.bind.query import bind_query
+from headrace.sql.bind.relations import BoundQuery, LazyRelation
+from headrace.sql.bind.tables import bind_scan
+from headrace.sql.lower.lowering import start_lowering
 from headrace.sql.parse.create_function import CreateFunction
 from headrace.sql.parse.dialect import to_sql
 from headrace.sql.parse.statements import SelectStatement, parse_statements
@@ -31,8 +34,8 @@ from headrace.sql.problems import fail
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of a plan: where they come from and their columns, event time apart."""
+class PlannedStream:
+    """A stream of a plan: the ports its rows come from and its columns, event time apart."""
 
     ports: tuple[Port, ...]
     columns: pa.Schema
@@ -48,7 +51,7 @@ class EmbeddedSql:
         self._functions = tuple(functions)
         self._planner = Planner(self._functions)
 
-    def table(self, definition: Source) -> Rows:
+    def table(self, definition: Source) -> PlannedStream:
         """The rows of the table that a CREATE TABLE defines, with all of its columns and its watermark."""
         problems = Problems()
         statements = parse_statements(definition, problems)
@@ -60,22 +63,20 @@ class EmbeddedSql:
         for option in ("late_table", "dead_letter_table"):
             if table.value(option) is not None:
                 fail(f"`{option}` is for SQL files", table.span(option), "set rows aside there")
-        binder = Binder(self._planner, source, problems)
-        return self._lower(
-            Named(lambda: binder.scan(with_columns(table)), kind="source"), table.name, problems
-        )
+        context = BindContext(self._planner, source, problems)
+        return self._lower(lambda: bind_scan(context, with_columns(table)), table.name, context)
 
-    def query(self, text: Source, tables: Mapping[str, Rows], *, name: str) -> Rows:
+    def query(self, text: Source, tables: Mapping[str, PlannedStream], *, name: str) -> PlannedStream:
         """The rows of a SELECT over streams; `name` is what its operators are called after."""
         problems = Problems()
         select, functions = self._read(text, problems)
         planner = self._planner if functions == self._functions else Planner(functions)
         names = {
-            table: Named(lambda rows=rows: _given(rows), kind="source")  # type: ignore[misc]
-            for table, rows in tables.items()
+            table: LazyRelation(partial(_scan_stream, stream), kind="source")
+            for table, stream in tables.items()
         }
-        binder = Binder(planner, text, problems)
-        return self._lower(Named(lambda: binder.query(select.query, names)), name, problems, planner=planner)
+        context = BindContext(planner, text, problems)
+        return self._lower(lambda: bind_query(context, select.query, names), name, context)
 
     def row_query(self, text: Source) -> tuple[str, tuple[Function, ...]]:
         """A SELECT that looks at one row at a time, with event time kept, for any columns; and its functions.
@@ -85,14 +86,14 @@ class EmbeddedSql:
         select, functions = self._read(text, Problems())
         query, planner = select.query, Planner(functions)
         refused = (exp.Window, exp.Join, exp.Subquery, exp.Group, exp.Order, exp.Limit, exp.Distinct)
-        known = planner.aggregates
-        wide = {*planner.asynchronous, *planner.table_functions}
+        aggregates = planner.aggregates
+        not_row_by_row = {*planner.asynchronous, *planner.table_functions}
         if (
             not isinstance(query, exp.Select)
             or any(query.find(kind) for kind in refused)
-            or any(True for one in query.expressions for _ in find_aggregates(one, known))
+            or any(any(find_aggregates(item, aggregates)) for item in query.expressions)
             or any(is_window_call(part) for part in query.walk())
-            or any(call.name.lower() in wide for call in query.find_all(exp.Anonymous))
+            or any(call.name.lower() in not_row_by_row for call in query.find_all(exp.Anonymous))
         ):
             fail(
                 "this step needs to know the columns of its input",
@@ -104,35 +105,39 @@ class EmbeddedSql:
 
     def _read(self, text: Source, problems: Problems) -> tuple[SelectStatement, tuple[Function, ...]]:
         """The SELECT of a step, and the functions that it may call: those it creates before it, too."""
-        statements = [one for _, one in parse_statements(text, problems)]
+        statements = [statement for _, statement in parse_statements(text, problems)]
         problems.raise_all()
-        created = [define_function(one) for one in statements if isinstance(one, CreateFunction)]
-        rest = [one for one in statements if not isinstance(one, CreateFunction)]
+        created = [define_function(item) for item in statements if isinstance(item, CreateFunction)]
+        rest = [item for item in statements if not isinstance(item, CreateFunction)]
         if len(rest) != 1 or not isinstance(rest[0], SelectStatement):
             hint = "tables are the inputs of the node; write `SELECT … FROM input`"
             fail("a step is one SELECT", None, hint)
         return rest[0], (*self._functions, *created)
 
-    def _lower(self, bind: Named, name: str, problems: Problems, *, planner: Planner | None = None) -> Rows:
-        bound: Bound | None = None
+    def _lower(self, bind: Callable[[], BoundQuery], name: str, context: BindContext) -> PlannedStream:
+        bound: BoundQuery | None = None
         try:
             bound = bind()
         finally:
-            problems.raise_all()
+            context.problems.raise_all()
         assert bound is not None
         relation = bound.relation
-        planner = planner or self._planner
-        lowering = Lowering(self._builder, planner, problems, ttl=DEFAULT_TTL, functions=planner.functions)
-        lowering.name(relation, name)
-        lowering.prepare([relation])
-        flow = lowering.rows(relation)
-        problems.raise_all()
-        return Rows(flow.ports, plain_schema(relation.columns), relation.updating, relation.key)
+        lowering = start_lowering(
+            [relation],
+            builder=self._builder,
+            planner=context.planner,
+            problems=context.problems,
+            ttl=DEFAULT_TTL,
+            names={relation: name},
+        )
+        rows = lowering.rows(relation)
+        context.problems.raise_all()
+        return PlannedStream(rows.ports, plain_schema(relation.columns), relation.updating, relation.key)
 
 
-def _given(rows: Rows) -> Bound:
-    given = Given(rows.columns, rows.updating, key=rows.key, ports=rows.ports)
-    return Bound(given, tuple(rows.columns.names))
+def _scan_stream(stream: PlannedStream) -> BoundQuery:
+    scan = StreamScan(stream.columns, stream.updating, key=stream.key, ports=stream.ports)
+    return BoundQuery(scan, tuple(stream.columns.names))
 
 
 def columns_of(text: Source) -> pa.Schema:

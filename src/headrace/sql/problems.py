@@ -11,8 +11,8 @@ from headrace.base.problems import placed
 from headrace.base.spans import Source, Span
 
 
-class FailedError(Exception):
-    """A statement could not be bound; why is in the problems already."""
+class ReportedError(Exception):
+    """Something could not be bound; the error is among the problems already."""
 
 
 def sql_error(message: str, span: Span | None, hint: str | None = None) -> SqlError:

@@ -1,8 +1,9 @@
-"""The types of SQL and their Arrow types."""
+"""The types of SQL, their Arrow types, and columns as SQL declares them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -30,8 +31,13 @@ _NAMES: Final[Mapping[str, pa.DataType]] = {
 
 TYPE_NAMES: Final = [*_NAMES, "STRUCT", "ARRAY"]
 
+JSON_MARK: Final = {b"headrace.json": b"true"}
+"""The metadata of a column of type JSON."""
+
 _UNITS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _LARGEST_PRECISION: Final = 38
+_KEYWORDS: Final = ("check", "constraint", "foreign", "primary", "unique", "watermark")
+"""What begins something else than a column in a CREATE TABLE."""
 
 
 def named_type(name: str, arguments: tuple[int, ...]) -> pa.DataType | None:
@@ -63,8 +69,8 @@ def type_name(kind: pa.DataType) -> str:
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return f"TIMESTAMP({ {'s': 0, 'ms': 3, 'us': 6}[kind.unit] })"
-    for name, known in _NAMES.items():
-        if kind == known:
+    for name, named in _NAMES.items():
+        if kind == named:
             return name
     return str(kind)
 
@@ -74,3 +80,44 @@ def sql_type(kind: pa.DataType) -> str:
     if pa.types.is_time(kind):
         return "TIME"
     return type_name(kind)
+
+
+def column_lines(columns: Sequence[pa.Field]) -> list[str]:
+    """Columns as they are written between the brackets of a CREATE TABLE, without commas.
+
+    >>> column_lines([pa.field("id", pa.int64(), nullable=False), pa.field("userId", pa.string())])
+    ['id BIGINT NOT NULL', '"userId" TEXT']
+    """
+    return [_column_line(column) for column in columns]
+
+
+def _column_line(column: pa.Field) -> str:
+    declared = _declared(column.type)
+    if declared is None:
+        return f"-- {column_name(column.name)} is {column.type}, which SQL has no name for"
+    kind = "JSON" if _is_json(column) else declared
+    return f"{column_name(column.name)} {kind}{'' if column.nullable else ' NOT NULL'}"
+
+
+def _is_json(field: pa.Field) -> bool:
+    return not JSON_MARK.keys().isdisjoint(field.metadata or {})
+
+
+def _declared(kind: pa.DataType) -> str | None:
+    """A type as it is declared; None if it cannot be."""
+    if pa.types.is_struct(kind):
+        members = [(column_name(f.name), "JSON" if _is_json(f) else _declared(f.type)) for f in kind]
+        if any(inner is None for _, inner in members):
+            return None
+        return f"STRUCT<{', '.join(f'{name} {inner}' for name, inner in members)}>"
+    if pa.types.is_list(kind):
+        inner = "JSON" if _is_json(kind.value_field) else _declared(kind.value_type)
+        return None if inner is None else f"{inner}[]"
+    name = type_name(kind)
+    return None if name == str(kind) else name
+
+
+def column_name(name: str) -> str:
+    """A name as SQL writes it: in quotes unless it is a lower-case word."""
+    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _KEYWORDS
+    return name if plain else '"' + name.replace('"', '""') + '"'

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from headrace.connectors.postgres.client import Column, Table
 from headrace.connectors.postgres.columns import table_columns
-from headrace.sql.find_columns import column_lines
+from headrace.sql.types import column_lines
 
 
 def test_types_of_postgres_have_types_of_sql() -> None:

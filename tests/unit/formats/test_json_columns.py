@@ -12,7 +12,7 @@ from headrace.formats.json.schema import json_schema
 from headrace.formats.json.write import JsonStyle
 from headrace.formats.options import FormatOptions, infer_from
 from headrace.formats.registry.client import RegisteredSchema
-from headrace.sql.find_columns import column_lines
+from headrace.sql.types import column_lines
 
 
 def columns(schema: dict[str, Any], **more: Any) -> list[str]:

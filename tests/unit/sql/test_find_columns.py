@@ -13,8 +13,8 @@ import headrace
 from headrace.base.errors import IncompatibleStateError, SqlError
 from headrace.base.spans import Source
 from headrace.jobs.progress import RunResult
-from headrace.sql.find_columns import column_lines
-from headrace.sql.one_table import connectors_of
+from headrace.sql.table_connectors import build_connectors
+from headrace.sql.types import column_lines
 from headrace.testing.in_process import run_in_process
 
 ORDERS = [
@@ -51,7 +51,7 @@ def rows(sql: str, state: Path) -> list[dict[str, Any]]:
 
 
 def lines(sql: str) -> list[str]:
-    (tried,) = [one for one in connectors_of([Source("t.sql", sql)], "t") if one.role == "source"]
+    (tried,) = [one for one in build_connectors([Source("t.sql", sql)], "t") if one.role == "source"]
     return column_lines(tried.found)
 
 

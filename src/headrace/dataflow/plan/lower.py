@@ -27,7 +27,7 @@ from headrace.dataflow.runtime.receiver import ProcessSource
 from headrace.dataflow.runtime.timers import TimerSource
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Function
-from headrace.sql.embed import EmbeddedSql, Rows
+from headrace.sql.embed import EmbeddedSql, PlannedStream
 
 _ALIVE = Timer(Fraction(100_000_000), "headrace/alive")
 """A timer that nobody reads: it lets time pass where nothing else does."""
@@ -79,7 +79,7 @@ class _Lowering:
         self.unread: list[str] = []
         """Processes that are sources and that nobody reads."""
         self.timer: Port | None = None
-        self.rows: dict[str, Rows | tuple[Port, ...]] = {}
+        self.rows: dict[str, PlannedStream | tuple[Port, ...]] = {}
         """The rows of connectors and SQL steps, by address."""
         self.messages: dict[str, Port] = {}
         """The messages of processes that are sources, by address."""
@@ -226,7 +226,9 @@ class _Lowering:
             self.rows[unit.address] = add_table(self.sql, unit)
         elif unit.kind == "connector":
             inputs = [self._rows_of(one.source) for one in unit.inputs if isinstance(one.source, Output)]
-            ports = tuple(p for rows in inputs for p in (rows.ports if isinstance(rows, Rows) else rows))
+            ports = tuple(
+                p for rows in inputs for p in (rows.ports if isinstance(rows, PlannedStream) else rows)
+            )
             behind_runtime = any(not is_apart(one) for one in self._reads(unit))
             add_sink(self.builder, unit, ports, parallelism=1 if behind_runtime else None)
         elif unit.kind == "sql":
@@ -241,7 +243,7 @@ class _Lowering:
         else:
             self._add_runtime((unit,), node_id(unit))
 
-    def _rows_of(self, output: Output) -> Rows | tuple[Port, ...]:
+    def _rows_of(self, output: Output) -> PlannedStream | tuple[Port, ...]:
         """An output as rows."""
         unit = self.units[output.unit]
         if unit.address in self.rows:
@@ -284,7 +286,7 @@ class _Lowering:
             unit = self.units[source.unit]
             if unit.address in self.rows:
                 rows = self.rows[unit.address]
-                ports = rows.ports if isinstance(rows, Rows) else rows
+                ports = rows.ports if isinstance(rows, PlannedStream) else rows
                 feeds.append(Feed(rows=None if parallel else source, ends=source))
                 inputs.append(
                     tuple(self._divided(p, only, parallel, f"{name}.{node_id(unit)}", source) for p in ports)

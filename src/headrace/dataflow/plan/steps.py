@@ -18,7 +18,7 @@ from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Fragment, Function, called_functions, plain_schema
 from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 from headrace.model.registry import registry
-from headrace.sql.embed import EmbeddedSql, Rows, columns_of
+from headrace.sql.embed import EmbeddedSql, PlannedStream, columns_of
 
 LATENESS = "1s"
 """How far behind event time the watermark of rows from operators is, as for a table that says nothing."""
@@ -29,7 +29,7 @@ def node_id(unit: Unit) -> str:
     return unit.address.replace("/", ".")
 
 
-def add_table(sql: EmbeddedSql, unit: Unit) -> Rows:
+def add_table(sql: EmbeddedSql, unit: Unit) -> PlannedStream:
     """The rows of a connector."""
     definition = Source(unit.address, _definition(unit))
     try:
@@ -63,16 +63,16 @@ def add_sink(builder: PlanBuilder, unit: Unit, ports: tuple[Port, ...], *, paral
 
 
 def add_sql(
-    builder: PlanBuilder, sql: EmbeddedSql, unit: Unit, inputs: Mapping[str, Rows | tuple[Port, ...]]
-) -> Rows | tuple[Port, ...]:
+    builder: PlanBuilder, sql: EmbeddedSql, unit: Unit, inputs: Mapping[str, PlannedStream | tuple[Port, ...]]
+) -> PlannedStream | tuple[Port, ...]:
     """A SELECT over inputs; where columns are not known, one that looks at a row at a time."""
     text = Source(unit.address, unit.sql or "")
-    tables: dict[str, Rows] = {}
+    tables: dict[str, PlannedStream] = {}
     try:
         unknown: list[str] = []
         for one in unit.inputs:
             rows = inputs[one.id]
-            if isinstance(rows, Rows):
+            if isinstance(rows, PlannedStream):
                 tables[one.id] = rows
             elif one.columns is not None:
                 columns = columns_of(Source(unit.address, _columns(one.columns)))
@@ -89,12 +89,14 @@ def add_sql(
         raise _of_unit(error, unit) from error
 
 
-def _with_columns(builder: PlanBuilder, ports: tuple[Port, ...], columns: pa.Schema, name: str) -> Rows:
+def _with_columns(
+    builder: PlanBuilder, ports: tuple[Port, ...], columns: pa.Schema, name: str
+) -> PlannedStream:
     conform = Conform(columns, f"input `{name.rpartition('.')[2]}`")
     fitted = builder.add("operator", conform, [ports], id=f"{name}.columns")
     options = {"column": TIMESTAMP, "lateness": LATENESS}
     marked = builder.add("operator", "watermark", [(fitted,)], id=f"{name}.watermark", options=options)
-    return Rows((marked,), columns)
+    return PlannedStream((marked,), columns)
 
 
 class Conform(ArrowOperator):

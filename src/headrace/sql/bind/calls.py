@@ -1,21 +1,23 @@
-"""Finds the calls in an expression that are not computed row by row: aggregates, windows, OVER."""
+"""Calls that are not computed row by row: aggregates, windows, OVER, asynchronous functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 from sqlglot import exp
 
-from headrace.sql.bind.logical import AggregateCall
+from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.logical import AggregateCall, AsyncCalls, Expression, Relation
 from headrace.sql.bind.planning import WINDOWS
-from headrace.sql.bind.scope import as_expression
+from headrace.sql.bind.scope import as_expression, column_of
 from headrace.sql.parse.dialect import to_sql
 
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 
 def call_name(node: exp.Expr) -> str | None:
-    """The name of the function that a node calls, in lower case."""
+    """The lower-cased name of the function that a node calls."""
     return node.name.lower() if isinstance(node, exp.Anonymous) else None
 
 
@@ -33,7 +35,7 @@ def is_aggregate(node: exp.Expr, names: frozenset[str]) -> bool:
 
 
 def find_aggregates(node: exp.Expr, names: frozenset[str]) -> Iterator[exp.Expr]:
-    """The outermost aggregates of an expression; the function of an OVER is not one."""
+    """The outermost aggregates of an expression; a function with OVER is no aggregate."""
     if isinstance(node, exp.Window):
         inner = node.this
         while isinstance(inner, _WRAPPERS):
@@ -58,14 +60,14 @@ def replace_parts(node: exp.Expr, replacement: Callable[[exp.Expr], exp.Expr | N
     """A copy in which the outermost parts that have a replacement are replaced."""
 
     def visit(part: exp.Expr) -> exp.Expr:
-        made = replacement(part)
-        return part if made is None else made
+        new = replacement(part)
+        return part if new is None else new
 
     return node.copy().transform(visit)
 
 
 def aggregate_call(node: exp.Expr, name: str) -> AggregateCall:
-    """A physical aggregate in its pieces."""
+    """A resolved aggregate in its pieces."""
     filtered: str | None = None
     plain = True
     inner = node
@@ -81,14 +83,83 @@ def aggregate_call(node: exp.Expr, name: str) -> AggregateCall:
         values = arguments[0].expressions
         if len(values) == 1 and not isinstance(values[0], exp.Order):
             distinct = to_sql(values[0])
-    plain &= not any(isinstance(one, exp.Distinct | exp.Order) for one in arguments)
-    texts = tuple(to_sql(one) for one in arguments)
+    plain &= not any(isinstance(argument, exp.Distinct | exp.Order) for argument in arguments)
     return AggregateCall(
         name=name,
         function=inner.name.lower(),
         call=as_expression(node),
-        arguments=texts,
+        arguments=tuple(to_sql(argument) for argument in arguments),
         filter=filtered,
         plain=plain,
         distinct=distinct,
     )
+
+
+class AsyncBinder:
+    """Takes the calls of asynchronous functions out of expressions: rows wait for them before."""
+
+    def __init__(self, context: BindContext) -> None:
+        self._context = context
+        self._functions = context.planner.asynchronous
+        self._columns: dict[str, str] = {}
+        """The text of a call → the column with its result."""
+
+    def bind(self, relation: Relation, nodes: list[exp.Expr]) -> tuple[Relation, list[exp.Expr]]:
+        """The relation with the results of the calls in some expressions, and these over its columns.
+
+        Calls with window functions in their arguments are left.
+        """
+        while self._functions:
+            nodes = [replace_parts(node, self._result_column) for node in nodes]
+            calls = {to_sql(call): call for node in nodes for call in self._innermost(node)}
+            if not calls:
+                break
+            relation = self._add_calls(relation, calls)
+        return relation, nodes
+
+    def calls_any(self, node: exp.Expr) -> bool:
+        """Whether an expression calls an asynchronous function."""
+        return any(call.name.lower() in self._functions for call in node.find_all(exp.Anonymous))
+
+    def _result_column(self, part: exp.Expr) -> exp.Expr | None:
+        name = self._columns.get(to_sql(part)) if isinstance(part, exp.Anonymous) else None
+        return None if name is None else column_of(name)
+
+    def _innermost(self, node: exp.Expr) -> list[exp.Anonymous]:
+        """The calls whose arguments have neither asynchronous calls nor window functions in them."""
+        return [
+            call
+            for call in node.find_all(exp.Anonymous)
+            if call.name.lower() in self._functions
+            and not any(
+                self.calls_any(argument) or argument.find(exp.Window) is not None
+                for argument in call.expressions
+            )
+        ]
+
+    def _add_calls(self, relation: Relation, calls: dict[str, exp.Anonymous]) -> Relation:
+        name = next(iter(calls.values())).name.lower()
+        function = self._functions[name]
+        own = {text: call for text, call in calls.items() if call.name.lower() == name}
+        if relation.updating:
+            raise self._context.fail(
+                f"rows that may change cannot wait for `{name}`",
+                next(iter(own.values())),
+                "what it answered when they came may not be what it answers when they go; "
+                "call it before the aggregate",
+            )
+        arguments: dict[str, tuple[Expression, ...]] = {}
+        for text, call in own.items():
+            column = f"{name}:{len(self._columns)}"
+            while column in relation.columns.names:
+                column += "'"
+            self._columns[text] = column
+            arguments[column] = tuple(as_expression(argument) for argument in call.expressions)
+        fields = [pa.field(column, function.returns) for column in arguments]
+        return AsyncCalls(
+            pa.schema([*relation.columns, *fields]),
+            windowing=relation.windowing,
+            left=relation,
+            function=function,
+            calls=arguments,
+        )

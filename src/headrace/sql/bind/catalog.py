@@ -37,7 +37,7 @@ TABLE_OPTIONS: Final = (
 )
 """Options that belong to every table and not to its connector."""
 
-ELSEWHERE: Final = frozenset({"fluvio", "kinesis"})
+ARROYO_CONNECTORS: Final = frozenset({"fluvio", "kinesis"})
 """Connectors that only Arroyo has: a file that defines such a table and does not use it can still be run."""
 
 IDLE: Final = timedelta(minutes=5)
@@ -45,7 +45,7 @@ IDLE: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class CatalogTable:
     """A table of the text: with a connector, in memory, or for lookups."""
 
     name: str
@@ -55,7 +55,7 @@ class Table:
     columns: pa.Schema | None
     """Every column; None where the connector or an INSERT says which there are."""
     found: tuple[pa.Field, ...] = ()
-    """Those that were not written: the source has found them out."""
+    """The columns that the text does not declare, and that were read from the source."""
 
     @property
     def connector(self) -> str:
@@ -71,14 +71,14 @@ class Table:
     @property
     def has_changes(self) -> bool:
         """Whether its rows are changes, by their format or by the connector that they are read with."""
-        given = {name: option.value for name, option in self.definition.options.items()}
-        if given.get("format") == "debezium_json":
+        options = {name: option.value for name, option in self.definition.options.items()}
+        if options.get("format") == "debezium_json":
             return True
-        read = self.kind == "connector" and given.get("type") != "sink"
-        if not read or "source" not in roles_of(self.connector):
+        is_read = self.kind == "connector" and options.get("type") != "sink"
+        if not is_read or "source" not in roles_of(self.connector):
             return False
         is_updating = getattr(registry.constructor("source", self.connector), "is_updating", None)
-        return is_updating is not None and bool(is_updating(given))
+        return is_updating is not None and bool(is_updating(options))
 
     def value(self, name: str) -> Any:
         """The value of an option of every table, or None."""
@@ -87,11 +87,16 @@ class Table:
 
     def span(self, option: str | None = None) -> Span:
         """Where the table, or one of its options, is written."""
-        known = self.definition.options.get(option or "")
-        return self.definition.span if known is None else known.span
+        written = self.definition.options.get(option or "")
+        return self.definition.span if written is None else written.span
+
+    def watermark_span(self, option: str) -> Span:
+        """Where the watermark is written: as WATERMARK FOR, or with an option."""
+        mark = self.definition.watermark
+        return self.span(option) if mark is None else mark.span
 
 
-def define_table(definition: CreateTable, source: Source) -> Table:
+def define_table(definition: CreateTable, source: Source) -> CatalogTable:
     """A table from its definition; raises a SqlError for what cannot be."""
     options = definition.options
     if definition.query is not None:
@@ -99,7 +104,7 @@ def define_table(definition: CreateTable, source: Source) -> Table:
     columns = pa.schema([column.field for column in definition.columns]) if definition.has_columns else None
     if not options and not definition.temporary:
         _no_connector(definition)
-        return Table(definition.name, "memory", definition, source, columns)
+        return CatalogTable(definition.name, "memory", definition, source, columns)
     if "connector" not in options:
         fail(
             f"table `{definition.name}` has options and no connector",
@@ -107,7 +112,7 @@ def define_table(definition: CreateTable, source: Source) -> Table:
             "write WITH (connector = '…', …); without WITH it is a table in memory",
         )
     kind: TableKind = "lookup" if definition.temporary or _text(options, "type") == "lookup" else "connector"
-    table = Table(definition.name, kind, definition, source, columns)
+    table = CatalogTable(definition.name, kind, definition, source, columns)
     _check(table)
     if table.value("dead_letter_table") and (kind == "lookup" or table.value("type") == "sink"):
         span = table.span("dead_letter_table")
@@ -130,10 +135,10 @@ def _text(options: Mapping[str, Option], name: str) -> str | None:
     return str(options[name].value) if name in options else None
 
 
-def _check(table: Table) -> None:
+def _check(table: CatalogTable) -> None:
     definition = table.definition
     names = [column.name for column in definition.columns]
-    if table.connector not in ELSEWHERE:
+    if table.connector not in ARROYO_CONNECTORS:
         check_connector(table)
     kind = table.value("type")
     if kind is not None and kind not in ("source", "sink", "lookup"):
@@ -163,22 +168,20 @@ def _check(table: Table) -> None:
         check_event_time(table, names)
 
 
-def check_event_time(table: Table, names: Sequence[str]) -> None:
+def check_event_time(table: CatalogTable, names: Sequence[str]) -> None:
     """Refuse an event time or a watermark of a column that is not there."""
     mark = table.definition.watermark
     if mark is not None and mark.column not in names:
-        fail(f"there is no column `{mark.column}`", mark.span, _near_column(mark.column, names))
+        hint = suggest(mark.column, names, listing="the columns are")
+        fail(f"there is no column `{mark.column}`", mark.span, hint)
     for option in ("event_time_field", "watermark_field"):
         column = table.value(option)
         if column is not None and column not in names:
-            fail(f"there is no column `{column}`", table.span(option), _near_column(str(column), names))
+            hint = suggest(str(column), names, listing="the columns are")
+            fail(f"there is no column `{column}`", table.span(option), hint)
 
 
-def _near_column(name: str, names: Sequence[str]) -> str | None:
-    return suggest(name, names) or (f"the columns are {', '.join(names)}" if names else None)
-
-
-def check_source_key(table: Table) -> None:
+def check_source_key(table: CatalogTable) -> None:
     """Changes that are read need a key: refuse a table of them that has none."""
     definition = table.definition
     if table.has_changes and not definition.primary_key:
@@ -189,11 +192,11 @@ def check_source_key(table: Table) -> None:
         fail(f"a {what} source needs a primary key", definition.span, hint)
 
 
-def check_connector(table: Table) -> None:
+def check_connector(table: CatalogTable) -> None:
     """Refuse a table whose connector is not there."""
-    known = sorted({*registry.names("source"), *registry.names("sink"), *registry.names("lookup")})
-    if table.connector not in known:
-        hint = suggest(table.connector, known) or f"the connectors are {', '.join(known)}"
+    connectors = sorted({*registry.names("source"), *registry.names("sink"), *registry.names("lookup")})
+    if table.connector not in connectors:
+        hint = suggest(table.connector, connectors, listing="the connectors are")
         fail(f"there is no connector `{table.connector}`", table.span("connector"), hint)
 
 
@@ -204,7 +207,7 @@ def roles_of(connector: str) -> list[Role]:
 
 
 def connector_options(
-    table: Table, role: Role, columns: pa.Schema | None, *, key: Sequence[str] = ()
+    table: CatalogTable, role: Role, columns: pa.Schema | None, *, key: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The options for a table's connector, secrets filled in.
 
@@ -223,13 +226,13 @@ def connector_options(
     if table.definition.partitioned_by and role == "sink":
         values.setdefault("partitioning.fields", _partition_fields(table, declared))
     metadata = {c.name: c.metadata for c in table.definition.columns if c.metadata is not None}
-    given: dict[str, Any] = {
+    derived: dict[str, Any] = {
         "schema": columns,
         "primary_key": list(table.definition.primary_key or key),
         "metadata": metadata,
         "idle_timeout": idle_timeout(table) if role == "source" else None,
     }
-    for name, value in given.items():
+    for name, value in derived.items():
         if name in declared and name not in values and value not in (None, [], {}):
             values[name] = value
     if metadata and "metadata" not in declared:
@@ -238,7 +241,7 @@ def connector_options(
     return values
 
 
-def _check_dead_letters(table: Table, declared: set[str], values: dict[str, Any]) -> None:
+def _check_dead_letters(table: CatalogTable, declared: set[str], values: dict[str, Any]) -> None:
     """`bad_data` = 'dead_letter' and `dead_letter_table` belong together; the latter alone implies both."""
     named = table.value("dead_letter_table") is not None
     if named and "bad_data" not in declared:
@@ -257,14 +260,14 @@ def _check_dead_letters(table: Table, declared: set[str], values: dict[str, Any]
         )
 
 
-def _partition_fields(table: Table, declared: set[str]) -> list[str]:
+def _partition_fields(table: CatalogTable, declared: set[str]) -> list[str]:
     if "partitioning.fields" not in declared:
         fail(f"connector `{table.connector}` cannot be PARTITIONED BY columns", table.span())
     columns = table.definition.partitioned_by
-    return [one.name if isinstance(one, exp.Column) else one.sql() for one in columns]
+    return [column.name if isinstance(column, exp.Column) else column.sql() for column in columns]
 
 
-def idle_timeout(table: Table) -> timedelta:
+def idle_timeout(table: CatalogTable) -> timedelta:
     """How long a quiet source holds the watermark back."""
     value = table.value("idle_micros")
     if value is None:
@@ -280,7 +283,7 @@ def idle_timeout(table: Table) -> timedelta:
     return timedelta(microseconds=micros)
 
 
-def option_model(table: Table, role: Role) -> type[Options]:
+def option_model(table: CatalogTable, role: Role) -> type[Options]:
     """The declared options of a table's connector in a role."""
     check_connector(table)
     roles = roles_of(table.connector)
@@ -301,7 +304,7 @@ def option_model(table: Table, role: Role) -> type[Options]:
     return registry.options(role, table.connector)
 
 
-def option_error(error: HeadraceError, table: Table) -> list[Any]:
+def option_error(error: HeadraceError, table: CatalogTable) -> list[Any]:
     """The errors of a connector's options, each pointing at its option."""
     problems = getattr(error, "problems", None) if isinstance(error, ConfigurationError) else None
     if not problems:
@@ -327,7 +330,7 @@ def fill_secrets(option: Option) -> Any:
     return SECRET.sub(look_up, option.value)
 
 
-def watermark_of(table: Table) -> tuple[str | None, exp.Expr | None]:
+def watermark_of(table: CatalogTable) -> tuple[str | None, exp.Expr | None]:
     """(the event-time column, the expression of the watermark) that a table declares."""
     mark = table.definition.watermark
     if mark is not None:

@@ -1,4 +1,4 @@
-"""A CREATE FUNCTION becomes a function; what is wrong with its source is told with its place in the SQL."""
+"""Defines the function of a CREATE FUNCTION; errors in its source point into the SQL text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.base.spans import Span
 from headrace.functions import python_source, rust
 from headrace.functions.definition import Function
 from headrace.functions.native import Library, NativeFunction
-from headrace.sql.parse.create_function import Body, CreateFunction
+from headrace.sql.parse.create_function import CreateFunction, FunctionBody
 from headrace.sql.problems import fail, sql_error
 from headrace.sql.types import type_name
 
@@ -22,9 +22,9 @@ def define_function(statement: CreateFunction) -> Function:
         what = "options" if statement.options else "rows" if statement.columns else "aggregates"
         hint = "write it in LANGUAGE python"
         fail(f"{what} are for functions in Python", statement.span, hint)
-    makers = {"python": _python, "native": _native, "rust": _rust}
+    definers = {"python": _python, "native": _native, "rust": _rust}
     try:
-        return makers[statement.language](statement)
+        return definers[statement.language](statement)
     except SqlError:
         raise
     except ConfigurationError as error:
@@ -65,7 +65,7 @@ def _placed(
         return sql_error(f"function `{statement.name}`: {message}", statement.span, hint)
     lines = body.text.split("\n")
     line = min(max(line, 1), len(lines))
-    offset = sum(len(one) + 1 for one in lines[: line - 1])
+    offset = sum(len(text) + 1 for text in lines[: line - 1])
     start = body.span.start + offset + min(column - 1, max(0, len(lines[line - 1]) - 1))
     return sql_error(
         f"function `{statement.name}`: {message}", Span(body.span.source, start, start + 1), hint
@@ -98,11 +98,11 @@ def _native(statement: CreateFunction) -> Function:
         raise sql_error(error.message, (symbol or statement.body).span, error.hint) from error
 
 
-def _file(body: Body) -> Path:
+def _file(body: FunctionBody) -> Path:
     """A file by its path from the working directory, or from that of the SQL file."""
-    given = Path(body.text)
-    beside = Path(body.span.source.name).parent / given
-    return beside if not given.exists() and beside.exists() else given
+    path = Path(body.text)
+    beside = Path(body.span.source.name).parent / path
+    return beside if not path.exists() and beside.exists() else path
 
 
 def _rust(statement: CreateFunction) -> Function:
@@ -113,17 +113,17 @@ def _rust(statement: CreateFunction) -> Function:
         if not file.is_file():
             raise sql_error(f"there is no file {file}", body.span, "write the source itself in $$ … $$")
         text = file.read_text(encoding="utf-8")
-    wanted = statement.name if statement.symbol is None else statement.symbol.text
+    symbol = statement.name if statement.symbol is None else statement.symbol.text
     try:
-        known = [one.name for one in rust.read_signatures(text)]
-        chosen = next((one for one in known if one.lower() == wanted.lower()), None)
-        if chosen is None:
+        names = [signature.name for signature in rust.read_signatures(text)]
+        name = next((name for name in names if name.lower() == symbol.lower()), None)
+        if name is None:
             raise sql_error(
-                f"the source of `{statement.name}` has no function `{wanted}`",
+                f"the source of `{statement.name}` has no function `{symbol}`",
                 statement.span,
-                f"it has {', '.join(known)}" if known else f"write fn {wanted}(a: i64) -> i64 {{ … }}",
+                f"it has {', '.join(names)}" if names else f"write fn {symbol}(a: i64) -> i64 {{ … }}",
             )
-        (function,) = rust.define(text, {chosen: statement.name})
+        (function,) = rust.define(text, {name: statement.name})
     except rust.RustError as error:
         where = "" if body.is_literal or error.line is None else f"{body.text}, line {error.line}: "
         raise _placed(statement, f"{where}{error.message}", error.line, error.column, error.hint) from error

@@ -1,4 +1,4 @@
-"""What a query means, as data: relations made of relations, before operators are chosen.
+"""Logical plans: a query as relations made of relations, before operators are chosen.
 
 Columns of a relation have names that are unique in it; expressions over them are DataFusion SQL with every
 name quoted. Event time (`_timestamp`) and retractions (`_retract`) ride along and are not among the columns.
@@ -17,14 +17,14 @@ from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.table import TableFunction
 from headrace.model.builder import Port
 from headrace.model.fragments import quote
-from headrace.sql.bind.catalog import Table
+from headrace.sql.bind.catalog import CatalogTable
 
 WindowKind = Tumble | Hop | Session
 JoinKind = Literal["inner", "left", "right", "full"]
-Part = Literal["window", "start", "end"]
+WindowPart = Literal["window", "start", "end"]
 
 
-Path = tuple[str, ...]
+ColumnPath = tuple[str, ...]
 """A column, or a field in it: `("place", "city")`."""
 PRESENCE: Final = ""
 """At the end of a path: only whether there is a value."""
@@ -39,7 +39,7 @@ class Expression:
 
     text: str
     columns: frozenset[str] = frozenset()
-    fields: frozenset[Path] = frozenset()
+    fields: frozenset[ColumnPath] = frozenset()
     """All that it reads of columns of which it reads only fields."""
 
     @property
@@ -48,7 +48,7 @@ class Expression:
         return len(self.columns) == 1 and self.text == quote(next(iter(self.columns)))
 
     @property
-    def paths(self) -> set[Path]:
+    def paths(self) -> set[ColumnPath]:
         """What it reads: columns, and fields in them."""
         return {*self.fields, *((name,) for name in self.columns - {path[0] for path in self.fields})}
 
@@ -66,7 +66,7 @@ class Windowing:
     """Rows belong to windows: which, and the columns that hold the window or one of its ends."""
 
     kind: WindowKind
-    columns: Mapping[str, Part] = field(default_factory=dict)
+    columns: Mapping[str, WindowPart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class Relation:
 class Scan(Relation):
     """The rows of a table with a connector."""
 
-    table: Table = field(kw_only=True)
+    table: CatalogTable = field(kw_only=True)
     read: pa.Schema = field(kw_only=True)
     """The columns that the connector gives."""
     generated: tuple[Item, ...] = field(default=(), kw_only=True)
@@ -94,22 +94,22 @@ class Scan(Relation):
 
 
 @dataclass(frozen=True, eq=False)
-class Late(Relation):
+class LateScan(Relation):
     """The rows of a table that came too late for a window."""
 
-    table: Table = field(kw_only=True)
+    table: CatalogTable = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
 class DeadLetters(Relation):
     """The records of a table that cannot be read as rows."""
 
-    table: Table = field(kw_only=True)
+    table: CatalogTable = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Given(Relation):
-    """Rows that are in the plan already."""
+class StreamScan(Relation):
+    """The rows of a stream that is in the plan already."""
 
     ports: tuple[Port, ...] = field(kw_only=True)
 
@@ -172,11 +172,11 @@ class Join(Relation):
 
 
 @dataclass(frozen=True, eq=False)
-class LookupJoin(Relation):
+class LookupJoinRelation(Relation):
     """Rows with what a lookup table has for their key."""
 
     left: Relation = field(kw_only=True)
-    table: Table = field(kw_only=True)
+    table: CatalogTable = field(kw_only=True)
     prefix: Mapping[str, str] = field(kw_only=True)
     """Column of the table → its name in this relation."""
     kind: JoinKind = field(kw_only=True)
@@ -246,7 +246,7 @@ def inputs_of(relation: Relation) -> Sequence[Relation]:
         return (relation.input,)
     if isinstance(relation, Join):
         return (relation.left, relation.right)
-    if isinstance(relation, LookupJoin | TableCall | AsyncCalls):
+    if isinstance(relation, LookupJoinRelation | TableCall | AsyncCalls):
         return (relation.left,)
     if isinstance(relation, Union):
         return relation.inputs

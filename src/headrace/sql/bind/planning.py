@@ -1,4 +1,4 @@
-"""Asks DataFusion what SQL means: which types and names it gives, and what is wrong with it."""
+"""Asks DataFusion about SQL: which types and names its result has, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.signatures import FUNCTION_NAMES
 from headrace.functions.table import TableFunction
 from headrace.model.fragments import Function, expression_error, new_context, plain_type, result_schema
-from headrace.sql.bind.complaints import in_plain_words
+from headrace.sql.bind.datafusion_errors import explain_error
 
 WINDOWS: Final = {"tumble": 1, "hop": 2, "session": 1}
 """The functions of windows, and how many intervals each takes."""
@@ -47,14 +47,14 @@ class Planner:
     @cached_property
     def asynchronous(self) -> Mapping[str, AsyncFunction]:
         """The user's functions that wait for something outside, by name."""
-        found = self.user_functions.items()
-        return {name: function for name, function in found if isinstance(function, AsyncFunction)}
+        functions = self.user_functions.items()
+        return {name: function for name, function in functions if isinstance(function, AsyncFunction)}
 
     @cached_property
     def table_functions(self) -> Mapping[str, TableFunction]:
         """The user's functions that give rows, by name."""
-        found = self.user_functions.items()
-        return {name: function for name, function in found if isinstance(function, TableFunction)}
+        functions = self.user_functions.items()
+        return {name: function for name, function in functions if isinstance(function, TableFunction)}
 
     @cached_property
     def aggregates(self) -> frozenset[str]:
@@ -90,7 +90,7 @@ class Planner:
             frame.execution_plan()  # types that do not go together are found no earlier
             planned = result_schema(self.ctx, frame)
         except Exception as error:
-            raise in_plain_words(expression_error(error, sql)) from error
+            raise explain_error(expression_error(error, sql)) from error
         return pa.schema([pa.field(f.name, plain_type(f.type), nullable=f.nullable) for f in planned])
 
     def types(self, expressions: Sequence[str], schema: pa.Schema) -> list[pa.Field]:
@@ -105,7 +105,7 @@ class Planner:
         try:
             return self.ctx.sql(f"SELECT {sql} AS c").to_pylist()[0]["c"]
         except Exception as error:
-            raise in_plain_words(expression_error(error, sql)) from error
+            raise explain_error(expression_error(error, sql)) from error
 
     def interval(self, sql: str) -> tuple[int, int]:
         """The length of an INTERVAL: (months, nanoseconds)."""
@@ -117,7 +117,7 @@ class Planner:
         try:
             return self.ctx.sql(sql).to_arrow_table()
         except Exception as error:
-            raise in_plain_words(expression_error(error, sql)) from error
+            raise explain_error(expression_error(error, sql)) from error
 
 
 def _never(*_: pa.Array) -> pa.Array:

@@ -1,9 +1,9 @@
-"""What binding makes relations with: projections that know windows and keys, filters where they help."""
+"""Bound queries, and the steps that most relations are built with: projections, filters, DISTINCT, casts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
@@ -11,40 +11,37 @@ from sqlglot import exp
 
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.windows import Session
-from headrace.model.fragments import plain_type, quote
-from headrace.sql.bind.catalog import Table
+from headrace.model.fragments import plain_schema, plain_type, quote
+from headrace.sql.bind.catalog import CatalogTable
+from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.logical import (
-    AsyncCalls,
+    Aggregate,
     Constants,
     Expression,
     Item,
-    Join,
-    LookupJoin,
     Map,
-    Part,
     Relation,
-    TableCall,
-    WindowCalls,
     Windowing,
+    WindowPart,
 )
-from headrace.sql.bind.scope import Entry
-from headrace.sql.problems import FailedError
+from headrace.sql.problems import ReportedError
+from headrace.sql.types import sql_type
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundQuery:
     """A relation and the names that users call its columns by, in the same order."""
 
     relation: Relation
     names: tuple[str, ...]
 
 
-class Named:
+class LazyRelation:
     """What a table name means: bound at the first use and remembered; what failed once fails silently."""
 
     def __init__(
         self,
-        bind: Callable[[], Bound],
+        bind: Callable[[], BoundQuery],
         *,
         kind: Literal["query", "source", "lookup"] = "query",
         on_cycle: Callable[[], None] = lambda: None,
@@ -52,16 +49,16 @@ class Named:
         self.kind = kind
         self._bind = bind
         self._on_cycle = on_cycle
-        self._state: Literal["new", "running", "failed"] | Bound = "new"
+        self._state: Literal["new", "running", "failed"] | BoundQuery = "new"
 
-    def __call__(self) -> Bound:
-        """What the name stands for; raises a FailedError if it stands for nothing."""
-        if isinstance(self._state, Bound):
+    def __call__(self) -> BoundQuery:
+        """What the name stands for; raises a ReportedError if it stands for nothing."""
+        if isinstance(self._state, BoundQuery):
             return self._state
         if self._state == "running":
             self._on_cycle()
         if self._state != "new":
-            raise FailedError
+            raise ReportedError
         self._state = "running"
         try:
             self._state = self._bind()
@@ -71,7 +68,16 @@ class Named:
         return self._state
 
 
-Names = Mapping[str, Named]
+Namespace = Mapping[str, LazyRelation]
+
+
+def rename_query(
+    context: BindContext, bound: BoundQuery, columns: Sequence[str], node: exp.Expr | None
+) -> BoundQuery:
+    """The same relation with other names for its columns, as `AS t (a, b)` gives."""
+    if len(columns) > len(bound.names):
+        raise context.fail(f"{len(columns)} names for {len(bound.names)} columns", node)
+    return BoundQuery(bound.relation, (*columns, *bound.names[len(columns) :]))
 
 
 def column_item(name: str) -> Item:
@@ -84,63 +90,55 @@ def plain_columns(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, plain_type(f.type), nullable=f.nullable) for f in schema])
 
 
-def distinct_names(names: Sequence[str]) -> list[str]:
-    """Names made different from each other."""
-    seen: set[str] = set()
-    made = []
+def unique_names(names: Sequence[str]) -> list[str]:
+    """The names, with a number behind those that are there twice or reserved."""
+    unique: dict[str, None] = {}
     for name in names:
         candidate, number = name, 1
-        while candidate in seen or candidate in (TIMESTAMP, RETRACT):
+        while candidate in unique or candidate in (TIMESTAMP, RETRACT):
             candidate, number = f"{name}:{number}", number + 1
-        seen.add(candidate)
-        made.append(candidate)
-    return made
+        unique[candidate] = None
+    return list(unique)
 
 
-def entry_of(alias: str, bound: Bound) -> Entry:
-    """A bound relation as a table of a FROM clause."""
-    return Entry(alias, bound.names, tuple(bound.relation.columns))
+def renamed(fields: Iterable[pa.Field], names: Iterable[str]) -> pa.Schema:
+    """Columns under other names, without metadata."""
+    return pa.schema([pa.field(n, f.type, f.nullable) for n, f in zip(names, fields, strict=True)])
 
 
-def stub_schema(bound: Bound) -> pa.Schema:
+def stub_schema(bound: BoundQuery) -> pa.Schema:
     """The relation's columns under the users' names, for DataFusion to plan with."""
-    names = distinct_names(bound.names)
-    return pa.schema(
-        [pa.field(n, f.type, f.nullable) for n, f in zip(names, bound.relation.columns, strict=True)]
-    )
+    return renamed(bound.relation.columns, unique_names(bound.names))
 
 
-def constants(rows: pa.Table) -> Bound:
+def constants(rows: pa.Table) -> BoundQuery:
     """Rows that are known while planning, as a relation."""
-    fields = [
-        pa.field(n, plain_type(f.type))
-        for n, f in zip(distinct_names(rows.schema.names), rows.schema, strict=True)
-    ]
-    schema = pa.schema(fields)
-    made = Constants(schema, rows=rows.rename_columns(schema.names).cast(schema))
-    return Bound(made, tuple(rows.schema.names))
+    schema = plain_schema(renamed(rows.schema, unique_names(rows.schema.names)))
+    relation = Constants(schema, rows=rows.rename_columns(schema.names).cast(schema))
+    return BoundQuery(relation, tuple(rows.schema.names))
 
 
 def make_map(
     relation: Relation, items: Sequence[Item], columns: pa.Schema, where: Expression | None = None
 ) -> Map:
     """A Map; windows and keys go along with the columns that hold them."""
-    kept: dict[str, Part] = {}
+    window_columns: dict[str, WindowPart] = {}
     windowing = relation.windowing
-    renamed: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for item in items:
         for name in item.value.columns:
             if item.value.text == quote(name):
-                renamed.setdefault(name, item.name)
+                new_names.setdefault(name, item.name)
         if windowing is not None:
             part = window_part(item.value, windowing)
             if part is not None:
-                kept[item.name] = part
-    key = tuple(renamed[name] for name in relation.key) if all(n in renamed for n in relation.key) else ()
+                window_columns[item.name] = part
+    has_key = all(name in new_names for name in relation.key)
+    key = tuple(new_names[name] for name in relation.key) if has_key else ()
     return Map(
         columns,
         updating=relation.updating,
-        windowing=None if windowing is None else Windowing(windowing.kind, kept),
+        windowing=None if windowing is None else Windowing(windowing.kind, window_columns),
         key=key,
         input=relation,
         items=tuple(items),
@@ -154,14 +152,53 @@ def where_map(relation: Relation, where: Expression) -> Relation:
     return make_map(relation, items, relation.columns, where)
 
 
-def first_columns(bound: Bound, count: int) -> Bound:
+def select_columns(relation: Relation, names: Sequence[str]) -> Relation:
+    """These columns alone, in this order."""
+    columns = pa.schema([relation.columns.field(name) for name in names])
+    return make_map(relation, [column_item(name) for name in names], columns)
+
+
+def first_columns(bound: BoundQuery, count: int) -> BoundQuery:
     """The first columns alone."""
-    columns = pa.schema(list(bound.relation.columns)[:count])
-    items = [column_item(f.name) for f in columns]
-    return Bound(make_map(bound.relation, items, columns), bound.names[:count])
+    if count == len(bound.names):
+        return bound
+    names = bound.relation.columns.names[:count]
+    return BoundQuery(select_columns(bound.relation, names), bound.names[:count])
 
 
-def window_part(value: Expression, windowing: Windowing) -> Part | None:
+def cast_columns(relation: Relation, schema: pa.Schema) -> Relation:
+    """The same rows with the names and types of `schema`."""
+    items = [
+        Item(target.name, _cast(column, target))
+        for column, target in zip(relation.columns, schema, strict=True)
+    ]
+    return make_map(relation, items, schema)
+
+
+def _cast(column: pa.Field, target: pa.Field) -> Expression:
+    text = quote(column.name)
+    if column.type != plain_type(target.type):
+        text = f"CAST({text} AS {sql_type(target.type)})"
+    return Expression(text, frozenset([column.name]))
+
+
+def distinct_rows(relation: Relation) -> Relation:
+    """Each different row once."""
+    windowing = relation.windowing
+    by_instant = windowing is not None and bool(windowing.columns)
+    return Aggregate(
+        relation.columns,
+        updating=not by_instant,
+        windowing=windowing if by_instant else None,
+        key=() if by_instant else tuple(relation.columns.names),
+        input=relation,
+        keys=tuple(column_item(name) for name in relation.columns.names),
+        calls=(),
+        by_instant=by_instant,
+    )
+
+
+def window_part(value: Expression, windowing: Windowing) -> WindowPart | None:
     """Which part of the window an expression is, if it is one."""
     for name, part in windowing.columns.items():
         if value.text == quote(name):
@@ -174,74 +211,14 @@ def window_part(value: Expression, windowing: Windowing) -> Part | None:
     return None
 
 
-def push_filter(relation: Relation, where: Expression) -> Relation | None:
-    """The relation with a condition below its joins, which then keep less; None if it must stay above."""
-    if not isinstance(relation, Join | LookupJoin | TableCall | AsyncCalls):
-        return None
-    kind = "inner" if isinstance(relation, AsyncCalls) else relation.kind
-    if kind in ("inner", "left") and _speaks_of(where, relation.left):
-        return replace(relation, left=push_filter(relation.left, where) or where_map(relation.left, where))
-    if (
-        isinstance(relation, Join)
-        and relation.kind in ("inner", "right")
-        and _speaks_of(where, relation.right)
-    ):
-        return replace(relation, right=push_filter(relation.right, where) or where_map(relation.right, where))
-    return None
-
-
-def _speaks_of(where: Expression, relation: Relation) -> bool:
-    return bool(where.columns) and where.columns <= set(relation.columns.names)
-
-
-def limit_ranks(relation: Relation, conditions: Sequence[exp.Expr]) -> Relation:
-    """Tell the window functions below a filter such as `rn <= 3` that only so many rows matter."""
-    if (
-        not isinstance(relation, Map)
-        or not isinstance(relation.input, WindowCalls)
-        or relation.where is not None
-    ):
-        return relation
-    over = relation.input
-    called = {quote(item.name): item for item in over.calls}
-    for one in conditions:
-        found = _at_most(one)
-        if found is None:
-            continue
-        column, count = found
-        source = next((item.value.text for item in relation.items if item.name == column), "")
-        call = called.get(source)
-        if call is None or not call.value.text.lower().startswith(("row_number()", "rank()", "dense_rank()")):
-            continue
-        limit = Expression(f"{source} <= {count}", frozenset([call.name]))
-        rank = (call.name, count) if len(over.calls) == 1 else None
-        return replace(relation, input=replace(over, limit=limit, rank=rank))
-    return relation
-
-
-def _at_most(node: exp.Expr) -> tuple[str, int] | None:
-    """(column, n) of a condition that holds for no number above n."""
-    left, right = node.args.get("this"), node.args.get("expression")
-    kind: type[exp.Expr] = type(node)
-    if isinstance(left, exp.Literal):
-        left, right = right, left
-        kind = exp.LT if kind is exp.GT else exp.LTE if kind is exp.GTE else kind
-    if not isinstance(left, exp.Column) or not isinstance(right, exp.Literal) or not right.name.isdigit():
-        return None
-    count = int(right.name)
-    if kind in (exp.LTE, exp.EQ):
-        return left.name, count
-    return (left.name, count - 1) if kind is exp.LT else None
-
-
 @dataclass(frozen=True, eq=False)
 class LookupTable(Relation):
     """A lookup table on the right of a join: it has no rows of its own to read."""
 
-    table: Table = field(kw_only=True)
+    table: CatalogTable = field(kw_only=True)
 
 
-def lookup_of(relation: Relation) -> Table | None:
+def lookup_of(relation: Relation) -> CatalogTable | None:
     """The lookup table that a relation in FROM is, if it is one."""
     source = relation.input if isinstance(relation, Map) else relation
     return source.table if isinstance(source, LookupTable) else None

@@ -1,455 +1,434 @@
-"""SELECT: the list, WHERE, DISTINCT, and what DataFusion says about it all."""
+"""SELECT: the list, WHERE, GROUP BY, OVER, DISTINCT, and what DataFusion says about it all."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.errors import ExpressionError, suggest
 from headrace.model.fragments import quote
-from headrace.sql.bind.calls import call_name, find_aggregates, is_aggregate, is_window_call
-from headrace.sql.bind.from_clause import FromClause
-from headrace.sql.bind.function_calls import AsyncBinder
-from headrace.sql.bind.groups import Groups, window_of
-from headrace.sql.bind.guards import guard
+from headrace.sql.bind.calls import AsyncBinder, call_name, find_aggregates, is_aggregate, is_window_call
+from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.filters import filter_rows
+from headrace.sql.bind.from_clause import BindQuery, FromClause
+from headrace.sql.bind.from_tables import FromTables
+from headrace.sql.bind.group_by import GroupBinder, window_of
 from headrace.sql.bind.logical import Expression, Item, Relation
-from headrace.sql.bind.over import bind_over, inline_windows, window_calls
+from headrace.sql.bind.over import bind_over, bind_window_calls, inline_windows
 from headrace.sql.bind.relations import (
-    Bound,
-    Names,
-    constants,
-    distinct_names,
-    first_columns,
-    limit_ranks,
+    BoundQuery,
+    Namespace,
+    distinct_rows,
     make_map,
-    push_filter,
+    renamed,
+    unique_names,
     where_map,
 )
-from headrace.sql.bind.scope import Scope, as_expression, column_of, identifier_name
+from headrace.sql.bind.scope import Scope, as_expression, column_of, conjuncts, identifier_name
 from headrace.sql.parse.dialect import to_sql
-from headrace.sql.problems import FailedError
-
-if TYPE_CHECKING:
-    from headrace.sql.bind.binder import Binder
-
-_CLAUSES = frozenset(
-    {"expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "order", "limit"}
-    | {"offset", "with_", "kind", "operation_modifiers"}
-)
-_OTHER_CLAUSES = {
-    "laterals": "LATERAL",
-    "connect": "CONNECT BY",
-    "locks": "FOR UPDATE",
-    "into": "SELECT INTO",
-}
+from headrace.sql.problems import ReportedError
 
 
-class SelectBinder:
-    """Binds one SELECT: FROM, WHERE, GROUP BY, HAVING, OVER, the list, DISTINCT, ORDER BY."""
+def bind_select(
+    context: BindContext, select: exp.Select, namespace: Namespace, bind_query: BindQuery
+) -> tuple[BoundQuery, int]:
+    """The relation of a SELECT before ORDER BY, and how many of its columns are selected.
 
-    def __init__(self, binder: Binder, select: exp.Select, names: Names) -> None:
-        self.binder = binder
-        self.planner = binder.planner
-        self.select = select
-        self.tables = FromClause(binder, select, names)
-        self.scope = self.tables.scope
-        self.waiting = AsyncBinder(binder)
+    The others are what ORDER BY needs beyond these. `bind_query` binds subqueries.
+    """
+    _refuse_subqueries(context, select)
+    inline_windows(context, select)
+    where = select.args.get("where")
+    tables = FromTables(context, [] if where is None else list(conjuncts(where.this)))
+    relation = FromClause(tables, namespace, bind_query).bind(select)
+    return _SelectBinder(tables, select).bind(relation)
 
-    def bind(self) -> Bound:
-        select, binder = self.select, self.binder
-        for clause, value in select.args.items():
-            if value and clause not in _CLAUSES:
-                raise binder.fail(f"{_OTHER_CLAUSES.get(clause, clause.upper())} is not supported", select)
-        if select.args.get("from_") is None:
-            return self._without_from()
-        self._refuse_subqueries()
-        inline_windows(binder, select)
-        relation = self.tables.bind()
-        items = self._items()
-        group = self._group(items)
-        shown = len(items)
-        items += self._order_items(items)
-        having = _this(select.args.get("having"))
-        if having is not None:
-            having = self._dealias(having, items)
-        aggregated = bool(group) or any(
-            True
-            for node in [*(item.node for item in items), *([having] if having is not None else [])]
-            for _ in find_aggregates(node, self.planner.aggregates)
-        )
-        if having is not None and not aggregated:
-            raise binder.fail("HAVING without GROUP BY or an aggregate", having, "use WHERE")
-        self._refuse_in_where()
-        for node in group:
-            if is_window_call(node):
-                window_of(binder, node, node)  # for its errors
-        planned = self._plan(items, group, having)
-        relation = self._filtered(relation)
-        nodes = [item.physical(self.scope) for item in items]
-        if aggregated:
-            self._refuse_async(nodes, group, having)
-            relation, nodes = Groups(binder, select, self.scope, relation).bind(nodes, group, having)
-            self.waiting = AsyncBinder(binder)
-        relation, nodes = self.waiting.bind(relation, nodes)
-        for node in nodes:
-            for part in node.find_all(exp.Anonymous):
-                if is_window_call(part):
-                    raise binder.fail(
-                        f"{call_name(part)}(…) stands in GROUP BY", part, f"add `GROUP BY {to_sql(part)}`"
-                    )
-        relation, nodes = bind_over(binder, select, relation, nodes)
-        relation, nodes = AsyncBinder(binder).bind(relation, nodes)
-        distinct = select.args.get("distinct")
-        if distinct is not None and distinct.args.get("on") is not None:
-            relation = self._distinct_on(relation, distinct, items, aggregated=aggregated)
-        fields = [field for field, _ in planned]
-        names = [name for _, name in planned]
-        inner = distinct_names(names)
-        schema = pa.schema([pa.field(n, f.type, f.nullable) for n, f in zip(inner, fields, strict=True)])
-        made: Relation = make_map(
-            relation,
-            [Item(name, as_expression(node)) for name, node in zip(inner, nodes, strict=True)],
-            schema,
-        )
-        if distinct is not None and distinct.args.get("on") is None:
-            made = binder.distinct(made)
-            made = replace(made, columns=schema)
-        bound = binder.ordered(select, Bound(made, tuple(names)))
-        return bound if shown == len(items) else first_columns(bound, shown)
 
-    def _without_from(self) -> Bound:
-        sql = to_sql(self.select)
-        try:
-            return constants(self.planner.rows(sql))
-        except ExpressionError as error:
-            raise self.binder.fail(error.message, self.select, error.hint) from error
-
-    def _refuse_subqueries(self) -> None:
-        for clause in ("where", "expressions", "having", "group"):
-            value = self.select.args.get(clause)
-            for node in value if isinstance(value, list) else [value]:
-                found = None if node is None else node.find(exp.Query)
-                if found is not None:
-                    raise self.binder.fail(
-                        "a subquery can stand in FROM only",
-                        found,
-                        "join it, or write it as a view or in WITH",
-                    )
-
-    def _items(self) -> list[_Item]:
-        items: list[_Item] = []
-        for node in self.select.expressions:
-            star = node if isinstance(node, exp.Star) else node.this if isinstance(node, exp.Column) else None
-            if isinstance(star, exp.Star):
-                items += self._expand(node, star)
-            elif isinstance(node, exp.Alias):
-                items.append(_Item(node.this, identifier_name(node.args["alias"])))
-            else:
-                items.append(_Item(node, None))
-        if not items:
-            raise self.binder.fail("SELECT has no columns", self.select)
-        return items
-
-    def _expand(self, node: exp.Expr, star: exp.Star) -> list[_Item]:
-        table = (
-            identifier_name(node.args["table"])
-            if isinstance(node, exp.Column) and node.args.get("table")
-            else None
-        )
-        entries = [e for e in self.scope.entries if table is None or e.alias == table]
-        if not entries:
-            aliases = [e.alias for e in self.scope.entries]
-            hint = suggest(table or "", aliases) or f"the tables are {', '.join(aliases)}"
-            raise self.binder.fail(f"there is no table `{table}` here", node, hint)
-        for clause in ("replace", "rename"):
-            if star.args.get(clause):
-                raise self.binder.fail(f"* {clause.upper()} is not supported", node)
-        left_out = {identifier_name(_identifier(one)): one for one in star.args.get("except_") or ()}
-        known = {name for entry in entries for name in entry.names}
-        for name, one in left_out.items():
-            if name not in known:
-                raise self.binder.fail(f"there is no column `{name}` to leave out", one, suggest(name, known))
-        items = []
-        for entry in entries:
-            for name, column in zip(entry.names, entry.columns, strict=True):
-                if name in left_out or (table is None and name in entry.merged):
-                    continue
-                shown = entry.stands.get(name, column) if table is None else column
-                made = column_of(shown.name)
-                made.meta["physical"] = True
-                items.append(_Item(made, name, shown))
-        return items
-
-    def _group(self, items: list[_Item]) -> list[exp.Expr]:
-        clause = self.select.args.get("group")
-        if clause is None:
-            return []
-        for node in clause.expressions:
-            if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
-                name = type(node).__name__.upper()
-                raise self.binder.fail(f"{name} is not supported", node, "write one query for each grouping")
-            if next(find_aggregates(node, self.planner.aggregates), None) is not None:
-                raise self.binder.fail(
-                    "GROUP BY comes before aggregates", node, "aggregate in a subquery first"
+def _refuse_subqueries(context: BindContext, select: exp.Select) -> None:
+    for clause in ("where", "expressions", "having", "group"):
+        value = select.args.get(clause)
+        for node in value if isinstance(value, list) else [value]:
+            subquery = None if node is None else node.find(exp.Query)
+            if subquery is not None:
+                raise context.fail(
+                    "a subquery can stand in FROM only",
+                    subquery,
+                    "join it, or write it as a view or in WITH",
                 )
-        if clause.args.get("all"):
-            return [
-                item.node for item in items if not any(find_aggregates(item.node, self.planner.aggregates))
-            ]
-        group = []
-        for node in clause.expressions:
-            if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-                index = int(node.name) - 1
-                if not 0 <= index < len(items):
-                    raise self.binder.fail(f"there is no column {node.name} in the SELECT", node)
-                group.append(items[index].node)
-            else:
-                group.append(self._dealias(node, items, whole=True))
-        return group
 
-    def _order_items(self, items: list[_Item]) -> list[_Item]:
-        """What ORDER BY computes beyond the SELECT list, as more items, which it is made to name."""
-        order = self.select.args.get("order")
-        if order is None or self.select.args.get("distinct") is not None:
-            return []
-        names = {
-            item.alias or item.node.name for item in items if item.alias or isinstance(item.node, exp.Column)
-        }
-        tables = {entry.alias for entry in self.scope.entries}
-        made: list[_Item] = []
-        for one in order.expressions:
-            columns = [[identifier_name(part) for part in c.parts] for c in one.this.find_all(exp.Column)]
-            shown = all(first in names and not (rest and first in tables) for first, *rest in columns)
-            if shown and not any(find_aggregates(one.this, self.planner.aggregates)):
-                continue
-            name = f"order:{len(made)}"
-            made.append(_Item(self._dealias(one.this, items), name))
-            one.set("this", exp.column(name, quoted=True))
-        return made
 
-    def _dealias(self, node: exp.Expr, items: list[_Item], *, whole: bool = False) -> exp.Expr:
-        """Names of the SELECT list that are no columns stand for their expressions."""
-        aliases = {item.alias: item.node for item in items if item.alias is not None and item.field is None}
-
-        def visit(part: exp.Expr) -> exp.Expr:
-            if not isinstance(part, exp.Column):
-                return part
-            name, *fields = part.parts
-            entries = self.scope.entries
-            taken = any(identifier_name(name) in entry.names for entry in entries)
-            taken |= bool(fields) and any(identifier_name(name) == entry.alias for entry in entries)
-            if taken or identifier_name(name) not in aliases:
-                return part
-            made = aliases[identifier_name(name)].copy()
-            for one in fields:
-                made = exp.Dot(this=made, expression=one.copy())
-            return made
-
-        if whole:
-            return visit(node)
-        return node.copy().transform(visit)
-
-    def _plan(
-        self, items: list[_Item], group: list[exp.Expr], having: exp.Expr | None
-    ) -> list[tuple[pa.Field, str]]:
-        """What DataFusion says about the SELECT: the type and the name of each item."""
-        self._check_names(
-            [
-                *(i.node for i in items if i.field is None),
-                *self.tables.where,
-                *group,
-                *([having] if having else []),
-            ]
-        )
-        called: list[str] = []
-        written: list[str | None] = []
-        texts: list[str] = []
-        columns = {name for entry in self.scope.entries for name in entry.names}
-        for item in items:
-            if item.field is None:
-                text = self.tables.stub_text(item.node)
-                is_column = isinstance(item.node, exp.Column) and not text.endswith("]")  # not a field of one
-                written.append(identifier_name(item.node.this) if is_column else None)
-                name = item.alias or written[-1] or text
-                # What is called the same twice, or as a column, is planned under a name of its own.
-                clash = name in called or item.alias in columns
-                texts.append(text + _as(f"{name}:{len(texts)}" if clash else item.alias))
-                called.append(name)
-        try:
-            planned = self.planner.schema(
-                self.tables.stub_sql(texts or ["1"], group, having), self.tables.stubs
-            )
-        except ExpressionError as error:
-            if "unique expression names" in error.message:
-                hint = "name each of them with AS"
-                raise self.binder.fail("two columns come out under one name", self.select, hint) from error
-            raise self._explain(error, items, group, having) from error
-        named = [planned.field(called.index(name)).name for name in called]
-        fields = zip(planned, [own or name for own, name in zip(written, named, strict=True)], strict=False)
-        made = []
-        for item in items:
-            if item.field is not None:
-                made.append((item.field, item.alias or item.field.name))
-            else:
-                field, name = next(fields)
-                made.append((field, item.alias or self._unnamed(item.node, name)))
-        return made
-
-    def _check_names(self, nodes: Sequence[exp.Expr]) -> None:
-        """Find every name that stands for nothing."""
-        failed = False
-        for node in nodes:
-            try:
-                self.scope.physical(node)
-            except FailedError:
-                failed = True
-        if failed:
-            raise FailedError
-
-    def _unnamed(self, node: exp.Expr, name: str) -> str:
-        """What an item without a name is called: as DataFusion calls it, or as it is written."""
-        calls = self.scope.physical(node).find_all(exp.Anonymous)
-        return to_sql(node) if any("__" in call.name for call in calls) else name
-
-    def _explain(
-        self,
-        error: ExpressionError,
-        items: list[_Item],
-        group: Sequence[exp.Expr],
-        having: exp.Expr | None,
-    ) -> FailedError:
-        """Find the parts that DataFusion does not like, to point at each."""
-        binder = self.binder
-        candidates = [
-            (one, f"{self.tables.stub_part(['1'])} WHERE {self.tables.stub_text(one)}")
-            for one in self.tables.where
-        ]
-        candidates += [(one, self.tables.stub_part([self.tables.stub_text(one)])) for one in group]
-        candidates += [
-            (item.node, self.tables.stub_part([self.tables.stub_text(item.node)], group))
-            for item in items
-            if item.field is None
-        ]
-        failed: FailedError | None = None
-        for node, sql in candidates:
-            try:
-                self.planner.schema(sql, self.tables.stubs)
-            except ExpressionError as found:
-                failed = binder.fail(found.message, node, found.hint)
-        if failed is not None:
-            return failed
-        return binder.fail(error.message, self._culprit(error, items) or having or self.select, error.hint)
-
-    def _culprit(self, error: ExpressionError, items: list[_Item]) -> exp.Expr | None:
-        """The column that is neither grouped nor aggregated, where an aggregate is beside it."""
-        found = re.match(r"`(?:[^`]*\.)?([^`.]+)` is neither grouped", error.message)
-        for item in items if found is not None else ():
-            if next(find_aggregates(item.node, self.planner.aggregates), None) is None:
-                for column in item.node.find_all(exp.Column):
-                    if found is not None and identifier_name(column.this) == found[1]:
-                        return column
-        return None
-
-    def _refuse_in_where(self) -> None:
-        for node in self.tables.where:
-            if node.find(exp.Window) is not None:
-                raise self.binder.fail("WHERE comes before OVER", node, "filter in an outer SELECT")
-            for part in node.find_all(exp.Anonymous):
-                if is_aggregate(part, self.planner.aggregates):
-                    raise self.binder.fail("WHERE comes before aggregates", part, "use HAVING")
-                if is_window_call(part):
-                    raise self.binder.fail(
-                        f"{call_name(part)}(…) stands in GROUP BY", part, "filter windows in an outer SELECT"
-                    )
-
-    def _filtered(self, relation: Relation) -> Relation:
-        if not self.tables.where:
-            return relation
-        nodes = [self.scope.physical(one) for one in self.tables.where]
-        waiting = [node for node in nodes if self._waits(node)]
-        nodes = guard([node for node in nodes if node not in waiting], self.planner.user_functions)
-        left_over = []
-        for node in nodes:
-            pushed = push_filter(relation, as_expression(node))
-            if pushed is None:
-                left_over.append(node)
-            else:
-                relation = pushed
-        if left_over:
-            both = left_over[0] if len(left_over) == 1 else exp.and_(*left_over, copy=False)
-            relation = where_map(limit_ranks(relation, left_over), as_expression(both))
-        # Asynchronous functions are called for the rows that pass all else.
-        relation, waiting = self.waiting.bind(relation, waiting)
-        for node in waiting:
-            relation = where_map(relation, as_expression(node))
-        return relation
-
-    def _waits(self, node: exp.Expr) -> bool:
-        known = self.planner.asynchronous
-        return any(call.name.lower() in known for call in node.find_all(exp.Anonymous))
-
-    def _refuse_async(
-        self, nodes: Sequence[exp.Expr], group: Sequence[exp.Expr], having: exp.Expr | None
-    ) -> None:
-        for node in nodes:
-            for found in find_aggregates(node, self.planner.aggregates):
-                self.scope.refuse_async(found)
-        for node in (*group, *([having] if having is not None else [])):
-            self.scope.refuse_async(node)
-
-    def _distinct_on(
-        self, relation: Relation, distinct: exp.Distinct, items: list[_Item], *, aggregated: bool
-    ) -> Relation:
-        """DISTINCT ON (a) is the first row of each a, in the order of ORDER BY."""
-        if aggregated:
-            raise self.binder.fail("DISTINCT ON over aggregates", distinct, "group in a subquery first")
-        on = distinct.args["on"]
-        self.scope.refuse_async(on)
-        by = [self.scope.physical(one) for one in (on.expressions if isinstance(on, exp.Tuple) else [on])]
-        order = self.select.args.get("order")
-        ordered = None
-        if order is not None:
-            made = [self._order_by(one, items) for one in order.expressions]
-            ordered = exp.Order(expressions=made)
-            self.select.set("order", None)
-        call = exp.Window(
-            this=exp.Anonymous(this="row_number", expressions=[]), partition_by=by, order=ordered, over="OVER"
-        )
-        numbered = window_calls(self.binder, self.select, relation, [("over_on", call)])
-        return replace(
-            numbered, limit=Expression('"over_on" = 1', frozenset(["over_on"])), rank=("over_on", 1)
-        )
-
-    def _order_by(self, node: exp.Expr, items: list[_Item]) -> exp.Expr:
-        made = node.copy()
-        made.set("this", self.scope.physical(self._dealias(node.this, items)))
-        return made
+# ------------------------------------------------------------------------------------ the SELECT list
 
 
 @dataclass(frozen=True)
-class _Item:
-    """One item of a SELECT list; `field` if it came out of a `*`."""
+class _SelectItem:
+    """An item of a SELECT list; `field` if it came out of a `*`."""
 
     node: exp.Expr
     alias: str | None
     field: pa.Field | None = None
 
-    def physical(self, scope: Scope) -> exp.Expr:
-        return self.node if self.field is not None else scope.physical(self.node)
+    def resolve(self, scope: Scope) -> exp.Expr:
+        """The item over the columns of the relation."""
+        return self.node if self.field is not None else scope.resolve(self.node)
 
 
-def _this(node: exp.Expr | None) -> exp.Expr | None:
-    return None if node is None else node.this
+def _select_items(scope: Scope, select: exp.Select) -> list[_SelectItem]:
+    """The items of a SELECT list, with every `*` expanded."""
+    items: list[_SelectItem] = []
+    for node in select.expressions:
+        star = node if isinstance(node, exp.Star) else node.this if isinstance(node, exp.Column) else None
+        if isinstance(star, exp.Star):
+            items += _expand_star(scope, node, star)
+        elif isinstance(node, exp.Alias):
+            items.append(_SelectItem(node.this, identifier_name(node.args["alias"])))
+        else:
+            items.append(_SelectItem(node, None))
+    if not items:
+        raise scope.context.fail("SELECT has no columns", select)
+    return items
 
 
-def _identifier(node: exp.Expr) -> exp.Expr:
-    return node.this if isinstance(node, exp.Column) else node
+def _expand_star(scope: Scope, node: exp.Expr, star: exp.Star) -> list[_SelectItem]:
+    qualifier = node.args.get("table") if isinstance(node, exp.Column) else None
+    alias = None if qualifier is None else identifier_name(qualifier)
+    tables = [table for table in scope.tables if alias is None or table.alias == alias]
+    if not tables:
+        hint = suggest(alias or "", [table.alias for table in scope.tables], listing="the tables are")
+        raise scope.context.fail(f"there is no table `{alias}` here", node, hint)
+    for clause in ("replace", "rename"):
+        if star.args.get(clause):
+            raise scope.context.fail(f"* {clause.upper()} is not supported", node)
+    excluded = {
+        identifier_name(column.this if isinstance(column, exp.Column) else column): column
+        for column in star.args.get("except_") or ()
+    }
+    names = {name for table in tables for name in table.names}
+    for name, column in excluded.items():
+        if name not in names:
+            message = f"there is no column `{name}` to leave out"
+            raise scope.context.fail(message, column, suggest(name, names))
+    items = []
+    for table in tables:
+        for name, field in zip(table.names, table.columns, strict=True):
+            if name in excluded or (alias is None and name in table.merged):
+                continue
+            shown = table.unqualified.get(name, field) if alias is None else field
+            reference = column_of(shown.name)
+            reference.meta["resolved"] = True
+            items.append(_SelectItem(reference, name, shown))
+    return items
 
 
-def _as(alias: str | None) -> str:
-    return "" if alias is None else f" AS {quote(alias)}"
+def _expand_aliases(scope: Scope, node: exp.Expr, items: Sequence[_SelectItem]) -> exp.Expr:
+    """A copy in which names of the SELECT list that are no columns are replaced by their expressions."""
+    return node.copy().transform(lambda part: _expand_alias(scope, part, items))
+
+
+def _expand_alias(scope: Scope, node: exp.Expr, items: Sequence[_SelectItem]) -> exp.Expr:
+    if not isinstance(node, exp.Column):
+        return node
+    first, *fields = node.parts
+    name = identifier_name(first)
+    is_column = any(name in table.names for table in scope.tables)
+    is_table = bool(fields) and any(name == table.alias for table in scope.tables)
+    aliases = {item.alias: item.node for item in items if item.alias is not None and item.field is None}
+    if is_column or is_table or name not in aliases:
+        return node
+    value = aliases[name].copy()
+    for field in fields:
+        value = exp.Dot(this=value, expression=field.copy())
+    return value
+
+
+def _group_keys(scope: Scope, select: exp.Select, items: Sequence[_SelectItem]) -> list[exp.Expr]:
+    """What GROUP BY groups by: expressions, positions and aliases of the list, or ALL."""
+    clause = select.args.get("group")
+    if clause is None:
+        return []
+    context = scope.context
+    aggregates = context.planner.aggregates
+    for node in clause.expressions:
+        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+            name = type(node).__name__.upper()
+            raise context.fail(f"{name} is not supported", node, "write one query for each grouping")
+        if any(find_aggregates(node, aggregates)):
+            raise context.fail("GROUP BY comes before aggregates", node, "aggregate in a subquery first")
+    if clause.args.get("all"):
+        return [item.node for item in items if not any(find_aggregates(item.node, aggregates))]
+    keys = []
+    for node in clause.expressions:
+        if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+            index = int(node.name) - 1
+            if not 0 <= index < len(items):
+                raise context.fail(f"there is no column {node.name} in the SELECT", node)
+            keys.append(items[index].node)
+        else:
+            keys.append(_expand_alias(scope, node, items))
+    return keys
+
+
+def _order_items(scope: Scope, select: exp.Select, items: Sequence[_SelectItem]) -> list[_SelectItem]:
+    """What ORDER BY computes beyond the SELECT list, as hidden items; ORDER BY then names these."""
+    order = select.args.get("order")
+    if order is None or select.args.get("distinct") is not None:
+        return []
+    names = {
+        item.alias or item.node.name for item in items if item.alias or isinstance(item.node, exp.Column)
+    }
+    tables = {table.alias for table in scope.tables}
+    hidden: list[_SelectItem] = []
+    for ordered in order.expressions:
+        columns = [[identifier_name(part) for part in c.parts] for c in ordered.this.find_all(exp.Column)]
+        is_shown = all(first in names and not (rest and first in tables) for first, *rest in columns)
+        if is_shown and not any(find_aggregates(ordered.this, scope.context.planner.aggregates)):
+            continue
+        name = f"order:{len(hidden)}"
+        hidden.append(_SelectItem(_expand_aliases(scope, ordered.this, items), name))
+        ordered.set("this", exp.column(name, quoted=True))
+    return hidden
+
+
+# ---------------------------------------------------------------------------------------- the SELECT
+
+
+@dataclass(frozen=True)
+class _Clauses:
+    """The parts of a SELECT that are computed after WHERE."""
+
+    items: list[_SelectItem]
+    """The SELECT list, then what ORDER BY computes beyond it."""
+    selected: int
+    """How many of the items are the SELECT list."""
+    group: list[exp.Expr]
+    having: exp.Expr | None
+
+    @property
+    def after_where(self) -> Iterator[exp.Expr]:
+        yield from (item.node for item in self.items)
+        if self.having is not None:
+            yield self.having
+
+
+class _SelectBinder:
+    """Binds one SELECT over its FROM."""
+
+    def __init__(self, tables: FromTables, select: exp.Select) -> None:
+        self._tables = tables
+        self._context = tables.context
+        self._planner = tables.context.planner
+        self._scope = tables.scope
+        self._select = select
+
+    def bind(self, relation: Relation) -> tuple[BoundQuery, int]:
+        clauses = self._read_clauses()
+        aggregated = bool(clauses.group) or any(map(self._has_aggregate, clauses.after_where))
+        if clauses.having is not None and not aggregated:
+            raise self._context.fail("HAVING without GROUP BY or an aggregate", clauses.having, "use WHERE")
+        self._refuse_in_where()
+        for node in clauses.group:
+            if is_window_call(node):
+                window_of(self._context, node, node)  # for its errors
+        planned = self._plan(clauses)
+        calls = AsyncBinder(self._context)
+        relation = self._filter(relation, calls)
+        nodes = [item.resolve(self._scope) for item in clauses.items]
+        if aggregated:
+            self._refuse_async(nodes, clauses)
+            groups = GroupBinder(self._scope, self._select, relation)
+            relation, nodes = groups.bind(nodes, clauses.group, clauses.having)
+            calls = AsyncBinder(self._context)
+        relation, nodes = calls.bind(relation, nodes)
+        self._refuse_ungrouped_windows(nodes)
+        relation, nodes = bind_over(self._context, self._select, relation, nodes)
+        relation, nodes = AsyncBinder(self._context).bind(relation, nodes)
+        distinct = self._select.args.get("distinct")
+        is_distinct_on = distinct is not None and distinct.args.get("on") is not None
+        if distinct is not None and is_distinct_on:
+            relation = self._distinct_on(relation, distinct, clauses.items, aggregated=aggregated)
+        names = [name for _, name in planned]
+        schema = renamed([field for field, _ in planned], unique_names(names))
+        items = [Item(name, as_expression(node)) for name, node in zip(schema.names, nodes, strict=True)]
+        relation = make_map(relation, items, schema)
+        if distinct is not None and not is_distinct_on:
+            relation = distinct_rows(relation)
+        return BoundQuery(relation, tuple(names)), clauses.selected
+
+    def _has_aggregate(self, node: exp.Expr) -> bool:
+        return any(find_aggregates(node, self._planner.aggregates))
+
+    def _read_clauses(self) -> _Clauses:
+        items = _select_items(self._scope, self._select)
+        group = _group_keys(self._scope, self._select, items)
+        hidden = _order_items(self._scope, self._select, items)
+        having = self._select.args.get("having")
+        if having is not None:
+            having = _expand_aliases(self._scope, having.this, [*items, *hidden])
+        return _Clauses([*items, *hidden], len(items), group, having)
+
+    # ------------------------------------------------------------------------- planned by DataFusion
+
+    def _plan(self, clauses: _Clauses) -> list[tuple[pa.Field, str]]:
+        """What DataFusion says about the SELECT: the type and the name of each item."""
+        computed = [item for item in clauses.items if item.field is None]
+        having = [] if clauses.having is None else [clauses.having]
+        self._check_names([*(item.node for item in computed), *self._tables.where, *clauses.group, *having])
+        names: list[str] = []
+        own_names: list[str | None] = []
+        texts: list[str] = []
+        columns = {name for table in self._scope.tables for name in table.names}
+        for item in computed:
+            text = self._tables.stub_text(item.node)
+            is_column = isinstance(item.node, exp.Column) and not text.endswith("]")  # not a field of one
+            own_names.append(identifier_name(item.node.this) if is_column else None)
+            name = item.alias or own_names[-1] or text
+            # What is called the same twice, or as a column, is planned under a name of its own.
+            clash = name in names or item.alias in columns
+            alias = f"{name}:{len(texts)}" if clash else item.alias
+            texts.append(text if alias is None else f"{text} AS {quote(alias)}")
+            names.append(name)
+        planned = self._plan_stubs(texts, clauses)
+        fields = iter(
+            (field, own or planned.field(names.index(name)).name)
+            for field, own, name in zip(planned, own_names, names, strict=False)
+        )
+        result = []
+        for item in clauses.items:
+            if item.field is not None:
+                result.append((item.field, item.alias or item.field.name))
+            else:
+                field, name = next(fields)
+                result.append((field, item.alias or self._unnamed(item.node, name)))
+        return result
+
+    def _plan_stubs(self, texts: Sequence[str], clauses: _Clauses) -> pa.Schema:
+        sql = self._tables.stub_sql(
+            texts or ["1"], where=self._tables.where, group=clauses.group, having=clauses.having
+        )
+        try:
+            return self._planner.schema(sql, self._tables.stubs)
+        except ExpressionError as error:
+            if "unique expression names" in error.message:
+                message = "two columns come out under one name"
+                raise self._context.fail(message, self._select, "name each of them with AS") from error
+            raise self._explain(error, clauses) from error
+
+    def _check_names(self, nodes: Sequence[exp.Expr]) -> None:
+        """Report every name that stands for nothing."""
+        failed = False
+        for node in nodes:
+            try:
+                self._scope.resolve(node)
+            except ReportedError:
+                failed = True
+        if failed:
+            raise ReportedError
+
+    def _unnamed(self, node: exp.Expr, name: str) -> str:
+        """What an item without a name is called: as DataFusion calls it, or as it is written."""
+        calls = self._scope.resolve(node).find_all(exp.Anonymous)
+        return to_sql(node) if any("__" in call.name for call in calls) else name
+
+    def _explain(self, error: ExpressionError, clauses: _Clauses) -> ReportedError:
+        """Report the parts that DataFusion refuses by themselves; the whole SELECT if it refuses none."""
+        tables = self._tables
+        candidates = [
+            *((node, f"{tables.stub_sql(['1'])} WHERE {tables.stub_text(node)}") for node in tables.where),
+            *((node, tables.stub_sql([tables.stub_text(node)])) for node in clauses.group),
+            *(
+                (item.node, tables.stub_sql([tables.stub_text(item.node)], group=clauses.group))
+                for item in clauses.items
+                if item.field is None
+            ),
+        ]
+        failed: ReportedError | None = None
+        for node, sql in candidates:
+            try:
+                self._planner.schema(sql, tables.stubs)
+            except ExpressionError as refused:
+                failed = self._context.fail(refused.message, node, refused.hint)
+        if failed is not None:
+            return failed
+        node = self._ungrouped_column(error, clauses.items) or clauses.having or self._select
+        return self._context.fail(error.message, node, error.hint)
+
+    def _ungrouped_column(self, error: ExpressionError, items: list[_SelectItem]) -> exp.Expr | None:
+        """The column that is neither grouped nor aggregated, where an aggregate is beside it."""
+        match = re.match(r"`(?:[^`]*\.)?([^`.]+)` is neither grouped", error.message)
+        if match is None:
+            return None
+        for item in items:
+            if not self._has_aggregate(item.node):
+                for column in item.node.find_all(exp.Column):
+                    if identifier_name(column.this) == match[1]:
+                        return column
+        return None
+
+    # ---------------------------------------------------------------------------- WHERE, DISTINCT ON
+
+    def _refuse_in_where(self) -> None:
+        fail = self._context.fail
+        for node in self._tables.where:
+            if node.find(exp.Window) is not None:
+                raise fail("WHERE comes before OVER", node, "filter in an outer SELECT")
+            for part in node.find_all(exp.Anonymous):
+                if is_aggregate(part, self._planner.aggregates):
+                    raise fail("WHERE comes before aggregates", part, "use HAVING")
+                if is_window_call(part):
+                    hint = "filter windows in an outer SELECT"
+                    raise fail(f"{call_name(part)}(…) stands in GROUP BY", part, hint)
+
+    def _refuse_ungrouped_windows(self, nodes: Sequence[exp.Expr]) -> None:
+        for node in nodes:
+            for part in node.find_all(exp.Anonymous):
+                if is_window_call(part):
+                    hint = f"add `GROUP BY {to_sql(part)}`"
+                    raise self._context.fail(f"{call_name(part)}(…) stands in GROUP BY", part, hint)
+
+    def _refuse_async(self, nodes: Sequence[exp.Expr], clauses: _Clauses) -> None:
+        for node in nodes:
+            for call in find_aggregates(node, self._planner.aggregates):
+                self._scope.refuse_async(call)
+        for node in (*clauses.group, *([] if clauses.having is None else [clauses.having])):
+            self._scope.refuse_async(node)
+
+    def _filter(self, relation: Relation, calls: AsyncBinder) -> Relation:
+        nodes = [self._scope.resolve(condition) for condition in self._tables.where]
+        waiting = [node for node in nodes if calls.calls_any(node)]
+        others = [node for node in nodes if node not in waiting]
+        relation = filter_rows(relation, others, self._planner.user_functions)
+        # Asynchronous functions are called for the rows that pass all else.
+        relation, waiting = calls.bind(relation, waiting)
+        for node in waiting:
+            relation = where_map(relation, as_expression(node))
+        return relation
+
+    def _distinct_on(
+        self, relation: Relation, distinct: exp.Distinct, items: list[_SelectItem], *, aggregated: bool
+    ) -> Relation:
+        """DISTINCT ON (a) is the first row of each a, in the order of ORDER BY."""
+        if aggregated:
+            raise self._context.fail("DISTINCT ON over aggregates", distinct, "group in a subquery first")
+        on = distinct.args["on"]
+        self._scope.refuse_async(on)
+        keys = [self._scope.resolve(key) for key in (on.expressions if isinstance(on, exp.Tuple) else [on])]
+        order = self._select.args.get("order")
+        if order is not None:
+            self._select.set("order", None)
+            order = exp.Order(expressions=[self._order_key(key, items) for key in order.expressions])
+        call = exp.Window(
+            this=exp.Anonymous(this="row_number", expressions=[]), partition_by=keys, order=order, over="OVER"
+        )
+        numbered = bind_window_calls(self._context, self._select, relation, [("over_on", call)])
+        return replace(
+            numbered, limit=Expression('"over_on" = 1', frozenset(["over_on"])), rank=("over_on", 1)
+        )
+
+    def _order_key(self, node: exp.Expr, items: list[_SelectItem]) -> exp.Expr:
+        key = node.copy()
+        key.set("this", self._scope.resolve(_expand_aliases(self._scope, node.this, items)))
+        return key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -16,19 +16,22 @@ from headrace.model.builder import Port
 from headrace.model.fragments import literal, plain_schema, quote
 from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS
 from headrace.model.registry import registry
-from headrace.operators.lookup_join import CacheOptions
-from headrace.operators.lookup_join import LookupJoin as LookupOperator
+from headrace.operators.lookup_join import CacheOptions, LookupJoin
 from headrace.operators.not_null import NotNull
 from headrace.operators.watermark import ExpressionWatermark
-from headrace.sql.bind.catalog import Table, connector_options, option_error
-from headrace.sql.bind.logical import DeadLetters, Late, LookupJoin, Path, Relation, Scan
-from headrace.sql.find_columns import column_lines
-from headrace.sql.lower.flow import LATE, TAKEN_BACK, TIME, Flow, without
-from headrace.sql.lower.needs import narrow
-from headrace.sql.problems import sql_error
-
-if TYPE_CHECKING:
-    from headrace.sql.lower.lowering import Lowering
+from headrace.sql.bind.catalog import CatalogTable, connector_options, option_error
+from headrace.sql.bind.logical import ColumnPath, DeadLetters, LateScan, LookupJoinRelation, Relation, Scan
+from headrace.sql.lower.context import (
+    LATE,
+    TAKEN_BACK,
+    TIME,
+    LoweredRelation,
+    LoweringContext,
+    without,
+)
+from headrace.sql.lower.required_columns import prune_fields
+from headrace.sql.problems import fail
+from headrace.sql.types import column_lines
 
 _WATERMARK = f"{TIMESTAMP}:watermark"
 _READS_FIELDS = ("json", "parquet")
@@ -37,124 +40,132 @@ _DEFAULT_WATERMARK = ExpressionWatermark(TIMESTAMP, drop=False, lateness=1_000_0
 """One second behind event time, where a table says nothing."""
 
 
-def lower_scan(lowering: Lowering, relation: Scan) -> Flow:
+def lower_scan(context: LoweringContext, relation: Scan) -> LoweredRelation:
     """The rows of a table, with their event time and watermarks."""
     table = relation.table
-    # Values of CSV without a header have only their places.
-    whole = table.value("format") == "csv" or any(
-        table.value(option) is not None for option in ("late_table", "dead_letter_table")
-    )
-    paths: set[Path] = {(name,) for name in relation.columns.names}
-    if not whole:
-        paths = set(lowering.needs.paths[relation])
+    paths = _scanned_paths(context, relation)
+    names = {path[0] for path in paths}
+    read = _read_columns(relation, paths)
+    details = {"columns found": ", ".join(column_lines(table.found))} if table.found else {}
+    port = _connector(context, "source", table, [], read, f"source_{table.name}", details=details)
+    context.sources[table] = port
+    hidden = [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.updating else [])
+    generated = [item for item in relation.generated if item.name in names]
+    time = quote(TIMESTAMP) if relation.event_time is None else relation.event_time.text
+    late_of = table if table.value("late_table") is not None else None
+    items = [quote(name) for name in context.columns(relation)]
+    if late_of is not None:
+        fields = ", ".join(f"{literal(name)}, {quote(name)}" for name in relation.columns.names)
+        items.append(f"named_struct({fields}) AS {quote(LATE)}")
+    items += hidden
+    watermark = ExpressionWatermark(TIMESTAMP, drop=False, lateness=relation.lateness or 0)
+    if relation.watermark is None:
+        watermark = _DEFAULT_WATERMARK
+    elif relation.lateness is None:
+        watermark = ExpressionWatermark(_WATERMARK)
+        items.append(f"CAST({relation.watermark.text} AS TIMESTAMP(9)) AS {quote(_WATERMARK)}")
+    schema = plain_schema(pa.schema([*read, TIME, *([TAKEN_BACK] if relation.updating else [])]))
+    rows = LoweredRelation((port,), schema)
+    # Generated columns are computed from what is read, event time from both, the watermark from all.
+    computed = [f"{item.value.text} AS {quote(item.name)}" for item in generated]
+    rows = rows.select([*map(quote, read.names), *computed, *hidden])
+    columns = [quote(name) for name in relation.columns.names if name in names]
+    rows = rows.select([*columns, f"{time} AS {quote(TIMESTAMP)}", *hidden[1:]])
+    rows = context.apply_sql(rows.select(items))
+    port = context.add(watermark, [rows.ports], "watermark")
+    return LoweredRelation((port,), without(rows.schema, _WATERMARK), late_of=late_of)
+
+
+def _scanned_paths(context: LoweringContext, relation: Scan) -> set[ColumnPath]:
+    """What is read of a table: by queries, for event time, the watermark and generated columns."""
+    table = relation.table
+    # Values of CSV without a header have only their places; late rows and bad records are whole.
+    options = ("late_table", "dead_letter_table")
+    if table.value("format") == "csv" or any(table.value(option) is not None for option in options):
+        paths: set[ColumnPath] = {(name,) for name in relation.columns.names}
+    else:
+        paths = set(context.required.paths[relation])
     for value in (relation.event_time, relation.watermark):
         paths |= set() if value is None else value.paths
     for item in relation.generated:
         if any(path[0] == item.name for path in paths):
             paths |= item.value.paths
-    wanted = {path[0] for path in paths}
-    read = relation.read
-    if not relation.updating and table.columns is not None:
-        read = pa.schema([one for one in relation.read if one.name in wanted])
-        if table.value("format") in _READS_FIELDS:
-            read = pa.schema([narrow(one, paths) for one in read])
-    if not len(read):
-        read = pa.schema([relation.read.field(0)])
-    found = {"columns found": ", ".join(column_lines(table.found))} if table.found else {}
-    port = _connector(lowering, "source", table, [], read, f"source_{table.name}", details=found)
-    lowering.sources[table] = port
-    schema = plain_schema(pa.schema([*read, TIME, *([TAKEN_BACK] if relation.updating else [])]))
-    hidden = [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.updating else [])
-    inner = [quote(name) for name in read.names]
-    inner += [f"{i.value.text} AS {quote(i.name)}" for i in relation.generated if i.name in wanted]
-    source = f"(SELECT {', '.join([*inner, *hidden])} FROM input)"
-    time = quote(TIMESTAMP) if relation.event_time is None else relation.event_time.text
-    columns = [quote(name) for name in relation.columns.names if name in wanted]
-    middle = [*columns, f"{time} AS {quote(TIMESTAMP)}", *hidden[1:]]
-    outer = [quote(name) for name in lowering.columns(relation)]
-    late_of = table if table.value("late_table") is not None else None
-    if late_of is not None:
-        fields = ", ".join(f"{literal(name)}, {quote(name)}" for name in relation.columns.names)
-        outer.append(f"named_struct({fields}) AS {quote(LATE)}")
-    outer += hidden
-    marks = ExpressionWatermark(TIMESTAMP, drop=False, lateness=relation.lateness or 0)
-    if relation.watermark is None:
-        marks = _DEFAULT_WATERMARK
-    elif relation.lateness is None:
-        marks = ExpressionWatermark(_WATERMARK)
-        outer.append(f"CAST({relation.watermark.text} AS TIMESTAMP(9)) AS {quote(_WATERMARK)}")
-    sql = f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(middle)} FROM {source})"
-    flow = lowering.settle(Flow((port,), schema, sql))
-    marked = lowering.add(marks, [flow.ports], "watermark")
-    return Flow((marked,), without(flow.schema, _WATERMARK), late_of=late_of)
+    return paths
 
 
-def lower_late(lowering: Lowering, relation: Late) -> Flow:
+def _read_columns(relation: Scan, paths: set[ColumnPath]) -> pa.Schema:
+    """The columns that the connector reads: at least one, and those of changes all."""
+    if relation.updating or relation.table.columns is None:
+        return relation.read
+    names = {path[0] for path in paths}
+    columns = [column for column in relation.read if column.name in names]
+    if relation.table.value("format") in _READS_FIELDS:
+        columns = [prune_fields(column, paths) for column in columns]
+    return pa.schema(columns or [relation.read.field(0)])
+
+
+def lower_late_rows(context: LoweringContext, relation: LateScan) -> LoweredRelation:
     """The rows of a table that came too late for its windows."""
-    flows = lowering.late.get(relation.table)
-    if not flows:
+    outputs = context.late.get(relation.table)
+    if not outputs:
         table = relation.table
-        raise sql_error(
+        fail(
             f"no row of `{table.name}` can be late: no window reads it",
             table.span("late_table"),
             "late rows are those of GROUP BY tumble(…), hop(…) or session(…) over the table itself",
         )
-    names = lowering.columns(relation)
+    names = context.columns(relation)
     items = [f"{quote(LATE)}[{literal(name)}] AS {quote(name)}" for name in names] + [quote(TIMESTAMP)]
-    where = f"WHERE {quote(LATE)} IS NOT NULL"
     ports: list[Port] = []
-    for flow in flows:
-        sql = f"SELECT {', '.join(items)} FROM input {where}"
-        ports += lowering.settle(Flow(flow.ports, flow.schema, sql)).ports
-    return Flow(tuple(ports), lowering.batch_schema(relation))
+    for rows in outputs:
+        ports += context.apply_sql(rows.select(items, where=f" WHERE {quote(LATE)} IS NOT NULL")).ports
+    return LoweredRelation(tuple(ports), context.batch_schema(relation))
 
 
-def lower_dead_letters(lowering: Lowering, relation: DeadLetters) -> Flow:
+def lower_dead_letters(context: LoweringContext, relation: DeadLetters) -> LoweredRelation:
     """The records of a table that could not be read."""
     table = relation.table
-    if table not in lowering.sources:
-        raise sql_error(
+    if table not in context.sources:
+        fail(
             f"no record of `{table.name}` can be bad: nothing reads it",
             table.span("dead_letter_table"),
             f"records are read by a query: SELECT … FROM {table.name}",
         )
-    port = replace(lowering.sources[table], output=DEAD_LETTER)
-    columns = [quote(name) for name in lowering.columns(relation)]
-    sql = f"SELECT {', '.join([*columns, quote(TIMESTAMP)])} FROM input"
-    flow = lowering.settle(Flow((port,), DEAD_LETTERS, sql))
-    marked = lowering.add(_DEFAULT_WATERMARK, [flow.ports], "watermark")
-    return Flow((marked,), flow.schema)
+    port = replace(context.sources[table], output=DEAD_LETTER)
+    items = [quote(name) for name in [*context.columns(relation), TIMESTAMP]]
+    rows = context.apply_sql(LoweredRelation((port,), DEAD_LETTERS).select(items))
+    return LoweredRelation((context.add(_DEFAULT_WATERMARK, [rows.ports], "watermark"),), rows.schema)
 
 
-def lower_lookup_join(lowering: Lowering, relation: LookupJoin) -> Flow:
-    """Rows with what a table says about a key of theirs."""
+def lower_lookup_join(context: LoweringContext, relation: LookupJoinRelation) -> LoweredRelation:
+    """Rows with what a lookup table has for their key."""
     key = f"{TIMESTAMP}:key"
-    flow = lowering.flow(relation.left)
-    hidden = [TIMESTAMP] + ([LATE] if flow.late_of is not None else [])
-    names = lowering.columns(relation)
-    kept = [name for name in names if name in relation.left.columns.names]
-    items = [*(quote(name) for name in [*kept, *hidden]), f"{relation.on.text} AS {quote(key)}"]
-    rows = lowering.mapped(flow, items)
+    source = context.lower(relation.left)
+    hidden = [TIMESTAMP] + ([LATE] if source.late_of is not None else [])
+    names = context.columns(relation)
+    left = [name for name in names if name in relation.left.columns.names]
+    items = [*(quote(name) for name in [*left, *hidden]), f"{relation.on.text} AS {quote(key)}"]
+    rows = context.apply_sql(source.select(items))
     columns = {column: name for column, name in relation.prefix.items() if name in names}
-    operator = _looking_up(lowering, relation, key, columns)
-    port = lowering.add(operator, [rows.ports], f"lookup_{relation.table.name}")
+    operator = _lookup_operator(context, relation, key, columns)
+    port = context.add(operator, [rows.ports], f"lookup_{relation.table.name}")
     schema = pa.schema([*rows.schema, *(relation.columns.field(name) for name in columns.values())])
-    sql = f"SELECT {', '.join(quote(name) for name in [*names, *hidden])} FROM input"
-    return Flow((port,), plain_schema(schema), sql, late_of=flow.late_of)
+    joined = LoweredRelation((port,), plain_schema(schema), late_of=source.late_of)
+    return joined.select([quote(name) for name in [*names, *hidden]])
 
 
-def _looking_up(
-    lowering: Lowering, relation: LookupJoin, key: str, columns: dict[str, str]
-) -> LookupOperator:
+def _lookup_operator(
+    context: LoweringContext, relation: LookupJoinRelation, key: str, columns: dict[str, str]
+) -> LookupJoin:
     table = relation.table
-    with _options_of(lowering, table):
+    with _options_of(context, table):
         options = connector_options(table, "lookup", table.columns)
         cache = {
             name: table.value(name)
             for name in ("lookup.cache.max_bytes", "lookup.cache.ttl")
             if table.value(name) is not None
         }
-        return LookupOperator(
+        return LookupJoin(
             registry.build_lookup(table.connector, options),
             on=key,
             columns=columns,
@@ -164,42 +175,46 @@ def _looking_up(
 
 
 def add_sink(
-    lowering: Lowering,
-    table: Table,
+    context: LoweringContext,
+    table: CatalogTable,
     relations: Sequence[Relation],
     columns: pa.Schema,
     *,
     instead: tuple[str, dict[str, Any]] | None = None,
 ) -> None:
     """Write relations, whose columns are the table's, into a table, or into another sink `instead`."""
-    lowering.within = table.name
+    context.within = table.name
     ports: list[Port] = []
     updating = any(relation.updating for relation in relations)
     for relation in relations:
-        flow = lowering.flow(relation)
+        rows = context.lower(relation)
         if updating and not relation.updating:
-            items = [
-                *(quote(name) for name in relation.columns.names),
-                quote(TIMESTAMP),
-                f"FALSE AS {quote(RETRACT)}",
-            ]
-            flow = lowering.mapped(flow, items)
-        ports += lowering.settle(flow).ports
-    required = [column.name for column in table.definition.columns if column.not_null]
-    if required:
-        ports = [lowering.add(NotNull(table.name, required), [ports], "not_null")]
+            names = [quote(name) for name in [*relation.columns.names, TIMESTAMP]]
+            rows = rows.select([*names, f"FALSE AS {quote(RETRACT)}"])
+        ports += context.apply_sql(rows).ports
+    not_null = [column.name for column in table.definition.columns if column.not_null]
+    if not_null:
+        ports = [context.add(NotNull(table.name, not_null), [ports], "not_null")]
+    node = f"sink_{table.name}"
     if instead is None:
         key = relations[0].key if len(relations) == 1 else ()
-        _connector(lowering, "sink", table, [ports], columns, f"sink_{table.name}", key=key)
+        _connector(context, "sink", table, [ports], columns, node, key=key)
     else:
         name, options = instead
-        lowering.builder.add("sink", name, [ports], id=lowering.unique(f"sink_{table.name}"), options=options)
+        context.builder.add("sink", name, [ports], id=context.node_id(node), options=options)
+
+
+def add_preview(context: LoweringContext, relation: Relation, sink: str, options: dict[str, Any]) -> None:
+    """Show a relation's rows in a sink."""
+    context.within = "query"
+    rows = context.apply_sql(context.lower(relation))
+    context.builder.add("sink", sink, [rows.ports], id=context.node_id("preview"), options=options)
 
 
 def _connector(
-    lowering: Lowering,
-    role: Any,
-    table: Table,
+    context: LoweringContext,
+    role: Literal["source", "sink"],
+    table: CatalogTable,
     inputs: Sequence[Sequence[Port]],
     columns: pa.Schema,
     name: str,
@@ -207,15 +222,15 @@ def _connector(
     key: Sequence[str] = (),
     details: Mapping[str, str] | None = None,
 ) -> Port:
-    with _options_of(lowering, table):
+    with _options_of(context, table):
         options = connector_options(table, role, columns, key=key)
-        return lowering.builder.add(
-            role, table.connector, inputs, id=lowering.unique(name), options=options, details=details
+        return context.builder.add(
+            role, table.connector, inputs, id=context.node_id(name), options=options, details=details
         )
 
 
 @contextmanager
-def _options_of(lowering: Lowering, table: Table) -> Iterator[None]:
+def _options_of(context: LoweringContext, table: CatalogTable) -> Iterator[None]:
     """Let errors of a table's options point at them."""
     try:
         yield
@@ -224,5 +239,5 @@ def _options_of(lowering: Lowering, table: Table) -> Iterator[None]:
     except HeadraceError as error:
         first, *others = option_error(error, table)
         for other in others:
-            lowering.problems.add(other)
+            context.problems.add(other)
         raise first from error

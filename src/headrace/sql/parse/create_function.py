@@ -10,24 +10,21 @@ CREATE FUNCTION twice(BIGINT) RETURNS BIGINT LANGUAGE native AS 'libtwice.so', '
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot.tokenizer_core import TokenType
 
 from headrace.base.errors import suggest
 from headrace.base.spans import Span
+from headrace.sql.parse.table_definition import DefinitionParser, Option
 from headrace.sql.problems import fail, sql_error
-
-if TYPE_CHECKING:
-    from headrace.sql.parse.table_definition import DefinitionParser, Option
 
 LANGUAGES = ("python", "native", "rust")
 _TEXTS = (TokenType.STRING, TokenType.HEREDOC_STRING)
 
 
 @dataclass(frozen=True)
-class Body:
+class FunctionBody:
     """What stands behind AS: a text, and where its first character is."""
 
     text: str
@@ -43,13 +40,13 @@ class CreateFunction:
     name: str
     span: Span
     language: str
-    body: Body
+    body: FunctionBody
     arguments: tuple[tuple[str, pa.DataType], ...] | None = None
     """None if the types are those that the source of the function says."""
     returns: pa.DataType | None = None
     columns: tuple[tuple[str, pa.DataType], ...] = ()
     """Of `RETURNS TABLE (…)`."""
-    symbol: Body | None = None
+    symbol: FunctionBody | None = None
     called_on_null: bool = False
     is_aggregate: bool = False
     options: dict[str, Option] = field(default_factory=dict)
@@ -65,8 +62,8 @@ def parse_function(parser: DefinitionParser, *, is_aggregate: bool) -> CreateFun
     returns: pa.DataType | None = None
     columns: tuple[tuple[str, pa.DataType], ...] = ()
     language: str | None = None
-    body: Body | None = None
-    symbol: Body | None = None
+    body: FunctionBody | None = None
+    symbol: FunctionBody | None = None
     called_on_null = False
     options: dict[str, Option] = {}
     while parser.current is not None:
@@ -108,20 +105,20 @@ def parse_function(parser: DefinitionParser, *, is_aggregate: bool) -> CreateFun
 
 
 def _arguments(parser: DefinitionParser) -> tuple[tuple[str, pa.DataType], ...]:
-    found: list[tuple[str, pa.DataType]] = []
+    arguments: list[tuple[str, pa.DataType]] = []
     while not parser.take(")"):
         # `price DOUBLE`, or a type alone, whose next token ends it or belongs to it.
         ahead = parser.tokens[parser.at + 1].text if parser.at + 1 < len(parser.tokens) else ")"
-        name = f"arg{len(found) + 1}"
+        name = f"arg{len(arguments) + 1}"
         first = parser.current
         if ahead not in (",", ")", "(", "<", "["):
             name, first = parser.name("the name of an argument")
-        if name in dict(found):
+        if name in dict(arguments):
             fail(f"two arguments are called `{name}`", parser.span(first))
-        found.append((name, parser.read_type()[0]))
+        arguments.append((name, parser.read_type()[0]))
         if not parser.take(",") and not parser.peek(")"):
             parser.unexpected("`,` or `)`", "write name TYPE, name TYPE, …")
-    return tuple(found)
+    return tuple(arguments)
 
 
 def _table(parser: DefinitionParser) -> tuple[tuple[str, pa.DataType], ...]:
@@ -143,23 +140,21 @@ def _language(parser: DefinitionParser) -> str:
     token = parser.current
     if token is None:
         parser.unexpected("a language")
-    assert token is not None
     parser.at += 1
     name = {"plpython3u": "python", "python3": "python", "c": "native"}.get(
         token.text.lower(), token.text.lower()
     )
     if name not in LANGUAGES:
-        hint = suggest(name, LANGUAGES) or f"the languages are {', '.join(LANGUAGES)}"
+        hint = suggest(name, LANGUAGES, listing="the languages are")
         fail(f"there is no language `{token.text}` for functions", parser.span(token), hint)
     return name
 
 
-def _body(parser: DefinitionParser) -> Body:
+def _body(parser: DefinitionParser) -> FunctionBody:
     token = parser.current
     if token is None or token.token_type not in _TEXTS:
         parser.unexpected("a text", "write AS $$ … $$, or AS 'file'")
-    assert token is not None
     parser.at += 1
     literal = token.token_type == TokenType.HEREDOC_STRING
     start = token.start + (parser.source.text.index("$", token.start + 1) - token.start + 1 if literal else 1)
-    return Body(token.text, Span(parser.source, start, start + max(1, len(token.text))), literal)
+    return FunctionBody(token.text, Span(parser.source, start, start + max(1, len(token.text))), literal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlglot import ErrorLevel, exp
 from sqlglot.errors import ParseError
@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from headrace.base.errors import SqlError
 from headrace.base.spans import Source, Span
-from headrace.sql.parse.dialect import Headrace
+from headrace.sql.parse.dialect import HeadraceDialect
 from headrace.sql.problems import fail, sql_error
 
 _TEXTS = (TokenType.STRING, TokenType.HEREDOC_STRING)
@@ -65,7 +65,7 @@ class Cursor:
         if not self.take(*words):
             self.unexpected(f"`{' '.join(words)}`", hint)
 
-    def unexpected(self, expected: str, hint: str | None = None) -> None:
+    def unexpected(self, expected: str, hint: str | None = None) -> NoReturn:
         if self.current is None:
             last = self.tokens[-1]
             end = Span(self.source, last.end, last.end + 1)
@@ -81,8 +81,6 @@ class Cursor:
         token = self.current
         if token is None or token.token_type in (TokenType.STRING, TokenType.NUMBER) or not is_word(token):
             self.unexpected(what)
-        if token is None:
-            raise AssertionError
         self.at += 1
         quoted = token.token_type == TokenType.IDENTIFIER
         return (token.text if quoted else token.text.lower()), token
@@ -102,8 +100,6 @@ class Cursor:
         token = self.current
         if token is None or token.token_type != TokenType.STRING:
             self.unexpected(expected)
-        if token is None:
-            raise AssertionError
         self.at += 1
         return token.text
 
@@ -116,12 +112,12 @@ class Cursor:
         return names
 
     def expressions(self) -> tuple[exp.Expr, ...]:
-        found = []
+        expressions = []
         while True:
             begin = self.current or self.tokens[-1]
-            found.append(self.parse(self.balanced(","), exp.Condition, begin))
+            expressions.append(self.parse(self.balanced(","), exp.Condition, begin))
             if not self.take(","):
-                return tuple(found)
+                return tuple(expressions)
 
     # ------------------------------------------------------------------------------------ sqlglot
 
@@ -146,7 +142,7 @@ class Cursor:
         if not tokens:
             self.at = min(self.at, len(self.tokens))
             self.unexpected("an expression")
-        parser = Headrace().parser(error_level=ErrorLevel.IMMEDIATE)
+        parser = HeadraceDialect().parser(error_level=ErrorLevel.IMMEDIATE)
         try:
             if kind is None:
                 parsed = parser.parse(tokens, self.source.text)
@@ -168,7 +164,7 @@ class Cursor:
         before = tokens[at - 1] if at else None
         # `id FORM orders`: a name before was taken for an alias, and is a keyword.
         after_name = at > 1 and tokens[at - 2].text.upper() not in (*_KEYWORDS, ",", "(")
-        if before is not None and after_name and (keyword := _meant(before)):
+        if before is not None and after_name and (keyword := _misspelled_keyword(before)):
             return sql_error(
                 f"`{before.text}` is not expected here", self.span(before), f"did you mean {keyword}?"
             )
@@ -179,41 +175,13 @@ class Cursor:
 
 
 _KEYWORDS = (
-    *(
-        "SELECT",
-        "FROM",
-        "WHERE",
-        "GROUP",
-        "HAVING",
-        "JOIN",
-        "LEFT",
-        "UNION",
-        "INTERVAL",
-        "BETWEEN",
-        "ORDER",
-        "LIMIT",
-    ),
-    *(
-        "BY",
-        "ON",
-        "AS",
-        "AND",
-        "OR",
-        "NOT",
-        "IN",
-        "IS",
-        "NULL",
-        "CASE",
-        "WHEN",
-        "THEN",
-        "ELSE",
-        "END",
-        "CAST",
-    ),
+    *("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "LEFT", "UNION", "INTERVAL", "BETWEEN", "ORDER"),
+    *("LIMIT", "BY", "ON", "AS", "AND", "OR", "NOT", "IN", "IS", "NULL", "CASE", "WHEN", "THEN", "ELSE"),
+    *("END", "CAST"),
 )
 
 
-def _meant(token: Token) -> str | None:
+def _misspelled_keyword(token: Token) -> str | None:
     """The keyword that a name is nearly."""
     word = token.text.upper()
     if token.token_type == TokenType.STRING or word in _KEYWORDS:
@@ -243,7 +211,7 @@ def _advice(token: Token, before: Token | None) -> str | None:
         return "a statement ends with `;`"
     if word == ")":
         return "there is no `(` for it"
-    if keyword := _meant(token):
+    if keyword := _misspelled_keyword(token):
         return f"did you mean {keyword}?"
     if previous and word not in _KEYWORDS and re.match(r"[\w'\")]", previous[-1]) and re.match(r"\w", word):
         return "a comma or an operator may be missing before it"

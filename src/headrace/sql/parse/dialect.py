@@ -16,19 +16,24 @@ from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 
+def copy_position(node: exp.Expr | None, copy: exp.Expr) -> None:
+    """Let errors about `copy` point at the place in the text where `node` is written."""
+    if node is not None:
+        keys = ("line", "col", "start", "end")
+        copy.meta.update({key: node.meta[key] for key in keys if key in node.meta})
+
+
 def _call(name: str) -> Any:
     def build(_: Any, this: exp.Expr, argument: exp.Expr) -> exp.Expr:
-        made = exp.Anonymous(this=name, expressions=[this, argument])
-        for key in ("line", "col", "start", "end"):
-            for part in (argument, this):
-                if key in part.meta:
-                    made.meta[key] = part.meta[key]
-        return made
+        call = exp.Anonymous(this=name, expressions=[this, argument])
+        copy_position(argument, call)
+        copy_position(this, call)
+        return call
 
     return build
 
 
-class Headrace(Dialect):
+class HeadraceDialect(Dialect):
     """Postgres' grammar, DataFusion's names."""
 
     NULL_ORDERING = "nulls_are_large"
@@ -64,10 +69,10 @@ class Headrace(Dialect):
 
         def _parse_interval(self, *args: Any, **options: Any) -> Any:
             first = self._curr
-            made = super()._parse_interval(*args, **options)
-            if isinstance(made, exp.Interval):
-                made.meta.update(line=first.line, col=first.col, start=first.start, end=self._prev.end)
-            return made
+            interval = super()._parse_interval(*args, **options)
+            if isinstance(interval, exp.Interval):
+                interval.meta.update(line=first.line, col=first.col, start=first.start, end=self._prev.end)
+            return interval
 
         EXPONENT: ClassVar[dict[TokenType, Any]] = {}
         BITWISE: ClassVar[dict[TokenType, Any]] = {
@@ -117,20 +122,20 @@ class Headrace(Dialect):
 
 def to_sql(expression: exp.Expr) -> str:
     """The expression as text for DataFusion, functions in the case they were written in."""
-    return expression.sql(dialect=Headrace, normalize_functions=False, comments=False)
+    return expression.sql(dialect=HeadraceDialect, normalize_functions=False, comments=False)
 
 
 def tokenize(text: str) -> list[Token]:
     """The tokens of a text, with their positions."""
-    found = list(Headrace().tokenize(text))
-    return [_as_name(token) if _is_name(found, index) else token for index, token in enumerate(found)]
+    tokens = list(HeadraceDialect().tokenize(text))
+    return [_as_name(token) if _is_name(tokens, index) else token for index, token in enumerate(tokens)]
 
 
-def _is_name(found: list[Token], index: int) -> bool:
+def _is_name(tokens: list[Token], index: int) -> bool:
     """Whether `window` is a name, and not the clause `WINDOW w AS (…)`."""
-    if found[index].token_type != TokenType.WINDOW:
+    if tokens[index].token_type != TokenType.WINDOW:
         return False
-    return [token.text.upper() for token in found[index + 2 : index + 4]] != ["AS", "("]
+    return [token.text.upper() for token in tokens[index + 2 : index + 4]] != ["AS", "("]
 
 
 def _as_name(token: Token) -> Token:

@@ -155,8 +155,8 @@ class StatementParser(DefinitionParser):
             return SelectStatement(self.query(), self.span(first))
         if word in _REFUSED:
             fail(f"{word} is not a statement of streaming SQL", self.span(first), _REFUSED[word])
-        known = ["CREATE", "INSERT", "SELECT", "SET", "WITH"]
-        hint = suggest(word, known) or "a statement begins with CREATE, INSERT, SELECT, WITH or SET"
+        keywords = ["CREATE", "INSERT", "SELECT", "SET", "WITH"]
+        hint = suggest(word, keywords) or "a statement begins with CREATE, INSERT, SELECT, WITH or SET"
         raise sql_error(f"`{first.text}` does not begin a statement", self.span(first), hint)
 
     def _create(self) -> Statement:
@@ -166,7 +166,7 @@ class StatementParser(DefinitionParser):
             self.take("IF", "NOT", "EXISTS")
             name, token = self.table_name("the name of the view")
             self.defined = name
-            columns = tuple(one for one, _ in self.names()) if self.peek("(") else ()
+            columns = tuple(column for column, _ in self.names()) if self.peek("(") else ()
             self.expect("AS")
             return CreateView(name, self.span(token), self.query(), columns)
         if self.take("MATERIALIZED", "VIEW"):
@@ -191,7 +191,7 @@ class StatementParser(DefinitionParser):
         if self.current is None:
             self.unexpected("a SELECT")
         spans = tuple(self.span(at) for _, at in columns)
-        return Insert(name, self.span(token), self.query(), tuple(one for one, _ in columns), spans)
+        return Insert(name, self.span(token), self.query(), tuple(column for column, _ in columns), spans)
 
     def _set(self) -> SetOption:
         name, token = self.name("the name of a setting")

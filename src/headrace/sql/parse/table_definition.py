@@ -17,7 +17,7 @@ from headrace.base.errors import HeadraceError, suggest
 from headrace.base.spans import Span
 from headrace.sql.parse.cursor import Cursor, is_word
 from headrace.sql.problems import fail
-from headrace.sql.types import TYPE_NAMES, named_type
+from headrace.sql.types import JSON_MARK, TYPE_NAMES, named_type
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ _ARGUMENTS = {
 
 
 def _case_hint(column: ColumnDefinition) -> str | None:
-    """For names that were written with large letters, which only count in quotes."""
+    """For names that were written with upper-case letters, which only count in quotes."""
     written = column.span.source.text[column.span.start : column.span.end]
     if written == column.name or written.startswith('"'):
         return None
@@ -196,7 +196,7 @@ class DefinitionParser(Cursor):
                     "columns are separated by commas; after a type come NOT NULL, PRIMARY KEY, "
                     "GENERATED ALWAYS AS (…), METADATA FROM '…'",
                 )
-        marks = {b"headrace.json": b"true"} if is_json else None
+        marks = JSON_MARK if is_json else None
         column = pa.field(name, kind, nullable=nullable, metadata=marks)
         return ColumnDefinition(name, column, self.span(first), primary, generated, metadata, not_null)
 
@@ -204,8 +204,6 @@ class DefinitionParser(Cursor):
         first = self.current
         if first is None:
             self.unexpected("a type")
-        if first is None:
-            raise AssertionError
         name = first.text.upper()
         self.at += 1
         is_json = name in ("JSON", "JSONB")
@@ -254,12 +252,12 @@ class DefinitionParser(Cursor):
         fields: list[pa.Field] = []
         while True:
             name, at = self.name("the name of a field")
-            if any(one.name == name for one in fields):
+            if any(field.name == name for field in fields):
                 fail(f"field `{name}` is declared twice", self.span(at))
             self.take(":")
             kind, is_json = self.read_type()
             nullable = not self.take("NOT", "NULL")
-            marks = {b"headrace.json": b"true"} if is_json else None
+            marks = JSON_MARK if is_json else None
             fields.append(pa.field(name, kind, nullable=nullable, metadata=marks))
             if not self.take(","):
                 break
@@ -301,8 +299,6 @@ class DefinitionParser(Cursor):
             token = self.current
             if token is None or not (is_word(token) or token.token_type == TokenType.NUMBER):
                 self.unexpected("the name of an option")
-            if token is None:
-                raise AssertionError
             parts.append(token.text.lower())
             self.at += 1
             if not self.take("."):
@@ -312,8 +308,6 @@ class DefinitionParser(Cursor):
         token = self.current
         if token is None:
             self.unexpected(f"a value for `{key}`")
-        if token is None:
-            raise AssertionError
         if self.take("INTERVAL"):
             return self._interval(token)
         if self.take("["):

@@ -1,10 +1,9 @@
-"""The columns of a table that was written without any: those that its source finds out."""
+"""Finds the columns of a table that declares none: its source knows them."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +15,7 @@ from headrace.formats.base import is_list
 from headrace.model.fragments import plain_type
 from headrace.model.registry import registry
 from headrace.sql.bind.catalog import (
-    Table,
+    CatalogTable,
     check_source_key,
     connector_options,
     option_error,
@@ -25,22 +24,19 @@ from headrace.sql.bind.catalog import (
 )
 from headrace.sql.parse.table_definition import ColumnDefinition
 from headrace.sql.problems import fail, sql_error
-from headrace.sql.types import type_name
+from headrace.sql.types import JSON_MARK
 
 WRITE_THEM: Final = "write them: (name TYPE, …)"
 _TEXTS_HOLD_TIMES: Final = ("json", "debezium_json", "csv")
 """Formats that have no type for times, and read them from texts."""
-_JSON: Final = {b"headrace.json": b"true"}
 _IN_OPTIONS: Final = re.compile(r"declare (them|the columns) with the option `schema`")
-_KEYWORDS: Final = ("check", "constraint", "foreign", "primary", "unique", "watermark")
-"""What begins something else than a column in a CREATE TABLE."""
 
 
-def with_columns(table: Table) -> Table:
-    """A table that is read, with the columns of its source if none were written.
+def with_columns(table: CatalogTable) -> CatalogTable:
+    """A table that is read, with the columns of its source if it declares none.
 
-    They are found anew each time; the table is then as if they had been written. Raises a SqlError if they
-    cannot be found out, and an ExternalError if nobody answers who knows them.
+    The source is asked each time; the table is then as if it declared the columns. Raises a SqlError if the
+    source cannot tell them, and an ExternalError if it cannot be reached.
     """
     if table.columns is not None:
         return table
@@ -49,22 +45,22 @@ def with_columns(table: Table) -> Table:
     fixed = getattr(registry.constructor("source", table.connector), "table_schema", None)
     if fixed is not None and not table.definition.columns:
         return table
-    found = fixed if fixed is not None else pa.schema([_column(table, f) for f in _find(table)])
-    _check(table, found)
+    schema = fixed if fixed is not None else pa.schema([_column(table, f) for f in _find(table)])
+    _check(table, schema)
     definition = table.definition
-    columns = [ColumnDefinition(one.name, one, definition.span) for one in found]
+    columns = [ColumnDefinition(field.name, field, definition.span) for field in schema]
     columns += definition.columns
     definition = replace(definition, columns=tuple(columns), has_columns=True)
     return replace(
         table,
         definition=definition,
         columns=pa.schema([column.field for column in columns]),
-        found=() if fixed is not None else tuple(found),
+        found=() if fixed is not None else tuple(schema),
     )
 
 
-def _find(table: Table) -> pa.Schema:
-    """What the source says, without the names of the engine."""
+def _find(table: CatalogTable) -> pa.Schema:
+    """The columns that the source tells, without the reserved ones."""
     try:
         source = registry.build("source", table.connector, connector_options(table, "source", None))
     except HeadraceError as error:
@@ -74,19 +70,20 @@ def _find(table: Table) -> pa.Schema:
     if find is None:
         fail(f"{what}: connector `{table.connector}` cannot tell them", table.span(), WRITE_THEM)
     try:
-        found = find()
+        schema = find()
     except HeadraceError as error:
         if isinstance(error, ExternalError) and not isinstance(error, BadLineError):
             raise ExternalError(f"{what}: {error.message}", hint=error.hint, where=error.where) from error
-        given = None if isinstance(error, BadLineError) else error.hint
-        hint = WRITE_THEM if given is None else _IN_OPTIONS.sub(WRITE_THEM, given)
+        hint = WRITE_THEM
+        if error.hint is not None and not isinstance(error, BadLineError):
+            hint = _IN_OPTIONS.sub(WRITE_THEM, error.hint)
         raise sql_error(f"{what}: {error.message}", table.span(), hint) from error
-    if not len(found):
+    if not len(schema):
         fail(f"{what}: nothing is there yet to find them out from", table.span(), WRITE_THEM)
-    return pa.schema([field for field in found if field.name not in (TIMESTAMP, RETRACT)])
+    return pa.schema([field for field in schema if field.name not in (TIMESTAMP, RETRACT)])
 
 
-def _column(table: Table, field: pa.Field) -> pa.Field:
+def _column(table: CatalogTable, field: pa.Field) -> pa.Field:
     """A column in the types of SQL: instants have no zone, and event times are not texts."""
     field = _plain(field)
     kind = field.type
@@ -100,70 +97,29 @@ def _column(table: Table, field: pa.Field) -> pa.Field:
 def _plain(field: pa.Field) -> pa.Field:
     """A column of plain types without zones, and JSON in the place of objects that never had a member."""
     kind = field.type if pa.types.is_nested(field.type) else plain_type(field.type)
-    marks = {name: value for name, value in (field.metadata or {}).items() if name in _JSON}
+    marks = {name: value for name, value in (field.metadata or {}).items() if name in JSON_MARK}
     if pa.types.is_timestamp(kind):
         kind = pa.timestamp(kind.unit)
     elif pa.types.is_struct(kind) and not kind.num_fields:
-        kind, marks = pa.string(), _JSON
+        kind, marks = pa.string(), JSON_MARK
     elif pa.types.is_struct(kind):
-        kind = pa.struct([_plain(one) for one in kind])
+        kind = pa.struct([_plain(member) for member in kind])
     elif is_list(kind):
         kind = pa.list_(_plain(kind.value_field))
     return pa.field(field.name, kind, field.nullable, metadata=marks or None)
 
 
-def _check(table: Table, found: pa.Schema) -> None:
+def _check(table: CatalogTable, schema: pa.Schema) -> None:
     """Refuse names that are there twice, and a key that is not there."""
     definition = table.definition
-    for name, count in Counter(found.names).items():
+    for name, count in Counter(schema.names).items():
         if count > 1:
             fail(f"{count} columns of `{table.name}` are called `{name}`", table.span(), WRITE_THEM)
     for column in definition.columns:
-        if column.name in found.names:
+        if column.name in schema.names:
             hint = "give the computed one another name"
             fail(f"`{table.name}` has a column `{column.name}` already", column.span, hint)
     for name in definition.primary_key:
-        if name not in found.names:
-            hint = suggest(name, found.names) or f"found were {', '.join(found.names)}"
-            fail(f"there is no column `{name}` for the primary key", definition.span, hint)
-
-
-def column_lines(columns: Sequence[pa.Field]) -> list[str]:
-    """Columns as they are written between the brackets of a CREATE TABLE, without commas.
-
-    >>> column_lines([pa.field("id", pa.int64(), nullable=False), pa.field("userId", pa.string())])
-    ['id BIGINT NOT NULL', '"userId" TEXT']
-    """
-    return [_line(column) for column in columns]
-
-
-def _line(column: pa.Field) -> str:
-    written = _written(column.type)
-    if written is None:
-        return f"-- {column_name(column.name)} is {column.type}, which SQL has no name for"
-    kind = "JSON" if _is_json(column) else written
-    return f"{column_name(column.name)} {kind}{'' if column.nullable else ' NOT NULL'}"
-
-
-def _is_json(field: pa.Field) -> bool:
-    return b"headrace.json" in (field.metadata or {})
-
-
-def _written(kind: pa.DataType) -> str | None:
-    """A type as it is declared; None if it cannot be."""
-    if pa.types.is_struct(kind):
-        members = [(column_name(one.name), "JSON" if _is_json(one) else _written(one.type)) for one in kind]
-        if any(inner is None for _, inner in members):
-            return None
-        return f"STRUCT<{', '.join(f'{name} {inner}' for name, inner in members)}>"
-    if pa.types.is_list(kind):
-        inner = "JSON" if _is_json(kind.value_field) else _written(kind.value_type)
-        return None if inner is None else f"{inner}[]"
-    name = type_name(kind)
-    return None if name == str(kind) else name
-
-
-def column_name(name: str) -> str:
-    """A name as SQL writes it: in quotes unless it is a word of small letters."""
-    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _KEYWORDS
-    return name if plain else '"' + name.replace('"', '""') + '"'
+        if name not in schema.names:
+            near = suggest(name, schema.names, listing="found were")
+            fail(f"there is no column `{name}` for the primary key", definition.span, near)

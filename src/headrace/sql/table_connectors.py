@@ -1,4 +1,4 @@
-"""One table of a SQL text as the connector it stands for, without a pipeline."""
+"""Builds the connectors of a table that a SQL text defines, without a pipeline."""
 
 from __future__ import annotations
 
@@ -11,36 +11,34 @@ from headrace.base.errors import HeadraceError, SqlError, suggest
 from headrace.base.problems import Problems
 from headrace.base.spans import Source
 from headrace.model.registry import Role, registry
-from headrace.sql.bind.catalog import Table, connector_options, define_table, option_error, roles_of
-from headrace.sql.find_columns import with_columns
+from headrace.sql.bind.catalog import CatalogTable, connector_options, define_table, option_error, roles_of
+from headrace.sql.bind.find_columns import with_columns
 from headrace.sql.parse.statements import parse_statements
 from headrace.sql.parse.table_definition import CreateTable
 from headrace.sql.problems import fail, sql_error
 
 
-class Tried(NamedTuple):
-    """A table in one of its roles."""
+class TableConnector(NamedTuple):
+    """The connector of a table in one of its roles."""
 
     role: Role
     connector: Any
-    """None if the columns to read cannot be found out, of a table that can be written as well."""
+    """None if the columns to read cannot be found, of a table that can be written as well."""
     found: tuple[pa.Field, ...] = ()
-    """The columns that were not written, and found out."""
+    """The columns that the table does not declare, and that its source tells."""
     problem: SqlError | None = None
 
 
-def connectors_of(texts: Sequence[Source], name: str) -> list[Tried]:
-    """What a table is, in each role that it can have: all that its connector has unless `type` says which."""
+def build_connectors(texts: Sequence[Source], name: str) -> list[TableConnector]:
+    """A table in each role that it can have: all that its connector has unless `type` says which."""
     table = _find(texts, name)
     if table.kind == "memory":
         fail(f"`{table.name}` is a table in memory and has no connector", table.span())
-    wanted = table.value("type")
-    if table.kind == "lookup":
-        wanted = "lookup"
-    roles = [role for role in roles_of(table.connector) if wanted in (None, role)]
-    if wanted is None and len(roles) > 1:
+    declared = "lookup" if table.kind == "lookup" else table.value("type")
+    roles = [role for role in roles_of(table.connector) if declared in (None, role)]
+    if declared is None and len(roles) > 1:
         roles = [role for role in roles if role != "lookup"]
-    built: list[Tried] = []
+    built: list[TableConnector] = []
     problem: SqlError | None = None
     for role in roles:
         try:
@@ -48,20 +46,24 @@ def connectors_of(texts: Sequence[Source], name: str) -> list[Tried]:
         except SqlError as error:
             problem = problem or error
             if role == "source" and table.columns is None:
-                built.append(Tried(role, None, problem=error))
-    if all(one.connector is None for one in built):
+                built.append(TableConnector(role, None, problem=error))
+    if all(table_connector.connector is None for table_connector in built):
         raise problem or sql_error(
-            f"connector `{table.connector}` cannot be a {wanted}",
+            f"connector `{table.connector}` cannot be a {declared}",
             table.span("type"),
-            suggest(str(wanted), roles),
+            suggest(str(declared), roles),
         )
     return built
 
 
-def _find(texts: Sequence[Source], name: str) -> Table:
+def _find(texts: Sequence[Source], name: str) -> CatalogTable:
     problems = Problems()
-    statements = [one for text in texts for one in parse_statements(text, problems)]
-    tables = {one.name: (source, one) for source, one in statements if isinstance(one, CreateTable)}
+    statements = [statement for text in texts for statement in parse_statements(text, problems)]
+    tables = {
+        statement.name: (source, statement)
+        for source, statement in statements
+        if isinstance(statement, CreateTable)
+    }
     if name.lower() in tables:
         source, definition = tables[name.lower()]
         return define_table(definition, source)
@@ -69,11 +71,11 @@ def _find(texts: Sequence[Source], name: str) -> Table:
     raise SqlError(
         f"there is no CREATE TABLE {name}",
         where=texts[0].name if texts else None,
-        hint=suggest(name, tables) or (f"the tables are {', '.join(tables)}" if tables else None),
+        hint=suggest(name, tables, listing="the tables are"),
     )
 
 
-def _build(table: Table, role: Role) -> Tried:
+def _build(table: CatalogTable, role: Role) -> TableConnector:
     columns = None
     if role == "source":
         table = with_columns(table)
@@ -82,8 +84,8 @@ def _build(table: Table, role: Role) -> Tried:
     try:
         options = connector_options(table, role, columns)
         if role == "lookup":
-            return Tried(role, registry.build_lookup(table.connector, options))
-        return Tried(role, registry.build(role, table.connector, options), table.found)
+            return TableConnector(role, registry.build_lookup(table.connector, options))
+        return TableConnector(role, registry.build(role, table.connector, options), table.found)
     except SqlError:
         raise
     except HeadraceError as error:

@@ -1,4 +1,4 @@
-"""What DataFusion says about SQL that it cannot plan, in words for the people who wrote it."""
+"""Rewrites the errors of DataFusion about SQL that it cannot plan for the people who wrote the SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.sql.types import TYPE_NAMES
 
 _CAST = "write CAST(… AS …) where one type is to become another"
 
-_COMPLAINTS: Final = [
+_REWRITES: Final = [
     (re.compile(pattern, re.DOTALL), message, hint)
     for pattern, message, hint in (
         (
@@ -100,26 +100,26 @@ _LONGEST: Final = 300
 """More of what DataFusion says about a plan helps nobody."""
 
 
-def in_plain_words(error: ExpressionError) -> ExpressionError:
-    """The same complaint, said in the words of SQL, with what to do as its hint."""
+def explain_error(error: ExpressionError) -> ExpressionError:
+    """The same error in the words of SQL, with what to do as its hint."""
     text = error.message
-    for pattern, message, hint in _COMPLAINTS:
-        if found := pattern.search(text):
-            parts = [sql_words(part) for part in found.groups() if part is not None]
+    for pattern, message, hint in _REWRITES:
+        if match := pattern.search(text):
+            parts = [with_sql_types(part) for part in match.groups() if part is not None]
             return ExpressionError(message.format(*parts), hint=hint or _candidates(text))
-    if found := re.search(r"Unsupported SQL type (\w+)", text):
-        return ExpressionError(f"`{found[1]}` is not a type", hint=suggest(found[1].upper(), TYPE_NAMES))
+    if match := re.search(r"Unsupported SQL type (\w+)", text):
+        return ExpressionError(f"`{match[1]}` is not a type", hint=suggest(match[1].upper(), TYPE_NAMES))
     first = text.split("\n")[0].strip().removeprefix("This feature is not implemented: ")
-    return ExpressionError(sql_words(first)[:_LONGEST], hint=_candidates(text))
+    return ExpressionError(with_sql_types(first)[:_LONGEST], hint=_candidates(text))
 
 
 def _candidates(text: str) -> str | None:
     """The ways to call a function that DataFusion names."""
     lines = text.partition("Candidate functions:")[2].split("\n")
-    known = [sql_words(line.strip()) for line in lines if line.strip() and "UserDefined" not in line]
-    if not known:
+    calls = [with_sql_types(line.strip()) for line in lines if line.strip() and "UserDefined" not in line]
+    if not calls:
         return None
-    shown = " or ".join(f"`{one}`" for one in dict.fromkeys(known[:_MOST_CANDIDATES]))
+    shown = " or ".join(f"`{call}`" for call in dict.fromkeys(calls[:_MOST_CANDIDATES]))
     return f"it is called as {shown}"
 
 
@@ -140,13 +140,13 @@ _TYPE: Final = re.compile(
 _LIST: Final = re.compile(r"(?:Large|FixedSize)?List\((?:non-null )?([^()]*(?:\([^()]*\))?[^()]*)\)")
 
 
-def sql_words(text: str) -> str:
-    """A text with the types of Arrow written as SQL writes them.
+def with_sql_types(text: str) -> str:
+    """A message with the types of Arrow written as SQL writes them.
 
-    >>> sql_words("List(Utf8) - Interval(MonthDayNano)")
+    >>> with_sql_types("List(Utf8) - Interval(MonthDayNano)")
     'TEXT[] - INTERVAL'
     """
-    text = _TYPE.sub(lambda found: _TYPES[found[1]], text)
+    text = _TYPE.sub(lambda match: _TYPES[match[1]], text)
     while _LIST.search(text):
         text = _LIST.sub(r"\1[]", text)
     return text

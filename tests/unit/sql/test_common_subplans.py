@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.sql.bind.logical import Given, Relation, Union
-from headrace.sql.lower.share import share
+from headrace.sql.bind.logical import Relation, StreamScan, Union
+from headrace.sql.lower.common_subplans import merge_common_subplans
 
 TABLES = """CREATE TABLE t (a BIGINT, b BIGINT, ts TIMESTAMP, WATERMARK FOR ts)
     WITH (connector = 'single_file', path = '/nowhere/t.json', format = 'json', type = 'source');
@@ -69,7 +69,7 @@ def test_a_function_of_the_user_is_called_wherever_it_is_written() -> None:
 
 
 def test_a_relation_is_compared_without_all_that_it_is_made_of() -> None:
-    relation: Relation = Given(pa.schema([("a", pa.int64())]), ports=())
+    relation: Relation = StreamScan(pa.schema([("a", pa.int64())]), ports=())
     for _ in range(200):  # whoever looked into both inputs of each would never come to an end
         relation = Union(relation.columns, inputs=(relation, relation))
-    assert share([relation])[relation] is relation
+    assert merge_common_subplans([relation])[relation] is relation

@@ -1,4 +1,4 @@
-"""By which keys the rows of windows travel: those of a windowed join can meet where they were aggregated."""
+"""Co-partitioned joins: rows of windowed aggregates that are joined by their keys are shuffled once."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from headrace.sql.bind.logical import Aggregate, Expression, Join, Map, Relation
 
 
 @dataclass(frozen=True)
-class Routes:
+class CoPartitioning:
     """Which aggregates are shuffled by some of their keys alone, and the joins that need no shuffle then."""
 
     keys: dict[Relation, tuple[str, ...]] = field(default_factory=dict)
     """Aggregate → the keys that its rows are shuffled by, where these are not all of its keys, in order."""
     joins: set[Relation] = field(default_factory=set)
-    """The joins whose rows are where they belong already."""
+    """The joins whose inputs are partitioned by the join's keys already."""
 
 
-def find_routes(roots: Iterable[Relation]) -> Routes:
+def find_copartitioning(roots: Iterable[Relation]) -> CoPartitioning:
     """Look for windowed joins of windowed aggregates by their keys.
 
     Groups that agree in all keys agree in some of them, so rows may be shuffled by those that are joined by.
     """
-    routes, seen = Routes(), set[Relation]()
+    result, seen = CoPartitioning(), set[Relation]()
 
     def visit(relation: Relation) -> None:
         if relation in seen:
             return
         seen.add(relation)
-        for one in inputs_of(relation):
-            visit(one)
+        for source in inputs_of(relation):
+            visit(source)
         if isinstance(relation, Join) and relation.windowed and relation.keys:
             left = _grouped(relation.left, [pair[0] for pair in relation.keys])
             right = _grouped(relation.right, [pair[1] for pair in relation.keys])
-            if left is None or right is None or not _alike(left, right):
+            if left is None or right is None or not _can_share_shuffle(left, right):
                 return
-            # An aggregate that two joins read goes the way of the first.
-            if all(routes.keys.get(aggregate, names) == names for aggregate, names in (left, right)):
-                routes.keys.update((left, right))
-                routes.joins.add(relation)
+            # An aggregate that two joins read is shuffled for the first.
+            if all(result.keys.get(aggregate, names) == names for aggregate, names in (left, right)):
+                result.keys.update((left, right))
+                result.joins.add(relation)
 
     for root in roots:
         visit(root)
-    return routes
+    return result
 
 
 def _grouped(relation: Relation, values: list[Expression]) -> tuple[Aggregate, tuple[str, ...]] | None:
@@ -62,7 +62,9 @@ def _grouped(relation: Relation, values: list[Expression]) -> tuple[Aggregate, t
     return None
 
 
-def _alike(left: tuple[Aggregate, tuple[str, ...]], right: tuple[Aggregate, tuple[str, ...]]) -> bool:
-    """Whether equal keys of both have the same hash, and no aggregate would have to go two ways."""
+def _can_share_shuffle(
+    left: tuple[Aggregate, tuple[str, ...]], right: tuple[Aggregate, tuple[str, ...]]
+) -> bool:
+    """Whether equal keys of both have the same hash, and no aggregate would need two shuffles."""
     kinds = [[side.columns.field(name).type for name in names] for side, names in (left, right)]
     return kinds[0] == kinds[1] and (left[0] is not right[0] or left[1] == right[1])

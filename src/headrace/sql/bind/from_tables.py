@@ -1,0 +1,107 @@
+"""The tables of a FROM clause: what names mean there, and what DataFusion plans in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.base.columns import TIMESTAMP
+from headrace.model.fragments import quote
+from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.logical import Relation
+from headrace.sql.bind.scope import Scope, ScopeTable
+from headrace.sql.parse.dialect import to_sql
+
+
+class FromTables:
+    """The tables in the FROM of one SELECT, and the conditions of its WHERE.
+
+    Each table has a stub: an empty table of the same columns. DataFusion plans the SELECT as the user wrote
+    it over the stubs, for the names and types of its result and for what is wrong with it.
+    """
+
+    def __init__(self, context: BindContext, where: list[exp.Expr]) -> None:
+        self.context = context
+        self.scope = Scope(context)
+        self.where = where
+        """The conditions of WHERE; a comma join takes those that compare its sides."""
+        self.stubs: dict[str, pa.Schema] = {}
+        self._from: list[str] = []
+        self._unnamed: set[str] = set()
+
+    def check_alias(self, alias: str, node: exp.Expr) -> None:
+        """Refuse a second table of the same name."""
+        if any(table.alias == alias for table in self.scope.tables):
+            raise self.context.fail(
+                f"two tables are called `{alias}` here", node, "give one another name with AS"
+            )
+
+    def add(self, table: ScopeTable, stub: pa.Schema, *, join: str = "", is_named: bool = True) -> None:
+        """Add a table, and its stub behind `join`; columns of a subquery without a name have no qualifier."""
+        name = f"s{len(self.stubs)}"
+        text = f"{name} AS {quote(table.alias)}"
+        if not is_named:
+            self._unnamed.add(table.alias)
+            columns = ", ".join(f"c{i} AS {quote(column)}" for i, column in enumerate(stub.names))
+            stub = pa.schema([f.with_name(f"c{i}") for i, f in enumerate(stub)])
+            text = f"(SELECT {columns} FROM {name})"
+        self.stubs[name] = stub
+        self._from.append(f"{join} {text}".lstrip())
+        self.scope.tables.append(table)
+
+    def join_last(self, join: str, condition: str) -> None:
+        """Say how the table that was added last is joined."""
+        self._from[-1] = f"{join} {self._from[-1]} {condition}"
+
+    def update_columns(self, joined: Relation) -> None:
+        """Take the columns from a join: those of an outer join may be null where their table's are not."""
+        fields = joined.columns.field
+        self.scope.tables = [
+            replace(
+                table,
+                columns=tuple(fields(column.name) for column in table.columns),
+                unqualified={name: fields(column.name) for name, column in table.unqualified.items()},
+            )
+            for table in self.scope.tables
+        ]
+
+    def stub_text(self, node: exp.Expr) -> str:
+        """An expression as DataFusion plans it over the stubs: resolved, with the names that users know."""
+        columns = {
+            column.name: (table.alias, name)
+            for table in self.scope.tables
+            for name, column in (*table.unqualified.items(), *zip(table.names, table.columns, strict=True))
+        }
+
+        def visit(part: exp.Expr) -> exp.Expr:
+            if not isinstance(part, exp.Column):
+                return part
+            if part.name == TIMESTAMP:
+                return exp.Anonymous(this="row_time", expressions=[])
+            alias, name = columns[part.name]
+            table = None if alias in self._unnamed else exp.to_identifier(alias, quoted=True)
+            return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
+
+        resolved = node if node.meta.get("resolved") else self.scope.resolve(node)
+        return to_sql(resolved.copy().transform(visit))
+
+    def stub_sql(
+        self,
+        items: Sequence[str],
+        *,
+        where: Sequence[exp.Expr] = (),
+        group: Sequence[exp.Expr] = (),
+        having: exp.Expr | None = None,
+    ) -> str:
+        """A SELECT over the stubs."""
+        sql = f"SELECT {', '.join(items)} FROM {' '.join(self._from)}"
+        if where:
+            sql += " WHERE " + " AND ".join(f"({self.stub_text(condition)})" for condition in where)
+        if group:
+            sql += " GROUP BY " + ", ".join(self.stub_text(node) for node in group)
+        if having is not None:
+            sql += f" HAVING {self.stub_text(having)}"
+        return sql

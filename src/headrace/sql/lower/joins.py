@@ -1,0 +1,87 @@
+"""Lowers joins: of windows, of appended rows, and of rows that may change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.model.fragments import quote
+from headrace.operators.updating_fragment import UpdatingFragment
+from headrace.operators.updating_join import UpdatingJoin
+from headrace.operators.windowed_fragment import WindowedFragment
+from headrace.sql.bind.logical import Expression, Join, Relation
+from headrace.sql.lower.context import LoweredRelation, LoweringContext, shuffle, without
+
+
+def lower_join(context: LoweringContext, relation: Join) -> LoweredRelation:
+    """The pairs of rows that meet."""
+    updating = (relation.left.updating, relation.right.updating)
+    is_inner = relation.kind == "inner" and not relation.windowed
+    keys = [_key_columns([pair[index] for pair in relation.keys]) for index in (0, 1)]
+    sides = [
+        _lower_side(context, side, values, updating=any(updating))
+        for side, values in zip((relation.left, relation.right), keys, strict=True)
+    ]
+    schemas = [side.schema if is_inner else without(side.schema, RETRACT) for side in sides]
+    fragment = context.fragment(
+        _join_sql(context, relation, keys, retract=is_inner and any(updating)),
+        {"input0": schemas[0], "input1": schemas[1]},
+    )
+    names = (tuple(keys[0]), tuple(keys[1]))
+    inputs = [shuffle(side.ports, own) for side, own in zip(sides, names, strict=True)]
+    if relation in context.copartitioning.joins:
+        inputs = [side.ports for side in sides]
+    if relation.windowed:
+        return context.result(relation, context.add(WindowedFragment(fragment, names), inputs, "window_join"))
+    operator: UpdatingJoin | UpdatingFragment
+    if is_inner:
+        operator = UpdatingJoin(fragment, names, ttl=context.ttl, updating=updating)
+    else:
+        operator = UpdatingFragment(fragment, names, ttl=context.ttl, updating=(any(updating),) * 2)
+    return context.result(relation, context.add(operator, inputs, "join"))
+
+
+def _lower_side(
+    context: LoweringContext, side: Relation, keys: Mapping[str, Expression], *, updating: bool
+) -> LoweredRelation:
+    """The columns of a side that are read, and what it is joined by."""
+    columns = context.columns(side)
+    items = [quote(name) for name in columns]
+    items += [f"{value.text} AS {quote(key)}" for key, value in keys.items() if key not in columns]
+    items += [quote(TIMESTAMP)]
+    if updating:
+        items.append(quote(RETRACT) if side.updating else f"FALSE AS {quote(RETRACT)}")
+    return context.apply_sql(context.lower(side).select(items))
+
+
+def _join_sql(
+    context: LoweringContext, relation: Join, keys: Sequence[Mapping[str, Expression]], *, retract: bool
+) -> str:
+    items = [
+        f"{table}.{quote(name)} AS {quote(name)}"
+        for table, side in (("l", relation.left), ("r", relation.right))
+        for name in context.columns(relation)
+        if name in side.columns.names
+    ]
+    time = quote(TIMESTAMP)
+    items.append(f"greatest(l.{time}, r.{time}) AS {time}")
+    if retract:
+        items.append(f"l.{quote(RETRACT)} <> r.{quote(RETRACT)} AS {quote(RETRACT)}")
+    on = [f"l.{quote(left)} = r.{quote(right)}" for left, right in zip(*keys, strict=True)]
+    if relation.windowed:
+        on.insert(0, f"l.{time} = r.{time}")
+    if relation.condition is not None:
+        on.append(f"({relation.condition.text})")
+    return (
+        f"SELECT {', '.join(items)} FROM input0 AS l "
+        f"{relation.kind.upper()} JOIN input1 AS r ON {' AND '.join(on)}"
+    )
+
+
+def _key_columns(values: Sequence[Expression]) -> dict[str, Expression]:
+    """Names for what a side is joined by: a column keeps its own, so that it is not carried twice."""
+    keys: dict[str, Expression] = {}
+    for index, value in enumerate(values):
+        own = next(iter(value.columns)) if value.is_column else TIMESTAMP
+        keys[f"{TIMESTAMP}:key{index}" if own == TIMESTAMP or own in keys else own] = value
+    return keys
