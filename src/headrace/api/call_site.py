@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from headrace.base.errors import HeadraceError
 
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 _SHOWN = 100
 """How much of a line of the program is shown."""
 Parameters = ParamSpec("Parameters")
@@ -37,7 +39,7 @@ def text_name() -> str:
 
 def _user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "headrace":
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return frame
 

@@ -17,7 +17,7 @@ from headrace.api.plan_html import stages_html
 from headrace.api.query_text import QueryText, SqlText
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, source_schema, takes_schema
-from headrace.api.shapes import Derived, Part, Shape, declared_shape
+from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
 from headrace.api.stream import Stream, derived_stream
 from headrace.base.errors import HeadraceError, InternalError, PlanError
 from headrace.base.spans import Source
@@ -212,7 +212,9 @@ class Pipeline:
         operator = registry.build("source", what, given) if isinstance(what, str) else what
         columns = source_schema(operator) if isinstance(operator, SourceOperator) else None
         shape = (
-            Shape(columns) if declared is None or by_option else declared_shape(declared, has_watermark=False)
+            StreamShape(columns)
+            if declared is None or by_option
+            else declared_shape(declared, has_watermark=False)
         )
         updating = isinstance(what, str) and _has_changes(what, given)
         if updating:
@@ -629,7 +631,7 @@ class Pipeline:
         *,
         id: str | None,  # noqa: A002
         options: Mapping[str, Any],
-        shape: Shape,
+        shape: StreamShape,
     ) -> Stream:
         """Add a node behind streams. Edges from queries are added when the pipeline is planned."""
         parts = tuple(stream._parts for stream in inputs)

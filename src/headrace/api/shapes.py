@@ -31,7 +31,7 @@ Part = Port | Derived
 
 
 @dataclass(frozen=True)
-class Shape:
+class StreamShape:
     """What is known about the rows of a stream."""
 
     columns: pa.Schema | None = None
@@ -43,12 +43,12 @@ class Shape:
     """The columns are what the user says, and have to be checked when rows come."""
 
 
-def declared_shape(schema: Schema | None, *, has_watermark: bool) -> Shape:
+def declared_shape(schema: Schema | None, *, has_watermark: bool) -> StreamShape:
     """What is known of the rows of an operator: the columns that the user declares for it."""
     if schema is None:
-        return Shape(has_watermark=has_watermark)
+        return StreamShape(has_watermark=has_watermark)
     columns = parse_schema(schema)
-    return Shape(
+    return StreamShape(
         without_hidden(columns),
         updating=RETRACT in columns.names,
         has_watermark=has_watermark,

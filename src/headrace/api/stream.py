@@ -26,7 +26,7 @@ from headrace.api.live_table import LiveTable
 from headrace.api.query_text import QueryText, SqlText, add_items, expression_text
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, without_hidden
-from headrace.api.shapes import Derived, Part, Shape
+from headrace.api.shapes import Derived, Part, StreamShape
 from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import PlanError
 from headrace.model.builder import Port
@@ -59,7 +59,7 @@ class Stream:
     Stream(select_1: shop TEXT, double BIGINT)
     """
 
-    def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], shape: Shape) -> None:
+    def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], shape: StreamShape) -> None:
         self._pipeline = pipeline
         self._parts = parts
         self._shape = shape
@@ -470,7 +470,7 @@ class Stream:
         elif any(schema != known[0] for schema in known) or any(stream._is_queried for stream in streams):
             return self._union_all(others, known[0].names)
         parts = tuple(part for stream in streams for part in stream._parts)
-        shape = Shape(
+        shape = StreamShape(
             known[0] if len(known) == len(streams) else None,
             has_watermark=all(shape.has_watermark for shape in shapes),
             is_declared=any(shape.is_declared for shape in shapes),
@@ -795,7 +795,7 @@ class Stream:
         if schema is not None:
             columns = parse_schema(schema)
         ports = tuple(replace(part, output=name) for part in parts)
-        return Stream(self._pipeline, ports, Shape(columns, is_declared=schema is not None))
+        return Stream(self._pipeline, ports, StreamShape(columns, is_declared=schema is not None))
 
     # ------------------------------------------------------------------------------------------ sinks
 
@@ -832,7 +832,7 @@ class Stream:
             given = self._sink_options(what, given)
         if self._shape.updating:
             self._check_accepts_updates(what, given)
-        self._pipeline._add("sink", what, (self,), id=id, options=given, shape=Shape())
+        self._pipeline._add("sink", what, (self,), id=id, options=given, shape=StreamShape())
         return self
 
     @located
@@ -865,10 +865,11 @@ class Stream:
 
         >>> import headrace as hr
         >>> sales = hr.Pipeline().source("memory", rows=[{"shop": "mill"}])
-        >>> sales.show(0)
-        Traceback (most recent call last):
-        ...
-        headrace.base.errors.PlanError: show takes the number of rows to show, got 0
+        >>> sales.show(5)  # doctest: +SKIP
+        shop
+        ----
+        mill
+        1 row
         """
         if not isinstance(n, int) or n < 1:
             raise PlanError(f"show takes the number of rows to show, got {n!r}")
@@ -968,7 +969,7 @@ class Stream:
         self,
         operator: str | ArrowOperator,
         id: str,  # noqa: A002
-        shape: Shape,
+        shape: StreamShape,
         options: Mapping[str, Any] | None = None,
     ) -> Stream:
         pipeline = self._pipeline
@@ -993,7 +994,7 @@ class Stream:
 
 def derived_stream(pipeline: Pipeline, rows: Relational, name: str) -> Stream:
     """The stream of a query's rows."""
-    shape = Shape(rows.columns, rows.updating, rows.key, rows.windowing, has_watermark=True)
+    shape = StreamShape(rows.columns, rows.updating, rows.key, rows.windowing, has_watermark=True)
     return Stream(pipeline, (Derived(rows, name, call_site()),), shape)
 
 

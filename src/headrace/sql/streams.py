@@ -25,15 +25,24 @@ from headrace.base.secrets import Secrets
 from headrace.base.spans import Source
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Function, plain_schema
-from headrace.sql.bind.binder import Binder
-from headrace.sql.bind.catalog import Table, connector_options, define_table, option_error, option_model
+from headrace.sql.bind.catalog import (
+    CatalogTable,
+    connector_options,
+    define_table,
+    option_error,
+    option_model,
+)
+from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.define_function import define_function
-from headrace.sql.bind.logical import Given, Relation, Windowing, inputs_of
+from headrace.sql.bind.find_columns import with_columns
+from headrace.sql.bind.logical import Relation, StreamScan, Windowing, inputs_of
 from headrace.sql.bind.planning import Planner
-from headrace.sql.bind.relations import Bound, Named
-from headrace.sql.compile import DEFAULT_TTL
-from headrace.sql.find_columns import with_columns
-from headrace.sql.lower.lowering import Lowering
+from headrace.sql.bind.program import DEFAULT_TTL
+from headrace.sql.bind.query import bind_query
+from headrace.sql.bind.relations import BoundQuery, LazyRelation, cast_columns, rename_query, renamed
+from headrace.sql.bind.tables import bind_lookup_table, bind_scan
+from headrace.sql.lower.context import LoweringContext
+from headrace.sql.lower.lowering import start_lowering
 from headrace.sql.parse.create_function import CreateFunction
 from headrace.sql.parse.statements import (
     CreateView,
@@ -44,14 +53,14 @@ from headrace.sql.parse.statements import (
     parse_statements,
 )
 from headrace.sql.parse.table_definition import CreateTable
-from headrace.sql.problems import FailedError, fail, sql_error
+from headrace.sql.problems import ReportedError, fail, sql_error
 
 
 @dataclass(frozen=True, eq=False)
 class Relational:
     """Rows that queries can read. `updating` rows may be taken back; `key` identifies a row that may."""
 
-    bound: Bound
+    bound: BoundQuery
 
     @property
     def columns(self) -> pa.Schema:
@@ -81,7 +90,7 @@ class Relational:
         while relations:
             relation = relations.pop()
             relations += inputs_of(relation)
-            nodes |= {port.node for port in relation.ports} if isinstance(relation, Given) else set()
+            nodes |= {port.node for port in relation.ports} if isinstance(relation, StreamScan) else set()
         return nodes
 
     @classmethod
@@ -96,8 +105,8 @@ class Relational:
     ) -> Relational:
         """The rows that operators of the plan emit."""
         columns = plain_schema(columns)
-        relation = Given(columns, updating, windowing, key, ports=ports)
-        return cls(Bound(relation, tuple(columns.names)))
+        relation = StreamScan(columns, updating, windowing, key, ports=ports)
+        return cls(BoundQuery(relation, tuple(columns.names)))
 
 
 class StreamSql:
@@ -107,7 +116,7 @@ class StreamSql:
         self._functions = tuple(functions)
         self._planner = Planner(self._functions)
         self._ttl = DEFAULT_TTL
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, CatalogTable] = {}
         self._names: dict[str, Relational] = {}
         self._texts: list[str] = []
 
@@ -155,10 +164,10 @@ class StreamSql:
             hint = suggest(name.lower(), self.names, listing="the tables are")
             fail(f"there is no table `{name}`", None, hint or "define it with `pipeline.execute(…)`")
         problems = Problems(self.secrets)
-        bound: Bound | None = None
+        bound: BoundQuery | None = None
         try:
             bound = self._named(name.lower(), problems)()
-        except FailedError:
+        except ReportedError:
             problems.raise_all()
         if bound is None or name.lower() not in self._names:
             fail(f"`{name}` is a lookup table, and can only be joined", None, "join it in `pipeline.sql(…)`")
@@ -186,15 +195,14 @@ class StreamSql:
     ) -> LoweredStreams:
         """Get ready to add the operators of `roots` to a plan; `names` is what operators are called after."""
         return LoweredStreams(
-            Lowering(
-                builder,
-                self._planner,
-                Problems(self.secrets),
+            start_lowering(
+                [rows.bound.relation for rows in roots],
+                builder=builder,
+                planner=self._planner,
+                problems=Problems(self.secrets),
                 ttl=self._ttl,
-                functions=self._functions,
-            ),
-            roots,
-            names,
+                names={rows.bound.relation: name for rows, name in names.items()},
+            )
         )
 
     # ----------------------------------------------------------------------------------- definitions
@@ -223,7 +231,7 @@ class StreamSql:
                 "a query is `pipeline.sql('SELECT …')`, and its rows are written with `.sink(…)`",
             )
 
-    def _add_table(self, table: Table) -> None:
+    def _add_table(self, table: CatalogTable) -> None:
         for option in ("late_table", "dead_letter_table"):
             if table.value(option) is not None:
                 fail(f"`{option}` is for SQL files", table.span(option), "use `stream.output(…)` instead")
@@ -261,13 +269,13 @@ class StreamSql:
         tables: Mapping[str, Relational],
         columns: Sequence[str] = (),
     ) -> Relational:
-        binder = Binder(self._planner, text, problems)
+        context = BindContext(self._planner, text, problems)
         names = {name: self._named(name, problems) for name in self.names}
         names |= {name.lower(): _constant(rows) for name, rows in tables.items()}
-        bound: Bound | None = None
+        bound: BoundQuery | None = None
         try:
-            bound = binder.renamed(binder.query(query, names), columns, None)
-        except FailedError:
+            bound = rename_query(context, bind_query(context, query, names), columns, None)
+        except ReportedError:
             pass
         except ExpressionError as error:
             raise sql_error(error.message, None, error.hint) from error
@@ -275,58 +283,48 @@ class StreamSql:
         assert bound is not None
         _check_names(bound.names)
         if list(bound.names) != bound.relation.columns.names:
-            fields = [
-                field.with_name(name) for name, field in zip(bound.names, bound.relation.columns, strict=True)
-            ]
-            bound = Bound(binder.cast(bound, pa.schema(fields)), bound.names)
+            schema = renamed(bound.relation.columns, bound.names)
+            bound = BoundQuery(cast_columns(bound.relation, schema), bound.names)
         return Relational(bound)
 
-    def _named(self, name: str, problems: Problems) -> Named:
+    def _named(self, name: str, problems: Problems) -> LazyRelation:
         """What a defined name means; a table is bound when something first reads it."""
         if name in self._names:
             return _constant(self._names[name])
         table = self._tables[name]
-        binder = Binder(self._planner, table.source, problems)
+        context = BindContext(self._planner, table.source, problems)
         if table.kind == "lookup":
-            return Named(lambda: binder.lookup_table(table), kind="lookup")
+            return LazyRelation(lambda: bind_lookup_table(context, table), kind="lookup")
 
-        def scan() -> Bound:
-            try:
+        def scan() -> BoundQuery:
+            with context.reporting():
                 readable = with_columns(table)
                 _check_options(readable)
-            except SqlError as error:
-                problems.add(error)
-                raise FailedError from error
-            rows = Relational(binder.scan(readable))
+            rows = Relational(bind_scan(context, readable))
             self._names[name] = rows
             return rows.bound
 
-        return Named(scan, kind="source")
+        return LazyRelation(scan, kind="source")
 
 
 class LoweredStreams:
     """Adds the operators of relations to a plan, each when it is first needed."""
 
-    def __init__(
-        self, lowering: Lowering, roots: Sequence[Relational], names: Mapping[Relational, str]
-    ) -> None:
+    def __init__(self, lowering: LoweringContext) -> None:
         self._lowering = lowering
-        for rows, name in names.items():
-            lowering.name(rows.bound.relation, name)
-        lowering.prepare([rows.bound.relation for rows in roots])
 
     def ports(self, rows: Relational) -> tuple[Port, ...]:
         """Where the rows come from; raises a SqlError if they cannot be computed."""
         try:
-            flow = self._lowering.rows(rows.bound.relation)
+            lowered = self._lowering.rows(rows.bound.relation)
         except ExpressionError as error:
             raise sql_error(error.message, None, error.hint) from error
         self._lowering.problems.raise_all()
-        return flow.ports
+        return lowered.ports
 
 
-def _constant(rows: Relational) -> Named:
-    return Named(lambda: rows.bound, kind="source")
+def _constant(rows: Relational) -> LazyRelation:
+    return LazyRelation(lambda: rows.bound, kind="source")
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -337,7 +335,7 @@ def _check_names(names: Sequence[str]) -> None:
             fail(f"two columns are called `{name}`", None, "give one of them another name with AS")
 
 
-def _check_options(table: Table) -> None:
+def _check_options(table: CatalogTable) -> None:
     """Refuse wrong options of a table that is read, where they are written."""
     columns = None if table.columns is None else pa.schema([column.field for column in table.physical])
     try:
