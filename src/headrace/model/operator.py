@@ -8,6 +8,7 @@ a state table, what is expensive to make and can be made again goes through `ctx
 from __future__ import annotations
 
 import enum
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +107,11 @@ class TableAccess(Protocol):
     def insert_committing_data(self, table: str, data: bytes) -> None: ...
 
 
-_RESOURCES: dict[tuple[str, str, str], Any] = {}
+_RESOURCES: dict[str, dict[tuple[str, str], Any]] = {}
+"""What `resource` made, by job; the job that asked last is the last."""
+_RESOURCES_LOCK = threading.Lock()
+_JOBS_WITH_RESOURCES = 8
+"""How many jobs of a process keep their resources: several may run at once, the others have ended."""
 
 
 @dataclass
@@ -157,12 +162,15 @@ class OperatorContext:
 
     def resource(self, name: str, make: Callable[[], T]) -> T:
         """A connection, a model, a compiled plan: made once per Python worker and operator."""
-        key = (self.task_info.job_id, f"{self.task_info.operator_id}/{self.version}", name)
-        if key not in _RESOURCES:
-            for other in [other for other in _RESOURCES if other[0] != key[0]]:
-                del _RESOURCES[other]  # of a job that has ended
-            _RESOURCES[key] = make()
-        value: T = _RESOURCES[key]
+        job, key = self.task_info.job_id, (f"{self.task_info.operator_id}/{self.version}", name)
+        dropped = []
+        with _RESOURCES_LOCK:
+            resources = _RESOURCES[job] = _RESOURCES.pop(job, {})
+            while len(_RESOURCES) > _JOBS_WITH_RESOURCES:
+                dropped.append(_RESOURCES.pop(next(iter(_RESOURCES))))
+        if key not in resources:
+            resources[key] = make()
+        value: T = resources[key]
         return value
 
 

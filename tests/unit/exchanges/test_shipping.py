@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.errors import IllegalArgumentException
 
 import headrace as hr
-from headrace.exchanges.spark.shipping import _archive, _user_files
+from headrace.exchanges.spark.shipping import _archive, _user_files, ship_code
 from headrace.functions.user import load_udfs
 
 SCRIPT = """
@@ -54,3 +55,23 @@ def test_what_a_file_of_functions_imports_from_beside_it_is_shipped(tmp_path: Pa
     plan = hr.Pipeline.from_sql(program, udfs=load_udfs(functions)).plan()
     files = dict(_user_files(plan))
     assert {f"{helper}/__init__.py", f"{helper}/inner.py"} <= set(files)
+
+
+class RefusingContext:
+    """A SparkContext of a cluster, which takes one file of a name."""
+
+    master = "local[2]"
+
+    def addPyFile(self, path: str) -> None:  # noqa: N802 - the name that Spark gives it
+        raise IllegalArgumentException(f"File {Path(path).name} was already registered with a different path")
+
+
+def test_a_file_that_spark_does_not_take_is_named_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").touch()
+    pipeline = hr.Pipeline()
+    pipeline.source(hr.ImpulseSource(message_count=1)).sink("blackhole")
+    with pytest.raises(
+        hr.ConfigurationError, match=r"helper\.py cannot be shipped .* different path"
+    ) as caught:
+        ship_code(RefusingContext(), pipeline.plan(), [str(tmp_path / "helper.py")])
+    assert "need different names" in str(caught.value)

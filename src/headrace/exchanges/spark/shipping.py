@@ -11,6 +11,7 @@ import pickle
 import sys
 import sysconfig
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from cloudpickle.cloudpickle import subimport
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from headrace.base.errors import ConfigurationError
 from headrace.model.plan import Plan
@@ -40,7 +43,13 @@ def ship_code(context: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
     if files:
         shipped.append(_archive(files))
     for path in shipped:
-        context.addPyFile(path)
+        try:
+            context.addPyFile(path)
+        except (PySparkException, Py4JError) as error:
+            raise ConfigurationError(
+                f"{path} cannot be shipped to the workers: {str(error).splitlines()[0]}",
+                hint="pipelines of one process share the workers: files for them need different names",
+            ) from error
 
 
 def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
@@ -72,10 +81,10 @@ def _modules_of(payload: bytes) -> set[str]:
 
     class Finder(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
-            found = super().find_class(module, name)
+            attribute = super().find_class(module, name)
             modules.add(module)
             # A function that is pickled by value names the modules that its file has imported.
-            return imported if found is subimport else found
+            return imported if attribute is subimport else attribute
 
     Finder(io.BytesIO(payload)).load()
     return modules
@@ -118,10 +127,13 @@ def _archive(files: dict[str, Path]) -> str:
     path = Path(tempfile.gettempdir()) / f"headrace-code-{os.getpid()}-{digest.hexdigest()[:12]}.zip"
     if not path.exists():
         atexit.register(path.unlink, missing_ok=True)
-        with zipfile.ZipFile(path, "w") as archive:
+        # Written under another name first: another pipeline of this process may ship the same files.
+        unfinished = path.with_suffix(f".{threading.get_ident()}")
+        with zipfile.ZipFile(unfinished, "w") as archive:
             # Without an entry of its own a directory is no namespace package to Python.
             for folder in sorted({f"{p}/" for name in contents for p in Path(name).parents if p.name}):
                 archive.writestr(folder, b"")
             for name, content in contents.items():
                 archive.writestr(name, content)
+        unfinished.replace(path)
     return str(path)
