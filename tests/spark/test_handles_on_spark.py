@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -34,7 +37,7 @@ def wait_for(is_true: Callable[[], bool], *, seconds: float = 120) -> None:
         time.sleep(0.02)
 
 
-def counting(name: str, out: Path, *, count: int | None) -> hr.Pipeline:
+def counting(name: str, out: Path | str, *, count: int | None) -> hr.Pipeline:
     """Numbers every row of its key; endless without a count."""
     pipeline = hr.Pipeline(name)
     source = hr.ImpulseSource(
@@ -173,6 +176,45 @@ def test_another_spark_is_refused_while_a_pipeline_runs(tmp_path: Path) -> None:
             other.await_termination()
         epochs = len(run.recent_progress)
         wait_for(lambda: len(run.recent_progress) > epochs)
+
+
+INTERRUPTED = """
+import signal
+import time
+
+import headrace as hr
+from tests.spark.test_handles_on_spark import counting
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been started with SIGINT ignored
+
+def on_step(step, epoch):
+    if step in {{"tasks_done", "committed"}}:
+        print(step, epoch, flush=True)
+    if (step, epoch) == ("tasks_done", 2):
+        time.sleep(2)
+
+counting("endless", {out!r}, count=None).run({state!r}, parallelism=2, on_step=on_step)
+"""
+
+
+def test_an_interrupt_of_the_thread_that_waits_lets_the_epoch_be_committed(tmp_path: Path) -> None:
+    program = INTERRUPTED.format(out=str(tmp_path / "out.jsonl"), state=str(tmp_path / "state"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "tasks_done 2\n":
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert out.splitlines() == ["committed 2"], err
+    assert process.returncode == -signal.SIGINT
+    assert err.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_a_finished_pipeline_is_over_at_once(tmp_path: Path) -> None:

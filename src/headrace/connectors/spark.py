@@ -63,7 +63,9 @@ KEPT = 64
 SparkOptions = Annotated[
     dict[str, str],
     BeforeValidator(read_settings),
-    PlainSerializer(lambda given: dict.fromkeys(given, "***"), return_type=dict[str, str], when_used="json"),
+    PlainSerializer(
+        lambda options: dict.fromkeys(options, "***"), return_type=dict[str, str], when_used="json"
+    ),
 ]
 
 

@@ -145,6 +145,8 @@ def _difference(before: TableConfig, after: TableConfig) -> str | None:
         if max(len(before.meaning), len(after.meaning)) > _SHOWN:
             return "the query has changed, and what it kept means something else now"
         return f"the query has changed: it held `{before.meaning}` and would hold `{after.meaning}`"
-    if any(getattr(before, one) != getattr(after, one) for one in ("generational", "order_by", "route")):
+    if any(
+        getattr(before, field) != getattr(after, field) for field in ("generational", "order_by", "route")
+    ):
         return "is organised differently"
     return None

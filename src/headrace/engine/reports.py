@@ -122,10 +122,10 @@ class TaskReports:
 
     def subtasks(self) -> Mapping[str, list[SubtaskCheckpointMetadata]]:
         """What every subtask of every operator has saved."""
-        found: dict[str, list[SubtaskCheckpointMetadata]] = defaultdict(list)
+        subtasks: dict[str, list[SubtaskCheckpointMetadata]] = defaultdict(list)
         for node, values in self._nodes():
-            found[node].append(SubtaskCheckpointMetadata.from_json(values["metadata"]))
-        return found
+            subtasks[node].append(SubtaskCheckpointMetadata.from_json(values["metadata"]))
+        return subtasks
 
     def watermarks(self, context: EpochContext) -> dict[str, dict[str, int | str]]:
         """Where event time stands after the epoch: lanes of sources, outputs and inputs of operators."""
@@ -147,9 +147,9 @@ class TaskReports:
                 if values["output"] is not None:
                     outputs[str(subtask)] = values["output"]
         for node, merged in inputs.items():
-            known = [value for value in merged if value is not None]
-            if known and len(known) == len(merged):
-                marks[f"inputs/{node}"] = {"merged": min(known)}
+            times = [value for value in merged if value is not None]
+            if times and len(times) == len(merged):
+                marks[f"inputs/{node}"] = {"merged": min(times)}
         return marks
 
     def metrics(self) -> dict[str, dict[str, float]]:

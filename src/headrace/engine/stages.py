@@ -95,10 +95,10 @@ class StagePlan:
         origins: dict[str, frozenset[str]] = {}
         for node in self.plan.nodes:
             if node.id in self.stage0:
-                found = {node.id} if node.role == "source" else set()
+                sources = {node.id} if node.role == "source" else set()
                 for edge in self.plan.inputs(node.id):
-                    found |= origins[edge.source]
-                origins[node.id] = frozenset(found)
+                    sources |= origins[edge.source]
+                origins[node.id] = frozenset(sources)
         return origins
 
     def origins(self, node_id: str) -> frozenset[str]:
@@ -176,7 +176,7 @@ def cut_stages(plan: Plan, *, parallelism: int) -> StagePlan:
             chain_of[node.id] = len(members) - 1
 
     place = {node.id: number for number, node in enumerate(plan.nodes)}
-    kept = [number for number, nodes in enumerate(members) if nodes]
+    in_use = [number for number, nodes in enumerate(members) if nodes]
     chains = tuple(
         Chain(
             index=index,
@@ -184,9 +184,9 @@ def cut_stages(plan: Plan, *, parallelism: int) -> StagePlan:
             parallelism=widths[number],
             nodes=tuple(sorted(members[number], key=place.__getitem__)),
         )
-        for index, number in enumerate(kept)
+        for index, number in enumerate(in_use)
     )
-    index_of = {number: index for index, number in enumerate(kept)}
+    index_of = {number: index for index, number in enumerate(in_use)}
     crossings: list[Crossing] = []
     for edge in plan.edges:
         if edge.target in in_source_chain or chain_of[edge.source] == chain_of[edge.target]:

@@ -83,9 +83,9 @@ def _check_timed(batch: pa.RecordBatch, source: str) -> None:
         raise TypeError(f"collect() takes a pyarrow.RecordBatch, got {type(batch).__name__}")
     index = batch.schema.get_field_index(TIMESTAMP)
     if index < 0 or batch.schema.field(index).type != pa.timestamp("ns"):
-        found = "none" if index < 0 else str(batch.schema.field(index).type)
+        actual = "none" if index < 0 else str(batch.schema.field(index).type)
         raise PlanError(
-            f"every batch of source `{source}` needs a column `{TIMESTAMP}`, timestamp[ns]; it has {found}",
+            f"every batch of source `{source}` needs a column `{TIMESTAMP}`, timestamp[ns]; it has {actual}",
             hint="set it to the event time of each row, in UTC, with pa.timestamp('ns')",
         )
 

@@ -63,6 +63,8 @@ class PipelineRun:
         self._execution = Execution(plan, settings, options, stop=stop)
         self._lock = threading.Lock()
         self._opened = threading.Event()
+        # Waited for instead of the thread: an interrupted `join` takes a thread at work for one that is over.
+        self._over = threading.Event()
         self._recent: deque[Progress] = deque(maxlen=RECENT_EPOCHS)
         self._tally: Tally | None = None
         self._spark_ready = False
@@ -84,7 +86,6 @@ class PipelineRun:
             self.stop()
             raise
         if self._failure is not None and not self._job_id:
-            self._thread.join()
             raise self._failure
 
     def _run(self) -> None:
@@ -101,6 +102,7 @@ class PipelineRun:
             with self._lock:
                 self._failure = error
         finally:
+            self._over.set()
             self._opened.set()
 
     def _note_start(self) -> None:
@@ -133,12 +135,12 @@ class PipelineRun:
     @property
     def is_active(self) -> bool:
         """Whether the run is not over."""
-        return self._thread.is_alive()
+        return not self._over.is_set()
 
     @property
     def status(self) -> RunStatus:
         """Where the run is, with a sentence about it."""
-        # Asked before the outcome is looked at: a thread that is not alive has left one.
+        # Asked before the outcome is looked at: a run that is over has left one.
         is_active = self.is_active
         with self._lock:
             result, failure = self._result, self._failure
@@ -187,8 +189,7 @@ class PipelineRun:
 
         With a `timeout` in seconds: None if the run is not over by then.
         """
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        if not self._over.wait(timeout):
             return None
         if self._failure is not None:
             self._failure_was_raised = True
@@ -204,7 +205,7 @@ class PipelineRun:
             return
         self._stop.set()
         if wait and threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._over.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -273,7 +274,7 @@ def _stop_all() -> None:
     for run in active:
         run.stop(wait=False)
     for run in active:
-        run._thread.join(_EXIT_SECONDS)  # noqa: SLF001 - with a limit, which users have no need for
+        run._over.wait(_EXIT_SECONDS)  # noqa: SLF001 - what failed no longer matters
 
 
 atexit.register(_stop_all)  # after the one of Spark's module, so it is called before it

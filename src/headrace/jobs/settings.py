@@ -29,7 +29,7 @@ PREFIX = "HEADRACE__"
 
 def _positive(value: timedelta) -> timedelta:
     if value <= timedelta(0):
-        raise ValueError("should be longer than nothing")
+        raise ValueError("should be greater than zero")
     return value
 
 
@@ -115,7 +115,7 @@ SECTIONS: Mapping[str, type[Options]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class _Given:
+class _Setting:
     """A value someone gave, and where: a line of a file, a variable, a flag."""
 
     section: str
@@ -144,22 +144,24 @@ def load_settings(
     `headrace.toml` in `directory` (the current one) is read if it is there.
     """
     problems: list[_Problem] = []
-    values: dict[str, dict[str, _Given]] = {section: {} for section in SECTIONS}
-    for given in (
+    values: dict[str, dict[str, _Setting]] = {section: {} for section in SECTIONS}
+    for setting in (
         *_from_file(config, directory or Path.cwd(), problems),
         *_from_environ(os.environ if environ is None else environ, problems),
         *_from_flags(flags),
     ):
-        if problem := _unknown(given):
+        if problem := _unknown(setting):
             problems.append(problem)
             continue
-        if given.section == "spark" and given.key == "conf":
-            given = _merge_conf(values["spark"].get("conf"), given)  # noqa: PLW2901
-        values[given.section][given.key] = given
+        if setting.section == "spark" and setting.key == "conf":
+            setting = _merge_conf(values["spark"].get("conf"), setting)  # noqa: PLW2901
+        values[setting.section][setting.key] = setting
     sections: dict[str, Options] = {}
     for section, model in SECTIONS.items():
         try:
-            sections[section] = model.model_validate({k: given.value for k, given in values[section].items()})
+            sections[section] = model.model_validate(
+                {k: setting.value for k, setting in values[section].items()}
+            )
         except ValidationError as error:
             problems.extend(_invalid(error, values[section]))
     if problems:
@@ -167,7 +169,7 @@ def load_settings(
     return Settings.model_validate(sections)
 
 
-def _from_file(config: Path | None, directory: Path, problems: list[_Problem]) -> Iterator[_Given]:
+def _from_file(config: Path | None, directory: Path, problems: list[_Problem]) -> Iterator[_Setting]:
     path = config or directory / FILE
     if config is None and not path.is_file():
         return
@@ -190,10 +192,10 @@ def _from_file(config: Path | None, directory: Path, problems: list[_Problem]) -
             problems.append(_unknown_section(section, where, f"[{section}]"))
         else:
             for key, value in table.items():
-                yield _Given(section, key, value, f"{path}:{_line_of(text, section, key)}")
+                yield _Setting(section, key, value, f"{path}:{_line_of(text, section, key)}")
 
 
-def _from_environ(environ: Mapping[str, str], problems: list[_Problem]) -> Iterator[_Given]:
+def _from_environ(environ: Mapping[str, str], problems: list[_Problem]) -> Iterator[_Setting]:
     for name, value in environ.items():
         if not name.startswith(PREFIX) or value == "":
             continue
@@ -205,30 +207,30 @@ def _from_environ(environ: Mapping[str, str], problems: list[_Problem]) -> Itera
                 _Problem("the variable names no key", name, f"write {PREFIX}{section.upper()}__KEY")
             )
         else:
-            yield _Given(section, key, value, name)
+            yield _Setting(section, key, value, name)
 
 
-def _from_flags(flags: Mapping[str, Mapping[str, Any]]) -> Iterator[_Given]:
+def _from_flags(flags: Mapping[str, Mapping[str, Any]]) -> Iterator[_Setting]:
     for section, values in flags.items():
         for key, value in values.items():
             if value is not None:
                 name = f"{section}-dir" if key == "dir" else key.replace("_", "-")
-                yield _Given(section, key, value, f"--{name}")
+                yield _Setting(section, key, value, f"--{name}")
 
 
-def _unknown(given: _Given) -> _Problem | None:
-    model = SECTIONS.get(given.section)
+def _unknown(setting: _Setting) -> _Problem | None:
+    model = SECTIONS.get(setting.section)
     if model is None:
-        return _unknown_section(given.section, given.where, given.section)
-    if given.key in model.model_fields:
+        return _unknown_section(setting.section, setting.where, setting.section)
+    if setting.key in model.model_fields:
         return None
-    elsewhere = [section for section, other in SECTIONS.items() if given.key in other.model_fields]
-    hint = suggest(given.key, model.model_fields) or (
+    elsewhere = [section for section, other in SECTIONS.items() if setting.key in other.model_fields]
+    hint = suggest(setting.key, model.model_fields) or (
         f"it belongs to [{elsewhere[0]}]"
         if elsewhere
-        else f"[{given.section}] has {', '.join(model.model_fields)}"
+        else f"[{setting.section}] has {', '.join(model.model_fields)}"
     )
-    return _Problem(f"unknown key `{given.key}` in [{given.section}]", given.where, hint)
+    return _Problem(f"unknown key `{setting.key}` in [{setting.section}]", setting.where, hint)
 
 
 def _unknown_section(section: str, where: str, shown: str) -> _Problem:
@@ -239,19 +241,19 @@ def _unknown_section(section: str, where: str, shown: str) -> _Problem:
     return _Problem(f"unknown section `{shown}`", where, hint)
 
 
-def _merge_conf(lower: _Given | None, upper: _Given) -> _Given:
+def _merge_conf(lower: _Setting | None, upper: _Setting) -> _Setting:
     try:
         merged = {**(_read_conf(lower.value) if lower else {}), **_read_conf(upper.value)}
     except (ValueError, TypeError):
         return upper  # validation says what is wrong with it
-    return _Given(upper.section, upper.key, merged, upper.where)
+    return _Setting(upper.section, upper.key, merged, upper.where)
 
 
-def _invalid(error: ValidationError, values: Mapping[str, _Given]) -> Iterator[_Problem]:
+def _invalid(error: ValidationError, values: Mapping[str, _Setting]) -> Iterator[_Problem]:
     for item in error.errors():
-        given = values[str(item["loc"][0])]
+        setting = values[str(item["loc"][0])]
         message = item["msg"].removeprefix("Value error, ")
-        yield _Problem(f"[{given.section}] {given.key}: {message}, got {given.value!r}", given.where)
+        yield _Problem(f"[{setting.section}] {setting.key}: {message}, got {setting.value!r}", setting.where)
 
 
 def _report(problems: list[_Problem]) -> ConfigurationError:
@@ -267,16 +269,16 @@ def _report(problems: list[_Problem]) -> ConfigurationError:
 
 def _line_of(text: str, section: str, key: str | None = None) -> int:
     """The line where a section, or a key in it, is written; the closest thing when it is written oddly."""
-    inside, found = key is None, 1
+    inside, line_number = key is None, 1
     written = re.compile(rf"\s*[\"']?{re.escape(key or section)}[\"']?\s*[.=]")
     for number, line in enumerate(text.splitlines(), start=1):
         if header := re.match(r"\s*\[\s*[\"']?([^\s\]\"'.]+)", line):
             here = header.group(1) == section
-            found = number if here and found == 1 else found
+            line_number = number if here and line_number == 1 else line_number
             inside = here and key is not None
         elif inside and written.match(line):
             return number
-    return found
+    return line_number
 
 
 def _bad_toml(error: tomllib.TOMLDecodeError, text: str, path: Path) -> ConfigurationError:

@@ -112,7 +112,7 @@ def test_a_variable_without_a_key_is_an_error(name: str, tmp_path: Path) -> None
         ("run", "parallelism", "many", "valid integer"),
         ("run", "parallelism", 0, "greater than 0"),
         ("run", "epoch_target", "soon", "`soon` is not a duration"),
-        ("run", "epoch_target", "0s", "longer than nothing"),
+        ("run", "epoch_target", "0s", "greater than zero"),
         ("run", "restarts", -1, "greater than or equal to 0"),
         ("state", "compact_after", 1, "greater than or equal to 2"),
         ("spark", "memory", "plenty", "match pattern"),
