@@ -40,9 +40,9 @@ FLAGS = {flag for parameter in run.params for flag in parameter.opts}
 
 OPERATORS = """\
 What `WITH (connector = 'name', …)` takes in SQL, and `pipeline.source(name, …)`, `stream.apply(name, …)` and
-`stream.sink(name, …)` in Python. Options have the same names in both; `hr.sources` and `hr.sinks` have them as
-typed parameters, with `_` for dots. In SQL the columns, the primary key and
-`idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
+`stream.sink(name, …)` in Python. Options have the same names in both; `hr.sources` and `hr.sinks` have them
+as typed parameters, with `_` for dots. In SQL the columns, the primary key and `idle_micros` of a table become
+`schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
 same, with the names that installed packages add."""
 DELIVERY = """\
 State is exactly once whatever is read and written: the tables and the positions of sources in a checkpoint
