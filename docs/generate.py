@@ -41,9 +41,9 @@ FLAGS = {flag for parameter in run.params for flag in parameter.opts}
 OPERATORS = """\
 What `WITH (connector = 'name', …)` takes in SQL, and `pipeline.source(name, …)`, `stream.apply(name, …)` and
 `stream.sink(name, …)` in Python. Options have the same names in both; `hr.sources` and `hr.sinks` have them
-as typed parameters, with `_` for dots. In SQL the columns, the primary key and `idle_micros` of a table become
-`schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
-same, with the names that installed packages add."""
+as typed parameters, with `_` for dots. In SQL the columns, the primary key and `idle_micros` of a table
+become `schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the same, with the names that
+installed packages add."""
 DELIVERY = """\
 State is exactly once whatever is read and written: the tables and the positions of sources in a checkpoint
 belong together. This page says how often a record of a source counts, how often a row of a sink is seen, and
@@ -319,8 +319,8 @@ def _is_made_by_users(value: type) -> bool:
         | headrace.Column
         | headrace.PipelineRun
         | headrace.RunStatus
-        | headrace.SourceOptions
-        | headrace.SinkOptions
+        | headrace.ConfiguredSource
+        | headrace.ConfiguredSink
         | Table
     )
     return not (issubclass(value, given) or is_protocol)

@@ -44,7 +44,7 @@ SIMPLE: Mapping[Any, str] = {str: "str", int: "int", float: "float", bool: "bool
 
 def module_text(role: Role) -> str:
     """The module of all connectors of a role."""
-    result = "SourceOptions" if role == "source" else "SinkOptions"
+    result = "ConfiguredSource" if role == "source" else "ConfiguredSink"
     functions = [_function(role, name, result) for name in sorted(BUILT_IN[role])]
     header = HEADER.format(title=TITLES[role], result=result)
     body = "\n\n" + "\n\n\n".join(functions) + "\n"

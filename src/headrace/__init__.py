@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.api import sinks, sources
-    from headrace.api.connectors import SinkOptions, SourceOptions
+    from headrace.api.connectors import ConfiguredSink, ConfiguredSource
     from headrace.api.expressions import Column, col, expr, fn, lit
     from headrace.api.grouped import GroupedStream
     from headrace.api.live_table import LiveTable
@@ -78,6 +78,8 @@ __all__ = [
     "Collector",
     "Column",
     "ConfigurationError",
+    "ConfiguredSink",
+    "ConfiguredSource",
     "CorruptStateError",
     "Duration",
     "ExpressionError",
@@ -110,10 +112,8 @@ __all__ = [
     "RunStatus",
     "SingleFileSink",
     "SingleFileSource",
-    "SinkOptions",
     "SourceContext",
     "SourceOperator",
-    "SourceOptions",
     "Split",
     "SqlError",
     "StateError",
@@ -155,6 +155,8 @@ _HOMES = {
     "Collector": "headrace.model.operator",
     "Column": "headrace.api.expressions",
     "ConfigurationError": "headrace.base.errors",
+    "ConfiguredSink": "headrace.api.connectors",
+    "ConfiguredSource": "headrace.api.connectors",
     "CorruptStateError": "headrace.base.errors",
     "Duration": "headrace.base.options",
     "END_OF_TIME": "headrace.base.watermarks",
@@ -189,10 +191,8 @@ _HOMES = {
     "RunStatus": "headrace.jobs.handle",
     "SingleFileSink": "headrace.connectors.single_file.file",
     "SingleFileSource": "headrace.connectors.single_file.file",
-    "SinkOptions": "headrace.api.connectors",
     "SourceContext": "headrace.model.operator",
     "SourceOperator": "headrace.model.operator",
-    "SourceOptions": "headrace.api.connectors",
     "Split": "headrace.model.operator",
     "SqlError": "headrace.base.errors",
     "StateError": "headrace.base.errors",

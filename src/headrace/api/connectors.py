@@ -12,12 +12,12 @@ from headrace.model.registry import Role, registry
 
 
 @dataclass(frozen=True)
-class SourceOptions:
+class ConfiguredSource:
     """A source and its options, for `pipeline.source(…)`; made by a function of `hr.sources`.
 
     >>> import headrace as hr
     >>> hr.sources.impulse(event_rate=10)
-    SourceOptions(connector='impulse', options={'event_rate': 10})
+    ConfiguredSource(connector='impulse', options={'event_rate': 10})
     """
 
     connector: str
@@ -25,12 +25,12 @@ class SourceOptions:
 
 
 @dataclass(frozen=True)
-class SinkOptions:
+class ConfiguredSink:
     """A sink and its options, for `stream.sink(…)`; made by a function of `hr.sinks`.
 
     >>> import headrace as hr
     >>> hr.sinks.memory(name="rows")
-    SinkOptions(connector='memory', options={'name': 'rows'})
+    ConfiguredSink(connector='memory', options={'name': 'rows'})
     """
 
     connector: str

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace.api.call_site import located
-from headrace.api.connectors import SinkOptions, SourceOptions
+from headrace.api.connectors import ConfiguredSink, ConfiguredSource
 from headrace.api.function_calls import load_functions
 from headrace.api.live_table import LiveTable, LiveTables, in_notebook
 from headrace.api.plan_html import stages_html
@@ -171,7 +171,7 @@ class Pipeline:
     @located
     def source(
         self,
-        source: str | SourceOperator | SourceOptions,
+        source: str | SourceOperator | ConfiguredSource,
         *,
         id: str | None = None,  # noqa: A002
         schema: Schema | None = None,
@@ -694,7 +694,7 @@ class Pipeline:
 
     def _connector(self, connector: Any, options: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         """The name or object of a connector and its options."""
-        if not isinstance(connector, SourceOptions | SinkOptions):
+        if not isinstance(connector, ConfiguredSource | ConfiguredSink):
             return connector, options
         if options:
             raise PlanError(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from headrace.api.connectors import UNSET, SinkOptions, checked_options
+from headrace.api.connectors import UNSET, ConfiguredSink, checked_options
 from headrace.api.schemas import Schema
 
 
@@ -42,7 +42,7 @@ def blackhole(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Discards every row and counts them in the metric `rows`.
 
     Args:
@@ -85,7 +85,7 @@ def blackhole(
         csv_header: Whether the first line of a file names the columns; messages have no such line.
         csv_null: The texts without quotes that are read as null, with commas; the first is written.
     """
-    return SinkOptions("blackhole", checked_options("sink", "blackhole", locals()))
+    return ConfiguredSink("blackhole", checked_options("sink", "blackhole", locals()))
 
 
 def confluent(
@@ -127,7 +127,7 @@ def confluent(
     sink_commit_mode: Literal["at_least_once", "exactly_once"] = UNSET,
     sink_key_field: str | None = UNSET,
     sink_timestamp_field: str | None = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes rows as messages of a topic of Confluent Cloud, as the kafka sink does.
 
     Args:
@@ -184,7 +184,7 @@ def confluent(
         key: The API key of the cluster.
         secret: The secret of the API key.
     """
-    return SinkOptions("confluent", checked_options("sink", "confluent", locals()))
+    return ConfiguredSink("confluent", checked_options("sink", "confluent", locals()))
 
 
 def database(
@@ -197,7 +197,7 @@ def database(
     primary_key: Sequence[str] | str = UNSET,
     sink_create_table: bool = UNSET,
     sink_epochs_table: str = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Adds rows to a table, or replaces and deletes them by the primary key, in any database of SQLAlchemy.
 
     Args:
@@ -212,7 +212,7 @@ def database(
         sink_epochs_table: The table in the same database that says which epochs are in it; created if
             missing.
     """
-    return SinkOptions("database", checked_options("sink", "database", locals()))
+    return ConfiguredSink("database", checked_options("sink", "database", locals()))
 
 
 def delta(
@@ -238,7 +238,7 @@ def delta(
     format: Literal["parquet"] = UNSET,
     schema: Schema | None = UNSET,
     with_timestamp: bool = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Appends rows to a Delta Lake table; rows of an epoch are seen together, in one version, and once.
 
     Args:
@@ -268,7 +268,7 @@ def delta(
         schema: Column → type of the rows; other columns are left out. Without it all are written.
         with_timestamp: Whether to write the event time column `_timestamp` too.
     """
-    return SinkOptions("delta", checked_options("sink", "delta", locals()))
+    return ConfiguredSink("delta", checked_options("sink", "delta", locals()))
 
 
 def filesystem(
@@ -319,7 +319,7 @@ def filesystem(
     csv_null: Sequence[str] | str = UNSET,
     json_compression: Literal["uncompressed", "gzip"] = UNSET,
     with_timestamp: bool = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes rows to new files of a directory; a file appears whole, when it is ended.
 
     Args:
@@ -386,7 +386,7 @@ def filesystem(
         json_compression: How files of lines are compressed by a sink.
         with_timestamp: Whether to write the event time column `_timestamp` too.
     """
-    return SinkOptions("filesystem", checked_options("sink", "filesystem", locals()))
+    return ConfiguredSink("filesystem", checked_options("sink", "filesystem", locals()))
 
 
 def iceberg(
@@ -420,7 +420,7 @@ def iceberg(
     schema: Schema | None = UNSET,
     with_timestamp: bool = UNSET,
     partition_fields: Sequence[str] | str = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Appends rows to an Iceberg table; rows of an epoch are seen together, in one snapshot, and once.
 
     Args:
@@ -459,7 +459,7 @@ def iceberg(
         partition_fields: How a new table is partitioned, such as `country, day(at), bucket(id, 16)`; an
             existing one must be partitioned so.
     """
-    return SinkOptions("iceberg", checked_options("sink", "iceberg", locals()))
+    return ConfiguredSink("iceberg", checked_options("sink", "iceberg", locals()))
 
 
 def kafka(
@@ -505,7 +505,7 @@ def kafka(
     auth_username: str | None = UNSET,
     auth_password: str | None = UNSET,
     auth_region: str | None = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes rows as messages of a topic, from every subtask.
 
     Args:
@@ -566,19 +566,19 @@ def kafka(
         auth_password: With sasl: the password.
         auth_region: Of aws_msk_iam, which is refused.
     """
-    return SinkOptions("kafka", checked_options("sink", "kafka", locals()))
+    return ConfiguredSink("kafka", checked_options("sink", "kafka", locals()))
 
 
 def memory(
     *,
     name: str = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Collects the committed rows in the driver, where `collected(job_id, name)` finds them.
 
     Args:
         name: Under which name the rows are collected.
     """
-    return SinkOptions("memory", checked_options("sink", "memory", locals()))
+    return ConfiguredSink("memory", checked_options("sink", "memory", locals()))
 
 
 def mqtt(
@@ -620,7 +620,7 @@ def mqtt(
     protocol: Literal["5", "3.1.1"] = UNSET,
     qos: Literal["AtMostOnce", "AtLeastOnce", "ExactlyOnce"] = UNSET,
     sink_retain: bool = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Sends each row as a message of a topic, in order, once the epoch of the row is committed.
 
     Args:
@@ -675,7 +675,7 @@ def mqtt(
         qos: How sure the delivery is: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).
         sink_retain: Whether the broker keeps the last message for those who subscribe later.
     """
-    return SinkOptions("mqtt", checked_options("sink", "mqtt", locals()))
+    return ConfiguredSink("mqtt", checked_options("sink", "mqtt", locals()))
 
 
 def nats(
@@ -717,7 +717,7 @@ def nats(
     subject: str | None = UNSET,
     stream: str | None = UNSET,
     sink_subject_field: str | None = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes rows as messages of a subject, when their epoch is committed.
 
     Args:
@@ -772,7 +772,7 @@ def nats(
         stream: The JetStream stream that keeps the subject, and acknowledges.
         sink_subject_field: The column that is the subject of a message.
     """
-    return SinkOptions("nats", checked_options("sink", "nats", locals()))
+    return ConfiguredSink("nats", checked_options("sink", "nats", locals()))
 
 
 def postgres(
@@ -785,7 +785,7 @@ def postgres(
     primary_key: Sequence[str] | str = UNSET,
     sink_create_table: bool = UNSET,
     sink_epochs_table: str = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Adds rows to a table of PostgreSQL, or replaces and deletes them by the primary key.
 
     Args:
@@ -800,7 +800,7 @@ def postgres(
         sink_epochs_table: The table in the same database that says which epochs are in it; created if
             missing.
     """
-    return SinkOptions("postgres", checked_options("sink", "postgres", locals()))
+    return ConfiguredSink("postgres", checked_options("sink", "postgres", locals()))
 
 
 def rabbitmq(
@@ -846,7 +846,7 @@ def rabbitmq(
     sink_routing_key_field: str | None = UNSET,
     sink_persistent: bool = UNSET,
     sink_unroutable: Literal["fail", "drop"] = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes rows as messages to an exchange, when their epoch is committed.
 
     Args:
@@ -905,7 +905,7 @@ def rabbitmq(
         sink_persistent: Whether messages in durable queues outlive a restart of the server.
         sink_unroutable: What becomes of messages that no queue takes: they end the run, or are dropped.
     """
-    return SinkOptions("rabbitmq", checked_options("sink", "rabbitmq", locals()))
+    return ConfiguredSink("rabbitmq", checked_options("sink", "rabbitmq", locals()))
 
 
 def redis(
@@ -949,7 +949,7 @@ def redis(
     field_column: str | None = UNSET,
     operation: Literal["append", "prepend"] = UNSET,
     max_length: int | None = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes rows to Redis, when their epoch is committed: as strings, in lists, or as fields of hashes.
 
     Args:
@@ -1006,7 +1006,7 @@ def redis(
         operation: With `list`: where new rows are added.
         max_length: With `list`: how many entries are kept.
     """
-    return SinkOptions("redis", checked_options("sink", "redis", locals()))
+    return ConfiguredSink("redis", checked_options("sink", "redis", locals()))
 
 
 def single_file(
@@ -1039,7 +1039,7 @@ def single_file(
     csv_null: Sequence[str] | str = UNSET,
     with_timestamp: bool = UNSET,
     wait_for_control: bool = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes committed rows to one local file as lines; the file holds exactly what was committed.
 
     Args:
@@ -1085,7 +1085,7 @@ def single_file(
         with_timestamp: Whether to write the event time column `_timestamp` too.
         wait_for_control: Accepted for compatibility; it has no effect.
     """
-    return SinkOptions("single_file", checked_options("sink", "single_file", locals()))
+    return ConfiguredSink("single_file", checked_options("sink", "single_file", locals()))
 
 
 def spark(
@@ -1096,7 +1096,7 @@ def spark(
     schema: Schema | None = UNSET,
     mode: Literal["append", "overwrite"] = UNSET,
     table: str | None = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes the rows of an epoch with Spark, by the name of a format and its options.
 
     Args:
@@ -1107,7 +1107,7 @@ def spark(
         mode: Whether rows are added, or what is there is replaced by each epoch.
         table: A table of Spark's catalog, instead of a path.
     """
-    return SinkOptions("spark", checked_options("sink", "spark", locals()))
+    return ConfiguredSink("spark", checked_options("sink", "spark", locals()))
 
 
 def stdout(
@@ -1138,7 +1138,7 @@ def stdout(
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
     with_timestamp: bool = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Writes committed rows to the standard output of the driver, one write per epoch.
 
     Args:
@@ -1182,7 +1182,7 @@ def stdout(
         csv_null: The texts without quotes that are read as null, with commas; the first is written.
         with_timestamp: Whether to write the event time column `_timestamp` too.
     """
-    return SinkOptions("stdout", checked_options("sink", "stdout", locals()))
+    return ConfiguredSink("stdout", checked_options("sink", "stdout", locals()))
 
 
 def webhook(
@@ -1220,7 +1220,7 @@ def webhook(
     batch_size: int = UNSET,
     batch_format: Literal["lines", "array"] = UNSET,
     max_in_flight: int = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Sends rows to an address with POST, once the epoch of the row is past its commit point.
 
     Args:
@@ -1271,7 +1271,7 @@ def webhook(
         batch_format: With several rows: one in each line, or all in a JSON array.
         max_in_flight: How many requests are under way at once; 1 keeps the order of rows.
     """
-    return SinkOptions("webhook", checked_options("sink", "webhook", locals()))
+    return ConfiguredSink("webhook", checked_options("sink", "webhook", locals()))
 
 
 def websocket(
@@ -1309,7 +1309,7 @@ def websocket(
     subscription_message: str | None = UNSET,
     subscription_messages: Sequence[str] = UNSET,
     max_message_size: int | str = UNSET,
-) -> SinkOptions:
+) -> ConfiguredSink:
     """Sends each row as a message of a web socket, in order, once the epoch of the row is committed.
 
     Args:
@@ -1361,4 +1361,4 @@ def websocket(
             so on.
         max_message_size: How large a message that comes may be, uncompressed.
     """
-    return SinkOptions("websocket", checked_options("sink", "websocket", locals()))
+    return ConfiguredSink("websocket", checked_options("sink", "websocket", locals()))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from headrace.api.connectors import UNSET, SourceOptions, checked_options
+from headrace.api.connectors import UNSET, ConfiguredSource, checked_options
 from headrace.api.schemas import Schema
 
 
@@ -59,7 +59,7 @@ def confluent(
     source_group_id_prefix: str | None = UNSET,
     source_bounded: bool = UNSET,
     source_lost_messages: Literal["fail", "skip"] = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the messages of a topic of Confluent Cloud, as the kafka source does.
 
     Args:
@@ -123,7 +123,7 @@ def confluent(
         key: The API key of the cluster.
         secret: The secret of the API key.
     """
-    return SourceOptions("confluent", checked_options("source", "confluent", locals()))
+    return ConfiguredSource("confluent", checked_options("source", "confluent", locals()))
 
 
 def delta(
@@ -138,7 +138,7 @@ def delta(
     schema: Schema | None = UNSET,
     starting_version: int | Literal["latest"] | None = UNSET,
     skip_change_commits: bool = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the rows of a Delta Lake table, then, if it is watched, those that are appended to it.
 
     Args:
@@ -156,7 +156,7 @@ def delta(
             `latest`; by default with all rows that are there.
         skip_change_commits: Whether versions that delete or change rows are left out, or end the run.
     """
-    return SourceOptions("delta", checked_options("source", "delta", locals()))
+    return ConfiguredSource("delta", checked_options("source", "delta", locals()))
 
 
 def filesystem(
@@ -198,7 +198,7 @@ def filesystem(
     idle_timeout: str | float | timedelta | None = UNSET,
     regex_pattern: str | None = UNSET,
     compression: Literal["auto", "none", "gzip", "zstd", "bz2", "lz4", "brotli"] = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads every file of a directory once, in the order of their paths; then it is finished, or goes on.
 
     Args:
@@ -255,7 +255,7 @@ def filesystem(
         regex_pattern: Only files whose path below the directory has a part that matches are read.
         compression: How files of lines are compressed; `auto` goes by their names, such as `x.json.gz`.
     """
-    return SourceOptions("filesystem", checked_options("source", "filesystem", locals()))
+    return ConfiguredSource("filesystem", checked_options("source", "filesystem", locals()))
 
 
 def impulse(
@@ -268,7 +268,7 @@ def impulse(
     align: str | float | timedelta | None = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     schema: Schema | None = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Emits the numbers 0, 1, 2, … once each, at a rate or as fast as the machine can.
 
     Args:
@@ -284,7 +284,7 @@ def impulse(
         idle_timeout: After this long without events the source no longer holds the watermark back.
         schema: The columns to emit, of counter and subtask_index, and their integer types.
     """
-    return SourceOptions("impulse", checked_options("source", "impulse", locals()))
+    return ConfiguredSource("impulse", checked_options("source", "impulse", locals()))
 
 
 def kafka(
@@ -335,7 +335,7 @@ def kafka(
     auth_username: str | None = UNSET,
     auth_password: str | None = UNSET,
     auth_region: str | None = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the messages of a topic, each once; `_timestamp` is the time that Kafka has for them.
 
     Args:
@@ -403,7 +403,7 @@ def kafka(
         auth_password: With sasl: the password.
         auth_region: Of aws_msk_iam, which is refused.
     """
-    return SourceOptions("kafka", checked_options("source", "kafka", locals()))
+    return ConfiguredSource("kafka", checked_options("source", "kafka", locals()))
 
 
 def memory(
@@ -413,7 +413,7 @@ def memory(
     timestamp_column: str | None = UNSET,
     timestamp_unit: Literal["s", "ms", "us", "ns"] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Emits the rows it was given, in order, once each; then it is finished.
 
     Args:
@@ -423,7 +423,7 @@ def memory(
         timestamp_unit: The unit of event times that are numbers: s, ms, us or ns.
         idle_timeout: After this long without rows a lane no longer holds the watermark back.
     """
-    return SourceOptions("memory", checked_options("source", "memory", locals()))
+    return ConfiguredSource("memory", checked_options("source", "memory", locals()))
 
 
 def mqtt(
@@ -467,7 +467,7 @@ def mqtt(
     protocol: Literal["5", "3.1.1"] = UNSET,
     qos: Literal["AtMostOnce", "AtLeastOnce", "ExactlyOnce"] = UNSET,
     session_expiry: str | float | timedelta = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the messages of a topic, or with `+` and `#` of several; each is in a log before it is read.
 
     Args:
@@ -524,7 +524,7 @@ def mqtt(
         qos: How sure the delivery is: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).
         session_expiry: How long the broker keeps messages for a pipeline that does not run (MQTT 5).
     """
-    return SourceOptions("mqtt", checked_options("source", "mqtt", locals()))
+    return ConfiguredSource("mqtt", checked_options("source", "mqtt", locals()))
 
 
 def nats(
@@ -585,7 +585,7 @@ def nats(
     consumer_max_deliver: int = UNSET,
     consumer_max_waiting: int = UNSET,
     consumer_max_expires: int = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the messages of a JetStream stream by their sequences, or listens to a subject of core NATS.
 
     Args:
@@ -664,7 +664,7 @@ def nats(
         consumer_max_waiting: Waiting requests: accepted, and not used.
         consumer_max_expires: How long a request waits: accepted, and not used.
     """
-    return SourceOptions("nats", checked_options("source", "nats", locals()))
+    return ConfiguredSource("nats", checked_options("source", "nats", locals()))
 
 
 def nexmark(
@@ -675,7 +675,7 @@ def nexmark(
     base_time: int | str | None = UNSET,
     seed: int = UNSET,
     paced: bool = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Emits the events of an auction house: of every 50, one person, three auctions and 46 bids.
 
     Args:
@@ -688,7 +688,7 @@ def nexmark(
         paced: Whether events appear at event_rate on the wall clock; if false, as fast as they can be read,
             which needs runtime or message_count.
     """
-    return SourceOptions("nexmark", checked_options("source", "nexmark", locals()))
+    return ConfiguredSource("nexmark", checked_options("source", "nexmark", locals()))
 
 
 def polling_http(
@@ -730,7 +730,7 @@ def polling_http(
     poll_interval_ms: int = UNSET,
     emit_behavior: Literal["all", "changed"] = UNSET,
     max_body_size: int | str = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Asks an address at an interval; each answer is a message, in the state directory before it is read.
 
     Args:
@@ -785,7 +785,7 @@ def polling_http(
         emit_behavior: Whether every answer is a message, or only one that has changed.
         max_body_size: How large an answer may be, uncompressed.
     """
-    return SourceOptions("polling_http", checked_options("source", "polling_http", locals()))
+    return ConfiguredSource("polling_http", checked_options("source", "polling_http", locals()))
 
 
 def postgres(
@@ -804,7 +804,7 @@ def postgres(
     source_truncate: Literal["fail", "ignore"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the rows of a table of PostgreSQL, then every change of it, each once.
 
     Args:
@@ -825,7 +825,7 @@ def postgres(
             `dead_letter_table`).
         idle_timeout: After this long without changes the source holds the watermark back no more.
     """
-    return SourceOptions("postgres", checked_options("source", "postgres", locals()))
+    return ConfiguredSource("postgres", checked_options("source", "postgres", locals()))
 
 
 def rabbitmq(
@@ -872,7 +872,7 @@ def rabbitmq(
     stream: str | None = UNSET,
     source_offset: Literal["first", "last", "next", "earliest", "latest"] = UNSET,
     source_prefetch: int = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the messages of a queue, or of a stream.
 
     Args:
@@ -933,7 +933,7 @@ def rabbitmq(
             the `last` chunk of messages, or with the `next` one to come (or `latest`).
         source_prefetch: How many messages may be on the way or not yet in the log.
     """
-    return SourceOptions("rabbitmq", checked_options("source", "rabbitmq", locals()))
+    return ConfiguredSource("rabbitmq", checked_options("source", "rabbitmq", locals()))
 
 
 def single_file(
@@ -968,7 +968,7 @@ def single_file(
     timestamp_unit: Literal["s", "ms", "us", "ns"] = UNSET,
     wait_for_control: bool = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the lines of one local file from beginning to end, each line once; then it is finished.
 
     Args:
@@ -1017,7 +1017,7 @@ def single_file(
         wait_for_control: Accepted for compatibility; it has no effect.
         idle_timeout: After this long without rows the file no longer holds the watermark back.
     """
-    return SourceOptions("single_file", checked_options("source", "single_file", locals()))
+    return ConfiguredSource("single_file", checked_options("source", "single_file", locals()))
 
 
 def spark(
@@ -1032,7 +1032,7 @@ def spark(
     timestamp_column: str | None = UNSET,
     timestamp_unit: Literal["s", "ms", "us", "ns"] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads any streaming source of Spark, in a query of its own beside the pipeline.
 
     Args:
@@ -1047,7 +1047,7 @@ def spark(
         timestamp_unit: What numbers in that column count.
         idle_timeout: After this long without rows the source holds the watermark back no more.
     """
-    return SourceOptions("spark", checked_options("source", "spark", locals()))
+    return ConfiguredSource("spark", checked_options("source", "spark", locals()))
 
 
 def sse(
@@ -1086,7 +1086,7 @@ def sse(
     headers: Mapping[str, str] | str = UNSET,
     events: Sequence[str] | str = UNSET,
     max_event_size: int | str = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads an event stream; the data of each event is a message, in the state directory before it is read.
 
     Args:
@@ -1138,7 +1138,7 @@ def sse(
         events: The events that are wanted, by name, with commas between; by default all of them.
         max_event_size: How large an event may be.
     """
-    return SourceOptions("sse", checked_options("source", "sse", locals()))
+    return ConfiguredSource("sse", checked_options("source", "sse", locals()))
 
 
 def websocket(
@@ -1178,7 +1178,7 @@ def websocket(
     subscription_message: str | None = UNSET,
     subscription_messages: Sequence[str] = UNSET,
     max_message_size: int | str = UNSET,
-) -> SourceOptions:
+) -> ConfiguredSource:
     """Reads the messages of a web socket, texts and bytes alike; each is in a log before it is read.
 
     Args:
@@ -1232,4 +1232,4 @@ def websocket(
             so on.
         max_message_size: How large a message that comes may be, uncompressed.
     """
-    return SourceOptions("websocket", checked_options("source", "websocket", locals()))
+    return ConfiguredSource("websocket", checked_options("source", "websocket", locals()))

@@ -37,7 +37,7 @@ from headrace.model.registry import registry
 from headrace.sql.streams import Relational
 
 if TYPE_CHECKING:
-    from headrace.api.connectors import SinkOptions
+    from headrace.api.connectors import ConfiguredSink
     from headrace.api.pipeline import Pipeline
 
 DEFAULT_LATENESS = timedelta(seconds=1)
@@ -802,7 +802,7 @@ class Stream:
     @located
     def sink(
         self,
-        sink: str | ArrowOperator | SinkOptions,
+        sink: str | ArrowOperator | ConfiguredSink,
         *,
         id: str | None = None,  # noqa: A002
         **options: Any,
