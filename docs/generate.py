@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference that list what the code declares, and the schema of dataflow documents.
+"""Writes what is generated from the code: reference pages, the dataflow schema, the typed options of Python.
 
 python -m docs.generate writes them; with --check it only says which are stale, and exits with 1 if any is.
 """
@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 import headrace
+from docs import typed_options
 from headrace.base.durations import format_duration
 from headrace.cli.main import main
 from headrace.cli.operators import ROLES, describe, type_name
@@ -34,7 +35,7 @@ from headrace.state.tables import StateTable
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by `python -m docs.generate`; edit the code it is drawn from. -->"
-INTERNAL = {"Pipeline.add", "Pipeline.check_own"} | {
+INTERNAL = {
     f"{table}.{name}" for table in ("GlobalTable", "KeyedTable", "TimeTable") for name in ("changes", "files")
 }
 FLAGS = {flag for parameter in run.params for flag in parameter.opts}
@@ -42,9 +43,10 @@ FLAGS = {flag for parameter in run.params for flag in parameter.opts}
 
 OPERATORS = """\
 The options of `WITH (connector = 'name', …)` in SQL, and of `pipeline.source(name, …)`,
-`stream.apply(name, …)` and `stream.sink(name, …)` in Python. Options have the same names in both. In SQL the
-columns, the primary key and `idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`.
-`headrace operators` prints the same, including the names that installed packages register."""
+`stream.apply(name, …)` and `stream.sink(name, …)` in Python. Options have the same names in both;
+`hr.sources` and `hr.sinks` have them as typed parameters, with `_` for dots. In SQL the columns, the primary
+key and `idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
+same, including the names that installed packages register."""
 DELIVERY = """\
 State is exactly once for every source and sink: a checkpoint holds the state tables together with the source
 offsets. This page lists how often a record of a source counts, how often a row of a sink becomes visible, and
@@ -66,8 +68,8 @@ NOTES = """\
 differ from those of the failed attempt, which were never visible."""
 SETTINGS = """\
 A flag overrides the environment, the environment overrides `headrace.toml`, and the file overrides the
-default. [Configure a run](../how-to/configure.md) shows each way. Settings without a flag are arguments of
-`Pipeline.run` with the same name."""
+default. [Configure a run](../how-to/configure.md) shows each way. In Python they are parameters of
+`Pipeline.run` and `Pipeline.start`, or of the `hr.RunOptions` that these take."""
 CLI = """\
 Rows go to standard output, everything else to standard error. Exit codes: 0 success, 1 failure while
 running, 2 an error in the program or in a setting, 130 ended by a second Ctrl-C. [Errors](errors.md) lists
@@ -77,6 +79,7 @@ Import every name on this page from `headrace`. The test kit is in `headrace.tes
 [Testing](../tutorials/testing.md)."""
 GROUPS = (
     "Pipelines",
+    "Expressions",
     "Functions for SQL",
     "Operators and sources",
     "State",
@@ -248,14 +251,19 @@ def api_page() -> str:
 
 
 def _group(value: Any) -> str:
-    if value in (headrace.END_OF_TIME, headrace.IDLE):
+    if value is headrace.END_OF_TIME or value is headrace.IDLE:
         return "Event time"
+    if inspect.ismodule(value):
+        return "Pipelines"
+    if value is headrace.fn:
+        return "Expressions"
     module = str(getattr(value, "__module__", ""))
     for prefix, group in (
         ("headrace.base.errors", "Errors"),
         ("headrace.connectors", "Connectors"),
         ("headrace.state", "State"),
-        ("headrace.api.pipeline", "Pipelines"),
+        ("headrace.api.expressions", "Expressions"),
+        ("headrace.api", "Pipelines"),
         ("headrace.functions.user", "Functions for SQL"),
         ("headrace.jobs", "Pipelines"),
         ("headrace.model.operator", "Operators and sources"),
@@ -267,6 +275,11 @@ def _group(value: Any) -> str:
 
 
 def _entry(name: str, value: Any) -> list[str]:
+    if inspect.ismodule(value):
+        about = _first_line(value)
+        return ["", f"### {name}", "", f"{about} Its functions: {_functions_of(value)}."]
+    if value is headrace.fn:
+        return ["", f"### {name}", "", _first_line(type(value))]
     if value is headrace.Offset:
         return ["", f"### {name}", "", "The position of a source: lane → position, as JSON."]
     if not inspect.isclass(value) and not inspect.isfunction(value):
@@ -293,9 +306,27 @@ def _entry(name: str, value: Any) -> list[str]:
     return lines
 
 
+def _functions_of(module: Any) -> str:
+    own = [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    return ", ".join(f"`{name}`" for name in sorted(own))
+
+
 def _is_made_by_users(value: type) -> bool:
     is_protocol = getattr(value, "_is_protocol", False)
-    given = Exception | enum.Enum | headrace.Stream | StateTable
+    given = (
+        Exception
+        | enum.Enum
+        | headrace.Stream
+        | headrace.GroupedStream
+        | headrace.Column
+        | headrace.PipelineRun
+        | headrace.RunStatus
+        | headrace.ConfiguredSource
+        | headrace.ConfiguredSink
+        | StateTable
+    )
     return not (issubclass(value, given) or is_protocol)
 
 
@@ -484,12 +515,13 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def stale() -> list[str]:
-    """The pages that are not what the code says."""
-    return [
+    """The pages and modules that are not what the code says."""
+    pages = [
         name
         for name, make in PAGES.items()
         if not (REFERENCE / name).is_file() or (REFERENCE / name).read_text(encoding="utf-8") != make()
     ]
+    return pages + typed_options.stale()
 
 
 if __name__ == "__main__":
@@ -497,6 +529,7 @@ if __name__ == "__main__":
         if found := stale():
             sys.exit(f"stale: {', '.join(found)}; run python -m docs.generate")
     else:
+        typed_options.write()
         for page, make_page in PAGES.items():
             (REFERENCE / page).parent.mkdir(exist_ok=True)
             (REFERENCE / page).write_text(make_page(), encoding="utf-8")

@@ -57,8 +57,8 @@ def headrace(task: Task) -> None:
             master=f"local[{task.cores}]",
             # As large as micro-batches, however long they take; without these as `headrace run` has them.
             epoch_rows=events.per_batch * events.count // files if events.per_batch else None,
-            epoch_target=timedelta(minutes=1) if events.per_batch else None,
             on_progress=note,
+            options=hr.RunOptions(epoch_target=timedelta(minutes=1) if events.per_batch else None),
         )
     if task.rows:
         answers = [_remaining(result.rows[name]) for name in names]

@@ -7,8 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.api import sinks, sources
+    from headrace.api.connectors import ConfiguredSink, ConfiguredSource
+    from headrace.api.expressions import Column, col, expr, fn, lit
+    from headrace.api.grouped import GroupedStream
+    from headrace.api.live_table import LiveTable
     from headrace.api.loading import load_pipeline
-    from headrace.api.pipeline import Pipeline, Stream
+    from headrace.api.pipeline import Pipeline
+    from headrace.api.run_options import RunOptions
+    from headrace.api.stream import Stream
     from headrace.base.errors import (
         ConfigurationError,
         CorruptStateError,
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from headrace.connectors.single_file.source import SingleFileSource
     from headrace.connectors.stdout import StdoutSink
     from headrace.functions.user import async_udf, get_include, load_udfs, native_udf, udaf, udf, udtf
+    from headrace.jobs.handle import PipelineRun, RunStatus
     from headrace.jobs.progress import Progress, RunResult
     from headrace.model.operator import (
         ArrowOperator,
@@ -69,19 +77,24 @@ __all__ = [
     "BlackholeSink",
     "CheckpointBarrier",
     "Collector",
+    "Column",
     "ConfigurationError",
+    "ConfiguredSink",
+    "ConfiguredSource",
     "CorruptStateError",
     "Duration",
     "ExpressionError",
     "ExternalError",
     "Finish",
     "GlobalTable",
+    "GroupedStream",
     "HeadraceError",
     "ImpulseSource",
     "IncompatibleStateError",
     "InternalError",
     "KeyedTable",
     "Limit",
+    "LiveTable",
     "MemorySink",
     "MemorySource",
     "Metrics",
@@ -91,10 +104,13 @@ __all__ = [
     "OperatorError",
     "Options",
     "Pipeline",
+    "PipelineRun",
     "PlanError",
     "Progress",
     "Registry",
+    "RunOptions",
     "RunResult",
+    "RunStatus",
     "SingleFileSink",
     "SingleFileSource",
     "SourceContext",
@@ -113,14 +129,20 @@ __all__ = [
     "WorkerError",
     "__version__",
     "async_udf",
+    "col",
+    "expr",
+    "fn",
     "get_include",
     "global_table_config",
     "hash_key",
     "keyed_table_config",
+    "lit",
     "load_pipeline",
     "load_udfs",
     "native_udf",
     "register",
+    "sinks",
+    "sources",
     "timestamp_table_config",
     "udaf",
     "udf",
@@ -132,7 +154,10 @@ _HOMES = {
     "BlackholeSink": "headrace.connectors.blackhole",
     "CheckpointBarrier": "headrace.model.operator",
     "Collector": "headrace.model.operator",
+    "Column": "headrace.api.expressions",
     "ConfigurationError": "headrace.base.errors",
+    "ConfiguredSink": "headrace.api.connectors",
+    "ConfiguredSource": "headrace.api.connectors",
     "CorruptStateError": "headrace.base.errors",
     "Duration": "headrace.base.options",
     "END_OF_TIME": "headrace.base.watermarks",
@@ -140,6 +165,7 @@ _HOMES = {
     "ExternalError": "headrace.base.errors",
     "Finish": "headrace.model.operator",
     "GlobalTable": "headrace.state.tables",
+    "GroupedStream": "headrace.api.grouped",
     "HeadraceError": "headrace.base.errors",
     "IDLE": "headrace.base.watermarks",
     "ImpulseSource": "headrace.connectors.impulse",
@@ -147,6 +173,7 @@ _HOMES = {
     "InternalError": "headrace.base.errors",
     "KeyedTable": "headrace.state.tables",
     "Limit": "headrace.model.operator",
+    "LiveTable": "headrace.api.live_table",
     "MemorySink": "headrace.connectors.memory",
     "MemorySource": "headrace.connectors.memory",
     "Metrics": "headrace.model.operator",
@@ -156,10 +183,13 @@ _HOMES = {
     "OperatorError": "headrace.base.errors",
     "Options": "headrace.base.options",
     "Pipeline": "headrace.api.pipeline",
+    "PipelineRun": "headrace.jobs.handle",
     "PlanError": "headrace.base.errors",
     "Progress": "headrace.jobs.progress",
     "Registry": "headrace.model.registry",
+    "RunOptions": "headrace.api.run_options",
     "RunResult": "headrace.jobs.progress",
+    "RunStatus": "headrace.jobs.handle",
     "SingleFileSink": "headrace.connectors.single_file.sink",
     "SingleFileSource": "headrace.connectors.single_file.source",
     "SourceContext": "headrace.model.operator",
@@ -169,7 +199,7 @@ _HOMES = {
     "StateError": "headrace.base.errors",
     "StateInUseError": "headrace.base.errors",
     "StdoutSink": "headrace.connectors.stdout",
-    "Stream": "headrace.api.pipeline",
+    "Stream": "headrace.api.stream",
     "TableConfig": "headrace.state.config",
     "TaskInfo": "headrace.model.operator",
     "TimeTable": "headrace.state.tables",
@@ -177,10 +207,14 @@ _HOMES = {
     "Watermark": "headrace.base.watermarks",
     "WorkerError": "headrace.base.errors",
     "async_udf": "headrace.functions.user",
+    "col": "headrace.api.expressions",
+    "expr": "headrace.api.expressions",
+    "fn": "headrace.api.expressions",
     "get_include": "headrace.functions.user",
     "global_table_config": "headrace.state.config",
     "hash_key": "headrace.base.keys",
     "keyed_table_config": "headrace.state.config",
+    "lit": "headrace.api.expressions",
     "load_pipeline": "headrace.api.loading",
     "load_udfs": "headrace.functions.user",
     "native_udf": "headrace.functions.user",
@@ -191,13 +225,18 @@ _HOMES = {
     "udtf": "headrace.functions.user",
 }
 
+_MODULES = {"sinks": "headrace.api.sinks", "sources": "headrace.api.sources"}
+
 
 if not TYPE_CHECKING:  # to a type checker a module with __getattr__ has every name
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name in _MODULES:
+            value = import_module(_MODULES[name])
+        elif name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+        else:
             raise AttributeError(f"module 'headrace' has no attribute '{name}'")
-        value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
 

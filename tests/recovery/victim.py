@@ -17,6 +17,7 @@ import pyarrow as pa
 
 import headrace as hr
 from tests import flows
+from tests.stepping import run_with_steps
 
 ROWS = 400
 
@@ -54,7 +55,8 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     killer = KillDriver(os.getpid(), epoch if step == "tasks" else 0)
-    result = build(out, killer).run(state, parallelism=parallelism, epoch_rows=50, on_step=on_step)
+    pipeline = build(out, killer)
+    result = run_with_steps(pipeline, state, on_step, parallelism=parallelism, epoch_rows=50)
     sys.stdout.write(f"{result.reason} {result.first_epoch} {result.last_epoch}\n")
 
 

@@ -60,10 +60,10 @@ def main() -> None:
     result = pipeline.run(
         state,
         master="local-cluster[2,1,1024]",
-        memory="1g",
         parallelism=3,
         epoch_rows=100,
         on_progress=on_progress,
+        options=hr.RunOptions(memory="1g"),
     )
     sys.stdout.write(f"{result.reason} {result.epochs} {len(killed)}\n")
 

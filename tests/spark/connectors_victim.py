@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import headrace as hr
+from tests.stepping import run_with_steps
 
 NAME = "connectors"
 EPOCH_ROWS = 300
@@ -29,7 +30,7 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     pipeline = hr.Pipeline.from_sql(Path(file).read_text(), name=NAME)
-    pipeline.run(state, parallelism=int(parallelism), epoch_rows=EPOCH_ROWS, on_step=on_step)
+    run_with_steps(pipeline, state, on_step, parallelism=int(parallelism), epoch_rows=EPOCH_ROWS)
 
 
 if __name__ == "__main__":

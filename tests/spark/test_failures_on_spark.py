@@ -65,7 +65,7 @@ def test_an_outside_failure_is_tried_again_and_costs_nothing(tmp_path: Path) -> 
     marks.mkdir()
     pipeline = hr.Pipeline("retry")
     pipeline.source(flows.impulse(150)).key_by().apply(FailsTwice(marks)).sink(hr.MemorySink("out"))
-    result = pipeline.run(parallelism=2, epoch_rows=50, restarts=2)
+    result = pipeline.run(parallelism=2, epoch_rows=50, options=hr.RunOptions(restarts=2))
     assert sorted(result.rows["out"]["counter"].to_pylist()) == list(range(150))
     assert result.epochs == 3
 
@@ -94,7 +94,9 @@ def test_the_epoch_that_tells_of_a_stop_is_tried_again_too(tmp_path: Path) -> No
     pipeline = hr.Pipeline("retry")
     rows = pipeline.source(flows.impulse(150)).key_by().apply(FailsAtTheStop(marks))
     rows.sink(hr.MemorySink("out"))
-    result = pipeline.run(tmp_path / "state", parallelism=2, epoch_rows=50, max_epochs=1, restarts=2)
+    result = pipeline.run(
+        tmp_path / "state", parallelism=2, epoch_rows=50, max_epochs=1, options=hr.RunOptions(restarts=2)
+    )
     assert sorted(result.rows["out"]["counter"].to_pylist()) == list(range(50))
     assert len(list(marks.glob("*"))) == 3
 
@@ -105,7 +107,7 @@ def test_an_outside_failure_that_stays_ends_the_run_with_its_reason(tmp_path: Pa
     pipeline = hr.Pipeline("retry")
     pipeline.source(flows.impulse(150)).key_by().apply(FailsTwice(marks)).sink(hr.MemorySink("out"))
     with pytest.raises(hr.ExternalError, match="the server went away"):
-        pipeline.run(parallelism=2, epoch_rows=50, restarts=0)
+        pipeline.run(parallelism=2, epoch_rows=50, options=hr.RunOptions(restarts=0))
 
 
 def test_a_stop_finishes_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from headrace.exchanges.spark.session import stop_session
 from headrace.state.cache import cache_directory
 from headrace.testing.in_process import run_in_process
 from tests.flows import RunningCount
+from tests.stepping import run_with_steps
 
 BASELINE = Path(__file__).with_suffix(".json")
 WRITE = "python -m tests.spark.work_counts --write"
@@ -150,13 +151,14 @@ def count_on_spark(folder: Path) -> Counts:
     stop_session()  # where the log goes is a setting of a session
     try:
         for name in ON_SPARK:
-            result = PIPELINES[name](folder / name).run(
+            result = run_with_steps(
+                PIPELINES[name](folder / name),
                 folder / name / "state",
+                partial(_label_jobs, name),
                 master=f"local[{PARALLELISM}]",
                 parallelism=PARALLELISM,
                 epoch_rows=EPOCH_ROWS,
                 spark_conf=conf,
-                on_step=partial(_label_jobs, name),
             )
             _check_whole(name, result)
     finally:

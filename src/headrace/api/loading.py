@@ -90,6 +90,21 @@ def load_pipeline(path: str) -> Pipeline:
     """The pipeline that a file defines: `file.sql`, `file.yml`, `file.py`, or `file.py:name`.
 
     The name may be that of a `Pipeline` or of a function that returns one.
+
+    Args:
+        path: the file, with the name of a pipeline in a Python file that has several.
+
+    Returns:
+        The pipeline.
+
+    Raises:
+        UserError: there is no such file, or no pipeline in it, or what it holds is wrong.
+
+    >>> import headrace as hr
+    >>> hr.load_pipeline("missing.py")
+    Traceback (most recent call last):
+    ...
+    headrace.base.errors.UserError: there is no file missing.py
     """
     return find_program([path]).load()
 

@@ -2,171 +2,101 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-
-from headrace.base.errors import PlanError
+from headrace.api.call_site import located
+from headrace.api.connectors import ConfiguredSink, ConfiguredSource
+from headrace.api.function_calls import load_functions
+from headrace.api.live_table import LiveTable, LiveTables, in_notebook
+from headrace.api.plan_html import stages_html
+from headrace.api.query_text import QueryText, SqlText
+from headrace.api.run_options import RunOptions
+from headrace.api.schemas import Schema, parse_schema, source_schema, takes_schema
+from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
+from headrace.api.stream import Stream, derived_stream
+from headrace.base.errors import HeadraceError, InternalError, PlanError
 from headrace.base.spans import Source
 from headrace.dataflow.document.load import load_dataflow
 from headrace.dataflow.document.model import Dataflow
 from headrace.dataflow.plan.lower import lower_dataflow
 from headrace.dataflow.plan.reload import Reload
-from headrace.engine.driver import Step
 from headrace.engine.explain import explain_json, explain_mermaid, explain_text
 from headrace.engine.stages import StagePlan, cut_stages
-from headrace.functions.asynchronous import AsyncFunction
-from headrace.functions.native import NativeFunction
-from headrace.functions.scalar import ScalarFunction
-from headrace.functions.table import TableFunction
-from headrace.functions.user import load_udfs
+from headrace.jobs.handle import PipelineRun, start_job
 from headrace.jobs.progress import Progress, RunResult
 from headrace.jobs.run import parallelism_of, run_job
 from headrace.jobs.settings import Settings, load_settings
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Function
-from headrace.model.operator import ArrowOperator, Collector, OperatorContext, SourceOperator
-from headrace.model.plan import EdgeKind, Plan, Role
-from headrace.operators.async_call import AsyncCall
-from headrace.operators.function_call import FunctionCall
-from headrace.operators.table_function import TableFunctionCall
-from headrace.sql.compile import MakeSink, ReplaceSink, compile_sql, print_rows
+from headrace.model.operator import ArrowOperator, SourceOperator
+from headrace.model.plan import Plan, Role
+from headrace.model.registry import registry
+from headrace.sql.compile import MakeSink, Preview, ReplaceSink, compile_sql, print_rows
+from headrace.sql.streams import LoweredStreams, Relational, StreamSql
 
 ExplainFormat = Literal["text", "mermaid", "json"]
 
 
-class MapBatches(ArrowOperator):
-    """Applies a function to every batch: `stream.map(function)`."""
+@dataclass(frozen=True)
+class _Step:
+    """A node of the plan that was added by a call, with its inputs as they were then."""
 
-    def __init__(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        self.function = function
+    role: Role
+    what: str | ArrowOperator | SourceOperator
+    inputs: tuple[tuple[Part, ...], ...]
+    id: str
+    options: Mapping[str, Any]
 
     @property
-    def name(self) -> str:
-        return getattr(self.function, "__name__", "map").replace("<lambda>", "map")
-
-    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Collect what the function makes of the batch."""
-        made = self.function(batch)
-        if isinstance(made, pa.Table):
-            for part in made.combine_chunks().to_batches():
-                collector.collect(part)
-        elif isinstance(made, pa.RecordBatch):
-            collector.collect(made)
-        else:
-            raise TypeError(f"{self.name}() must return a pyarrow.RecordBatch, got {type(made).__name__}")
-
-
-class Stream:
-    """Rows on their way from one operator to the next."""
-
-    def __init__(self, pipeline: Pipeline, ports: tuple[Port, ...]) -> None:
-        self.pipeline = pipeline
-        self.ports = ports
-
-    def apply(
-        self,
-        operator: str | ArrowOperator,
-        *others: Stream,
-        id: str | None = None,  # noqa: A002 - the word the whole product uses
-        **options: Any,
-    ) -> Stream:
-        """Send the rows through an operator, given as an object or by its registered name.
-
-        `others` are further inputs: the operator sees this stream as input 0, the first of the others as
-        input 1, and so on. `id` names the operator and its state; keep it when the pipeline changes.
-        """
-        return self.pipeline.apply(operator, self, *others, id=id, **options)
-
-    def map(
-        self,
-        function: Callable[[pa.RecordBatch], pa.RecordBatch],
-        *,
-        id: str | None = None,  # noqa: A002
-    ) -> Stream:
-        """Apply a function from batch to batch; a batch without rows is dropped."""
-        return self.apply(MapBatches(function), id=id)
-
-    def call(
-        self,
-        function: Function,
-        *columns: str,
-        into: str | Sequence[str],
-        schema: pa.Schema | None = None,
-        id: str | None = None,  # noqa: A002
-    ) -> Stream:
-        """Add the column `into`: what a function made with `@udf` gives for some columns of each row.
-
-        A function made with `@udtf` gives rows for each row; `into` names their columns. An asynchronous one
-        needs the `schema` of the rows of this stream, since those that wait are part of the checkpoint.
-        """
-        names = [into] if isinstance(into, str) else list(into)
-        return self.apply(_calling(function, columns, names, schema), id=id)
-
-    def watermark(
-        self,
-        column: str = "_timestamp",
-        *,
-        lateness: str | timedelta = timedelta(0),
-        id: str | None = None,  # noqa: A002
-    ) -> Stream:
-        """Take event time from `column`; rows may come `lateness` behind the latest one."""
-        return self.apply("watermark", id=id, column=column, lateness=lateness)
-
-    def key_by(self, *columns: str) -> Stream:
-        """Bring rows with equal values in these columns to the same subtask of the next operator.
-
-        Without columns all rows go to one subtask.
-        """
-        return self._routed("shuffle", columns)
-
-    def broadcast(self) -> Stream:
-        """Bring every row to every subtask of the next operator."""
-        return self._routed("broadcast", ())
-
-    def output(self, name: str) -> Stream:
-        """What the operator before sends to one of its named outputs, such as `dead_letter` of a source."""
-        return Stream(self.pipeline, tuple(replace(port, output=name) for port in self.ports))
-
-    def _routed(self, kind: EdgeKind, keys: tuple[str, ...]) -> Stream:
-        ports = tuple(replace(port, kind=kind, keys=keys) for port in self.ports)
-        return Stream(self.pipeline, ports)
-
-    def union(self, *others: Stream) -> Stream:
-        """The rows of this stream and the others as one stream; its watermark is the minimum."""
-        for other in others:
-            self.pipeline.check_own(other)
-        return Stream(self.pipeline, self.ports + tuple(p for o in others for p in o.ports))
-
-    def sink(
-        self,
-        sink: str | ArrowOperator,
-        *,
-        id: str | None = None,  # noqa: A002
-        **options: Any,
-    ) -> Stream:
-        """Send the rows to a sink, given as an object or by its name; returns this stream."""
-        self.pipeline.add("sink", sink, (self,), id=id, options=options)
-        return self
+    def parts(self) -> list[Part]:
+        """Where the rows of all its inputs come from."""
+        return [part for several in self.inputs for part in several]
 
 
 class Pipeline:
-    """What a user composes: sources, operators and sinks under one name.
+    """What a user composes: sources, operators and sinks under one name, which is also that of its state.
 
-    The name is also the identity of the pipeline's state.
+    Args:
+        name: letters, digits, `-`, `_` and `.`.
+        udfs: functions that its SQL and expressions may call: made with `@hr.udf` and its like, or files and
+            modules of them.
+
+    Raises:
+        PlanError: the name is not one.
+
+    >>> import headrace as hr
+    >>> from headrace.testing.in_process import run_in_process
+    >>> pipeline = hr.Pipeline("shops")
+    >>> sales = pipeline.source("memory", rows=[{"shop": "mill", "amount": 3}, {"shop": "mill", "amount": 4}])
+    >>> totals = sales.group_by("shop").tumble("1h").aggregate(total="sum(amount)").select("shop", "total")
+    >>> totals.sink("memory", name="totals")
+    Stream(select_1: shop TEXT, total BIGINT)
+    >>> import tempfile
+    >>> result = run_in_process(pipeline, tempfile.mkdtemp())  # pipeline.run() does the same on Spark
+    >>> result.rows["totals"].select(["shop", "total"]).to_pylist()
+    [{'shop': 'mill', 'total': 7}]
     """
 
-    def __init__(self, name: str = "pipeline") -> None:
+    def __init__(self, name: str = "pipeline", *, udfs: Iterable[Function | str | Path] = ()) -> None:
         self.name = name
         self.dataflow: Dataflow | None = None
         """The document that it was made from, if it was one."""
-        self._functions: tuple[Function, ...] = ()
-        self._builder = PlanBuilder(name)
+        self._functions = load_functions(udfs)
+        self._begin: Callable[[], PlanBuilder] = lambda: PlanBuilder(name, secrets=self._sql.secrets)
+        self._sql = StreamSql(functions=self._functions)
+        self._builder = self._begin()
+        self._steps: list[_Step] = []
+        self._names: dict[str, int] = {}
+        self._queries: dict[Relational, str] = {}
+        self._live = LiveTables()
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r})"
 
     @classmethod
     def from_sql(
@@ -175,87 +105,268 @@ class Pipeline:
         *,
         udfs: Iterable[Function | str | Path] = (),
         name: str = "pipeline",
-        preview: MakeSink = print_rows,
+        preview: MakeSink | None = None,
         sinks: ReplaceSink | None = None,
     ) -> Pipeline:
-        """The pipeline that SQL describes; mistakes raise a SqlError with their places.
+        """The pipeline that SQL describes: tables, views, INSERTs and SELECTs.
 
-        `udfs` are functions made with `@headrace.udf` and its like, or files and modules of them. `preview`
-        chooses the sink for the rows of a bare SELECT; they go to stdout unless told otherwise. `sinks`
-        chooses one in the place of each table that is written, for tests.
+        Args:
+            text: the SQL.
+            udfs: functions that it may call: made with `@hr.udf` and its like, or files and modules of them.
+            name: the name of the pipeline.
+            preview: chooses the sink for the rows of a bare SELECT. Unless told otherwise they are shown as a
+                table in a notebook, and go to stdout elsewhere.
+            sinks: chooses a sink in the place of each table that is written, for tests.
+
+        Returns:
+            The pipeline.
+
+        Raises:
+            SqlError: the SQL is wrong; the error holds every mistake with its place.
+
+        >>> import headrace as hr
+        >>> hr.Pipeline.from_sql("SELECT 1 AS one", name="one")
+        Pipeline('one')
         """
         sources = [Source("<sql>", text)] if isinstance(text, str) else list(text)
-        pipeline = cls(name)
-        pipeline._builder = compile_sql(
-            sources, name=name, udfs=_functions(udfs), preview=preview, sinks=sinks
-        )
+        functions = load_functions(udfs)
+        pipeline = cls(name, udfs=functions)
+        show = preview or (pipeline._show_query if in_notebook() else print_rows)
+        builder = compile_sql(sources, name=name, udfs=functions, preview=show, sinks=sinks)
+        pipeline._begin = builder.copy
+        pipeline._builder = pipeline._begin()
         return pipeline
 
     @classmethod
     def from_dataflow(
         cls, file: str | Path, *, name: str | None = None, udfs: Iterable[Function | str | Path] = ()
     ) -> Pipeline:
-        """The pipeline that a YAML dataflow describes; mistakes raise a DataflowError with their places.
+        """The pipeline that a YAML dataflow describes.
 
-        `udfs` are functions that its SQL may call.
+        Args:
+            file: the document.
+            name: the name of the pipeline; that of the file unless told otherwise.
+            udfs: functions that its SQL may call.
+
+        Returns:
+            The pipeline.
+
+        Raises:
+            DataflowError: the document is wrong; the error holds every mistake with its place.
+            UserError: there is no such file.
+
+        >>> import headrace as hr
+        >>> hr.Pipeline.from_dataflow("missing.yml")
+        Traceback (most recent call last):
+        ...
+        headrace.base.errors.UserError: there is no file missing.yml
         """
         dataflow = load_dataflow(Path(file), name=name)
-        pipeline = cls(dataflow.name)
+        pipeline = cls(dataflow.name, udfs=udfs)
         pipeline.dataflow = dataflow
-        pipeline._functions = _functions(udfs)
-        pipeline._builder = lower_dataflow(dataflow, functions=pipeline._functions)
+        pipeline._begin = lower_dataflow(dataflow, functions=pipeline._functions).copy
+        pipeline._builder = pipeline._begin()
         return pipeline
 
+    @located
     def source(
         self,
-        source: str | SourceOperator,
+        source: str | SourceOperator | ConfiguredSource,
         *,
         id: str | None = None,  # noqa: A002
+        schema: Schema | None = None,
         **options: Any,
     ) -> Stream:
-        """A stream of the rows of a source, given as an object or by its name and options."""
-        return self.add("source", source, (), id=id, options=options)
+        """A stream of the rows of a source.
 
+        Args:
+            source: the name of a connector; its options made with `hr.sources`; or a `SourceOperator`.
+            id: the name of the source and of its position; keep it when the pipeline changes.
+            schema: its columns, as `"id BIGINT, name TEXT"`, `{"id": "BIGINT"}` or a pyarrow schema.
+            options: the options of a connector that is given by name.
+
+        Returns:
+            The stream.
+
+        Raises:
+            ConfigurationError: an option is wrong.
+            PlanError: it is no source.
+
+        >>> import headrace as hr
+        >>> pipeline = hr.Pipeline()
+        >>> pipeline.source("impulse", event_rate=10)
+        Stream(impulse_1: counter BIGINT, subtask_index BIGINT)
+        >>> pipeline.source("single_file", path="orders.json", schema="id BIGINT, shop TEXT", id="orders")
+        Stream(orders: id BIGINT, shop TEXT)
+        """
+        what, given = self._connector(source, options)
+        declared = None if schema is None else parse_schema(schema)
+        by_option = (
+            declared is not None
+            and isinstance(what, str)
+            and what in registry.names("source")
+            and takes_schema(registry.options("source", what))
+        )
+        if by_option:
+            given = {**given, "schema": declared}
+        operator = registry.build("source", what, given) if isinstance(what, str) else what
+        columns = source_schema(operator) if isinstance(operator, SourceOperator) else None
+        shape = (
+            StreamShape(columns)
+            if declared is None or by_option
+            else declared_shape(declared, has_watermark=False)
+        )
+        updating = isinstance(what, str) and _has_changes(what, given)
+        if updating:
+            key = getattr(getattr(operator, "options", None), "primary_key", None) or ()
+            shape = replace(shape, updating=True, key=tuple(key))
+        return self._add("source", what, (), id=id, options=given, shape=shape)
+
+    @located
     def apply(
         self,
         operator: str | ArrowOperator,
         *inputs: Stream,
         id: str | None = None,  # noqa: A002
+        schema: Schema | None = None,
         **options: Any,
     ) -> Stream:
-        """Send several streams through one operator, which tells them apart by their index."""
+        """Send several streams through one operator, which tells them apart by their index.
+
+        Args:
+            operator: an `ArrowOperator`, or the registered name of one.
+            inputs: the streams; the operator sees the first as input 0.
+            id: the name of the operator and of its state.
+            schema: the columns that it emits, if queries follow.
+            options: the options of an operator that is given by name.
+
+        Returns:
+            The stream of what the operator emits.
+
+        Raises:
+            PlanError: there is no stream, or one of another pipeline, or it is no operator.
+
+        >>> import headrace as hr
+        >>> class Both(hr.ArrowOperator):
+        ...     def process_batch(self, batch, ctx, collector):
+        ...         collector.collect(batch)
+        >>> pipeline = hr.Pipeline()
+        >>> left = pipeline.source("memory", rows=[{"n": 1}])
+        >>> right = pipeline.source("memory", rows=[{"n": 2}])
+        >>> pipeline.apply(Both(), left, right)
+        Stream(Both_1)
+        """
         if not inputs:
             raise PlanError("apply needs at least one stream", hint="stream.apply(operator)")
-        return self.add("operator", operator, inputs, id=id, options=options)
-
-    def add(
-        self,
-        role: Role,
-        what: str | ArrowOperator | SourceOperator,
-        inputs: Sequence[Stream],
-        *,
-        id: str | None,  # noqa: A002
-        options: Mapping[str, Any],
-    ) -> Stream:
-        """Add a node of any role; `source`, `apply` and `sink` are the usual ways."""
         for stream in inputs:
-            self.check_own(stream)
-        port = self._builder.add(role, what, [stream.ports for stream in inputs], id=id, options=options)
-        return Stream(self, (port,))
-
-    def check_own(self, stream: Stream) -> None:
-        """Refuse a stream of another pipeline."""
-        if not isinstance(stream, Stream):
-            raise PlanError(f"expected a stream, got {type(stream).__name__}")
-        if stream.pipeline is not self:
+            self._check_own(stream, "apply")
+        if not isinstance(operator, str | ArrowOperator | type):
             raise PlanError(
-                f"a stream of pipeline `{stream.pipeline.name}` cannot be used in `{self.name}`",
-                hint="build both parts with one Pipeline object",
+                f"apply takes an operator, got {type(operator).__name__} {operator!r}",
+                hint="make an object of a class that extends hr.ArrowOperator; a function goes to `.map(…)`",
             )
+        has_watermark = all(stream._shape.has_watermark for stream in inputs)
+        shape = declared_shape(schema, has_watermark=has_watermark)
+        return self._add("operator", operator, inputs, id=id, options=options, shape=shape)
+
+    @located
+    def execute(self, text: str) -> Pipeline:
+        """Define tables, views and functions in SQL, for `table` and `sql`.
+
+        Args:
+            text: CREATE TABLE … WITH (connector = …), CREATE TEMPORARY TABLE, CREATE VIEW and CREATE FUNCTION
+                statements; SET updating_ttl.
+
+        Returns:
+            This pipeline.
+
+        Raises:
+            SqlError: a statement is wrong, or is not a definition.
+
+        >>> import headrace as hr
+        >>> pipeline = hr.Pipeline("orders")
+        >>> pipeline.execute('''
+        ...     CREATE TABLE orders (id BIGINT, shop TEXT, placed TIMESTAMP, WATERMARK FOR placed)
+        ...     WITH (connector = 'single_file', path = 'orders.json');
+        ...     CREATE VIEW mill AS SELECT id, placed FROM orders WHERE shop = 'mill';
+        ... ''').table("mill")
+        Stream(mill: id BIGINT, placed TIMESTAMP)
+        """
+        if not isinstance(text, str):
+            raise PlanError(f"execute takes SQL, got {type(text).__name__}")
+        sql = SqlText(text)
+        with sql.explained():
+            for name, rows in self._sql.define(sql.source).items():
+                self._queries[rows] = name
+        return self
+
+    @located
+    def table(self, name: str) -> Stream:
+        """The rows of a table or view that `execute` has defined, or that `as_table` has named.
+
+        Args:
+            name: its name; SQL does not tell upper from lower case in it.
+
+        Returns:
+            The stream of its rows, with the event time and the watermark that the table declares.
+
+        Raises:
+            SqlError: there is no such table.
+
+        >>> import headrace as hr
+        >>> pipeline = hr.Pipeline()
+        >>> pipeline.execute("CREATE TABLE ticks (counter BIGINT NOT NULL) WITH (connector = 'impulse')")
+        Pipeline('pipeline')
+        >>> pipeline.table("ticks").filter("counter % 2 = 0")
+        Stream(filter_1: counter BIGINT)
+        """
+        if not isinstance(name, str):
+            raise PlanError(f"table takes the name of a table, got {name!r}")
+        return derived_stream(self, self._sql.table(name), name.lower())
+
+    @located
+    def sql(self, query: str, *, id: str | None = None, **tables: Stream) -> Stream:  # noqa: A002
+        """Compute a SELECT over streams, and over the tables and views of the pipeline.
+
+        Args:
+            query: one SELECT.
+            id: what its operators and their state are called.
+            tables: streams by the names they have in the query.
+
+        Returns:
+            The stream of its rows.
+
+        Raises:
+            SqlError: the query is wrong.
+            PlanError: the columns of a stream are not known.
+
+        >>> import headrace as hr
+        >>> pipeline = hr.Pipeline()
+        >>> orders = pipeline.source("memory", rows=[{"id": 1, "shop": "mill"}])
+        >>> paid = pipeline.source("memory", rows=[{"order_id": 1}])
+        >>> pipeline.sql("SELECT o.shop FROM o JOIN p ON o.id = p.order_id", o=orders, p=paid)
+        Stream(sql_1: shop TEXT)
+        """
+        return self._query("sql", SqlText(query), tables, id=id)
 
     def plan(self) -> Plan:
-        """The pipeline as data; raises a PlanError for one that cannot run."""
-        return self._builder.plan()
+        """The pipeline as data.
+
+        Returns:
+            Its nodes and edges.
+
+        Raises:
+            PlanError: it cannot run: it is empty, has no sink, or nothing reads a source.
+
+        >>> import headrace as hr
+        >>> pipeline = hr.Pipeline()
+        >>> _ = pipeline.source("memory", rows=[{"n": 1}]).filter("n > 0").sink("blackhole")
+        >>> [node.id for node in pipeline.plan().nodes]
+        ['memory_1', 'memory_1.watermark', 'filter_1.project', 'blackhole_1']
+        """
+        if not any(isinstance(part, Derived) for step in self._steps for part in step.parts):
+            return self._builder.plan()
+        return self._planned(self._steps)
 
     def explain(
         self,
@@ -264,7 +375,25 @@ class Pipeline:
         spark: bool = False,
         parallelism: int | None = None,
     ) -> str:
-        """The plan with its chains, stages and state tables; `spark` adds Spark's own plan."""
+        """The plan with its chains, stages and state tables.
+
+        Args:
+            format: `text`, `mermaid` (a diagram) or `json`.
+            spark: whether to add Spark's own plan, for which Spark is started.
+            parallelism: how many subtasks an operator has.
+
+        Returns:
+            The plan as text.
+
+        Raises:
+            PlanError: the pipeline cannot run.
+
+        >>> import headrace as hr
+        >>> pipeline = hr.Pipeline()
+        >>> _ = pipeline.source("memory", rows=[{"n": 1}]).sink("blackhole")
+        >>> "memory_1" in pipeline.explain(parallelism=1)
+        True
+        """
         settings = load_settings(flags={"run": {"parallelism": parallelism}})
         stages = cut_stages(self.plan(), parallelism=parallelism_of(settings) or 1)
         shown = _spark_plan(stages, settings) if spark else None
@@ -283,97 +412,339 @@ class Pipeline:
         master: str | None = None,
         max_epochs: int | None = None,
         epoch_rows: int | None = None,
-        epoch_target: str | timedelta | None = None,
-        restarts: int | None = None,
-        keep_checkpoints: int | None = None,
-        compact_after: int | None = None,
         from_epoch: int | None = None,
         allow_drop: bool = False,
-        py_files: Sequence[str] = (),
-        spark_conf: Mapping[str, str] | None = None,
-        memory: str | None = None,
-        log_dir: str | Path | None = None,
-        config: str | Path | None = None,
-        verbose: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
-        on_step: Step | None = None,
         stop: threading.Event | None = None,
         watch: bool = False,
+        options: RunOptions | None = None,
     ) -> RunResult:
-        """Run the pipeline on Spark and return what it did.
+        """Run the pipeline on Spark until it ends, and return what it did: `start(…)` and wait.
 
-        With a `state_dir` it continues where the last run on that directory ended, at any
-        parallelism. It ends when every source has ended, after `max_epochs`, or when `stop` is set; the
-        epoch at work is finished and committed. An active SparkSession is used; without one, a session on
-        `master` (`local[*]`) is started and kept for the next run. What is not given here comes from the
-        environment and `headrace.toml`. With `watch`, operators of a dataflow whose files change are
-        reloaded between two epochs, and keep what they remember.
+        With a `state_dir` it continues where the last run on that directory ended, at any parallelism. It
+        ends when every source has ended, after `max_epochs`, or when `stop` is set; the epoch at work is
+        finished and committed. An active SparkSession is used; without one, a session on `master` is started
+        and kept for the next run. What is not given here comes from the environment and `headrace.toml`.
+
+        Args:
+            state_dir: where checkpoints are kept; without one they are gone after the run.
+            parallelism: how many subtasks an operator has; as many as there are cores unless told otherwise.
+            master: the master of Spark, `local[*]` unless told otherwise.
+            max_epochs: how many epochs to run at most.
+            epoch_rows: how many rows an epoch reads at most.
+            from_epoch: go back to the checkpoint of this epoch.
+            allow_drop: whether state of operators that are no longer there may be dropped.
+            on_progress: called after each epoch.
+            stop: set it to end the run after the epoch at work.
+            watch: reload the operators of a dataflow whose files change, between two epochs.
+            options: the other settings.
+
+        Returns:
+            What the run did.
+
+        Raises:
+            HeadraceError: what made it fail; `UserError` where something has to be changed.
+
+        >>> import headrace as hr
+        >>> hr.Pipeline("empty").run()
+        Traceback (most recent call last):
+        ...
+        headrace.base.errors.PlanError: pipeline `empty` is empty
+          hint: start it with `pipeline.source(...)`
         """
-        settings = load_settings(
-            flags={
-                "run": {
-                    "parallelism": parallelism,
-                    "max_epochs": max_epochs,
-                    "epoch_rows": epoch_rows,
-                    "epoch_target": epoch_target,
-                    "restarts": restarts,
-                },
-                "state": {
-                    "dir": None if state_dir is None else str(state_dir),
-                    "keep_checkpoints": keep_checkpoints,
-                    "compact_after": compact_after,
-                },
-                "spark": {"master": master, "memory": memory, "conf": spark_conf},
-                "log": {"dir": None if log_dir is None else str(log_dir)},
-            },
-            config=None if config is None else Path(config),
+        settings, keywords = self._job(
+            state_dir,
+            parallelism=parallelism,
+            master=master,
+            max_epochs=max_epochs,
+            epoch_rows=epoch_rows,
+            watch=watch,
+            options=options,
         )
-        return run_job(
+        keywords |= {
+            "from_epoch": from_epoch,
+            "allow_drop": allow_drop,
+            "on_progress": on_progress,
+            "stop": stop,
+        }
+        if not self._live:
+            return run_job(self.plan(), settings, **keywords)
+        return _run_shown(self.plan(), settings, self._live, keywords)
+
+    def start(
+        self,
+        state_dir: str | Path | None = None,
+        *,
+        parallelism: int | None = None,
+        master: str | None = None,
+        max_epochs: int | None = None,
+        epoch_rows: int | None = None,
+        from_epoch: int | None = None,
+        allow_drop: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+        stop: threading.Event | None = None,
+        watch: bool = False,
+        options: RunOptions | None = None,
+    ) -> PipelineRun:
+        """Start the pipeline on Spark and return at once, with a handle of the run.
+
+        Several pipelines may run in one process, each with its own handle and its own state directory.
+
+        Args:
+            state_dir: where checkpoints are kept; without one they are gone after the run.
+            parallelism: how many subtasks an operator has.
+            master: the master of Spark.
+            max_epochs: how many epochs to run at most.
+            epoch_rows: how many rows an epoch reads at most.
+            from_epoch: go back to the checkpoint of this epoch.
+            allow_drop: whether state of operators that are no longer there may be dropped.
+            on_progress: called after each epoch, in the thread of the run.
+            stop: set it to end the run after the epoch at work.
+            watch: reload the operators of a dataflow whose files change.
+            options: the other settings.
+
+        Returns:
+            The handle: `status`, `last_progress`, `await_termination(…)`, `stop()`; at the end of a `with`
+            block it stops the run.
+
+        Raises:
+            UserError: the pipeline, a setting or the state directory is wrong; later failures are raised by
+                the handle.
+
+        >>> import headrace as hr
+        >>> hr.Pipeline("empty").start()
+        Traceback (most recent call last):
+        ...
+        headrace.base.errors.PlanError: pipeline `empty` is empty
+          hint: start it with `pipeline.source(...)`
+        """
+        settings, keywords = self._job(
+            state_dir,
+            parallelism=parallelism,
+            master=master,
+            max_epochs=max_epochs,
+            epoch_rows=epoch_rows,
+            watch=watch,
+            options=options,
+        )
+        return start_job(
             self.plan(),
             settings,
             from_epoch=from_epoch,
             allow_drop=allow_drop,
-            py_files=py_files,
-            verbose=verbose,
             on_progress=on_progress,
-            on_step=on_step,
             stop=stop,
-            refresh=Reload(self.dataflow, functions=self._functions)
-            if watch and self.dataflow is not None
-            else None,
+            **keywords,
         )
 
+    # ---------------------------------------------------------------------------------------- inside
 
-def _calling(
-    function: Function, columns: Sequence[str], names: Sequence[str], schema: pa.Schema | None
-) -> ArrowOperator:
-    if isinstance(function, TableFunction):
-        if len(names) != len(function.columns):
-            raise PlanError(
-                f"`{function.name}` gives {len(function.columns)} columns, and {len(names)} are named",
-                hint=f"its columns are {', '.join(function.columns.names)}",
-            )
-        return TableFunctionCall(
-            function, columns, columns=dict(zip(function.columns.names, names, strict=True))
+    def _job(
+        self,
+        state_dir: str | Path | None,
+        *,
+        master: str | None,
+        watch: bool,
+        options: RunOptions | None,
+        **run: int | None,
+    ) -> tuple[Settings, dict[str, Any]]:
+        """The settings of a run, and the keywords of a job that depend on its options."""
+        chosen = options or RunOptions()
+        if not isinstance(chosen, RunOptions):
+            raise PlanError(f"`options` takes hr.RunOptions(…), got {type(options).__name__}")
+        reload = (
+            Reload(self.dataflow, functions=self._functions) if watch and self.dataflow is not None else None
         )
-    if len(names) != 1:
-        raise PlanError(f"`{function.name}` gives one column, and {len(names)} are named")
-    if isinstance(function, AsyncFunction):
-        if schema is None:
+        settings = chosen._settings(state_dir=state_dir, master=master, run=run)
+        return settings, {"py_files": chosen.py_files, "verbose": chosen.verbose, "refresh": reload}
+
+    def _planned(self, steps: Sequence[_Step]) -> Plan:
+        """The plan of some of the steps, with the operators of the queries that they read."""
+        builder = self._begin()
+        roots = list(
+            dict.fromkeys(part.rows for step in steps for part in step.parts if isinstance(part, Derived))
+        )
+        lowered = self._sql.lower(builder, roots, names=self._queries)
+        for step in steps:
+            inputs = [[port for part in parts for port in _ports(part, lowered)] for parts in step.inputs]
+            builder.add(step.role, step.what, inputs, id=step.id, options=step.options)
+        return builder.plan()
+
+    def _show_query(self, preview: Preview) -> tuple[str, dict[str, Any]]:
+        """The sink of a bare SELECT in a notebook."""
+        table = LiveTable(self.name, preview.columns, updating=preview.updating, key=preview.key)
+        return self._live.add(table)
+
+    def _shown_plan(self, stream: Stream, sink: str, options: Mapping[str, Any]) -> Plan:
+        """The plan of what a stream is made of and of a sink behind it, without the other sinks."""
+        last = _Step("sink", sink, (stream._parts,), self._unique_id("show"), options)
+        steps, wanted = [last], {node for part in last.parts for node in _origins(part)}
+        for step in reversed(self._steps):
+            if step.id in wanted:
+                steps.insert(0, step)
+                wanted |= {node for part in step.parts for node in _origins(part)}
+        return self._planned(steps)
+
+    def _show(
+        self,
+        stream: Stream,
+        table: LiveTable,
+        *,
+        timeout: float | None,
+        max_epochs: int | None,
+        parallelism: int | None,
+        options: RunOptions | None,
+    ) -> None:
+        """Run what a stream is made of and show its rows in a table."""
+        live = LiveTables()
+        plan = self._shown_plan(stream, *live.add(table))
+        settings, keywords = self._job(
+            None,
+            parallelism=parallelism,
+            master=None,
+            max_epochs=max_epochs,
+            epoch_rows=None,
+            watch=False,
+            options=options,
+        )
+        _run_shown(plan, settings, live, keywords, timeout=timeout)
+        if not in_notebook():
+            sys.stdout.write(f"{table!r}\n")
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """The plan as a diagram, for notebooks."""
+        try:
+            stages = cut_stages(self.plan(), parallelism=1)
+        except HeadraceError as error:
+            return {"text/plain": f"{self!r}: {error.message}"}
+        return {
+            "text/plain": explain_text(stages),
+            "text/vnd.mermaid": explain_mermaid(stages),
+            "text/html": stages_html(stages),
+        }
+
+    def _add(
+        self,
+        role: Role,
+        what: str | ArrowOperator | SourceOperator,
+        inputs: Sequence[Stream],
+        *,
+        id: str | None,  # noqa: A002
+        options: Mapping[str, Any],
+        shape: StreamShape,
+    ) -> Stream:
+        """Add a node behind streams. Edges from queries are added when the pipeline is planned."""
+        parts = tuple(stream._parts for stream in inputs)
+        ports = [[part for part in several if isinstance(part, Port)] for several in parts]
+        if id is not None and id in self._names:
+            raise PlanError(f"there is already an operator with the id `{id}`")
+        port = self._builder.add(role, what, ports, id=id, options=options)
+        self._steps.append(_Step(role, what, parts, port.node, options))
+        return Stream(self, (port,), shape)
+
+    def _query(
+        self,
+        method: str,
+        text: QueryText,
+        tables: Mapping[str, Stream],
+        *,
+        id: str | None,  # noqa: A002
+    ) -> Stream:
+        rows: dict[str, Relational] = {}
+        for name, stream in tables.items():
+            self._check_own(stream, method)
+            rows[name] = stream._rows(method)
+        with text.explained():
+            result = self._sql.query(text.source, rows)
+        name = self._queries[result] = self._query_name(method, id)
+        return derived_stream(self, result, name)
+
+    def _query_name(self, method: str, id: str | None) -> str:  # noqa: A002
+        """What the operators of a query are called after: its id, or the method and a number."""
+        if id is None:
+            self._names[method] = self._names.get(method, 0) + 1
+            return f"{method}_{self._names[method]}"
+        if not id or any(not (char.isalnum() or char in "_-.") for char in id):
+            raise PlanError(f"`{id}` cannot be an id", hint="use letters, digits, `-`, `_` and `.`")
+        if id in self._names or any(step.id == id for step in self._steps):
+            raise PlanError(f"there is already an operator with the id `{id}`")
+        self._names[id] = 0
+        return id
+
+    def _unique_id(self, base: str) -> str:
+        taken = {step.id for step in self._steps}
+        return next(
+            name
+            for number in range(1, len(taken) + 2)
+            if (name := base if number == 1 else f"{base}_{number}") not in taken
+        )
+
+    def _check_own(self, stream: object, method: str) -> None:
+        """Refuse what is no stream of this pipeline."""
+        if not isinstance(stream, Stream):
             raise PlanError(
-                f"`{function.name}` is asynchronous, and rows that wait for it are kept in the checkpoint",
-                hint="say which columns they have: stream.call(…, schema=pa.schema([…]))",
+                f"{method} takes streams, got {type(stream).__name__} {stream!r}",
+                hint="a stream is what `pipeline.source(…)` and the methods of streams return",
             )
-        return AsyncCall(function, {names[0]: tuple(columns)}, schema=schema)
-    if isinstance(function, ScalarFunction | NativeFunction):
-        return FunctionCall(function, columns, output=names[0])
-    raise PlanError(f"`{function.name}` is an aggregate, and cannot be called for a row", hint="use SQL")
+        if stream.pipeline is not self:
+            raise PlanError(
+                f"a stream of pipeline `{stream.pipeline.name}` cannot be used in `{self.name}`",
+                hint="build both parts with one Pipeline object",
+            )
+
+    def _connector(self, connector: Any, options: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """The name or object of a connector and its options."""
+        if not isinstance(connector, ConfiguredSource | ConfiguredSink):
+            return connector, options
+        if options:
+            raise PlanError(
+                f"options {', '.join(options)} were given with an object",
+                hint=f"give them to the function that made it: `{connector.connector}(…)`",
+            )
+        return connector.connector, connector.options
 
 
-def _functions(given: Iterable[Function | str | Path]) -> tuple[Function, ...]:
-    """Functions, those of files and modules among them."""
-    loaded = [load_udfs(one) if isinstance(one, str | Path) else [one] for one in given]
-    return tuple(function for several in loaded for function in several)
+def _ports(part: Part, lowered: LoweredStreams) -> tuple[Port, ...]:
+    if isinstance(part, Port):
+        return (part,)
+    try:
+        ports = lowered.ports(part.rows)
+    except HeadraceError as error:
+        error.where = error.where or part.site
+        raise
+    if part.kind == "forward":
+        return ports
+    return tuple(replace(port, kind=part.kind, keys=part.keys) for port in ports)
+
+
+def _origins(part: Part) -> set[str]:
+    """The nodes that rows come from."""
+    return {part.node} if isinstance(part, Port) else part.rows.origins
+
+
+def _run_shown(
+    plan: Plan,
+    settings: Settings,
+    live: LiveTables,
+    keywords: Mapping[str, Any],
+    *,
+    timeout: float | None = None,
+) -> RunResult:
+    """Run a plan, and show its tables meanwhile."""
+    with live.connected():
+        run = start_job(plan, settings, **keywords)
+        result = live.follow(run, timeout=timeout)
+    if result is None:
+        raise InternalError("the run is over and has no result")
+    return result
+
+
+def _has_changes(connector: str, options: Mapping[str, Any]) -> bool:
+    """Whether the rows of a source are changes, by their format or by the connector itself."""
+    if options.get("format") == "debezium_json":
+        return True
+    is_updating = getattr(registry.constructor("source", connector), "is_updating", None)
+    return is_updating is not None and bool(is_updating(options))
 
 
 def _spark_plan(stages: StagePlan, settings: Settings) -> str:

@@ -15,7 +15,12 @@ _END: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A promise that no row older than `time` follows, or (time None) that the input is idle."""
+    """A promise that no row older than `time` follows, or (time None) that the input is idle.
+
+    >>> import headrace as hr
+    >>> hr.Watermark(5).is_idle, hr.IDLE.is_idle, hr.END_OF_TIME.is_end
+    (False, True, True)
+    """
 
     time: int | None
 

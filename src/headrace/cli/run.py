@@ -182,6 +182,7 @@ def run(files: tuple[str, ...], texts: tuple[str, ...], **options: Any) -> None:
 
 def _run_program(program: Program, flags: RunFlags, *, master: str | None) -> RunResult:
     """Load and run a program, with the display that its results and stderr need."""
+    from headrace.api.run_options import RunOptions
     from headrace.base.durations import parse_duration
     from headrace.cli.results import Results
     from headrace.cli.terminal import stderr
@@ -207,19 +208,24 @@ def _run_program(program: Program, flags: RunFlags, *, master: str | None) -> Ru
         display.say("starting Spark and the first epoch …")
         return in_background(
             lambda: pipeline.run(
-                **flags.limits(),
-                state_dir=flags.state_dir,
+                flags.state_dir,
+                parallelism=flags.parallelism,
                 master=master,
-                spark_conf=flags.conf or None,
-                log_dir=flags.log_dir,
-                config=flags.config,
+                max_epochs=flags.max_epochs,
+                epoch_rows=flags.epoch_rows,
                 from_epoch=flags.from_epoch,
                 allow_drop=flags.allow_drop,
-                py_files=[name for names in flags.py_files for name in names.split(",") if name],
-                verbose=flags.verbose,
                 on_progress=stopping_after(limit, stop, display.update),
                 stop=stop,
                 watch=flags.watch,
+                options=RunOptions(
+                    epoch_target=flags.epoch_target,
+                    spark_conf=flags.conf or None,
+                    log_dir=flags.log_dir,
+                    config=flags.config,
+                    py_files=[name for names in flags.py_files for name in names.split(",") if name],
+                    verbose=flags.verbose,
+                ),
             ),
             tick=display.tick,
         )

@@ -29,6 +29,20 @@ def shown_by(show: Show) -> Iterator[None]:
         _show = before
 
 
+_SHOWN_APART: dict[str, Show] = {}
+"""Previews whose rows are handed to someone of their own, by name."""
+
+
+def show_apart(name: str, show: Show) -> None:
+    """Hand the rows of the preview `name` to `show`, in this process, until `forget_preview`."""
+    _SHOWN_APART[name] = show
+
+
+def forget_preview(name: str) -> None:
+    """No longer hand the rows of a preview to anyone of its own."""
+    _SHOWN_APART.pop(name, None)
+
+
 class PreviewSink(RowsSink):
     """Shows committed rows in the process of the driver, and keeps nothing.
 
@@ -57,9 +71,10 @@ class PreviewSink(RowsSink):
         if not batches or _SHOWN.get(place) == attempts:
             return
         _SHOWN[place] = attempts
-        if _show is not None:
+        show = _SHOWN_APART.get(self.options.name, _show)
+        if show is not None:
             rows = pa.Table.from_batches(one_schema([without_event_time(batch) for batch in batches]))
-            _show(self.options.name, rows)
+            show(self.options.name, rows)
 
 
 _SHOWN: dict[tuple[str, str], frozenset[str]] = {}

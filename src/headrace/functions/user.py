@@ -106,6 +106,27 @@ def udf(
     Calls of an `async def` run concurrently, at most `max_in_flight` (or `allowed_in_flight`) in a subtask. A
     call that exceeds `timeout` or raises is retried up to `retries` times; then `on_error` decides whether
     the run fails or the result is NULL. With `ordered`, rows stay in their order.
+
+    Args:
+        function: annotated with the types of its arguments and of its result.
+        name: what it is called in SQL; its own name unless told otherwise.
+        arguments: the types of its arguments, with `vectorized`.
+        returns: the type of its result, with `vectorized`.
+        vectorized: whether it takes Arrow arrays.
+        options: for an `async def`: `ordered`, `timeout`, `max_in_flight`, `retries`, `on_error`.
+
+    Returns:
+        The function for SQL, which can still be called.
+
+    Raises:
+        ConfigurationError: its types are not said, or SQL has none like them.
+
+    >>> import headrace as hr
+    >>> @hr.udf
+    ... def double(value: int) -> int:
+    ...     return value * 2
+    >>> double(4)
+    8
     """
     define = functools.partial(
         _define, name=name, arguments=arguments, returns=returns, vectorized=vectorized, options=options
@@ -132,7 +153,26 @@ def async_udf(
 def async_udf(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
 ) -> AsyncFunction | Callable[[Callable[..., Any]], AsyncFunction]:
-    """Make an `async def` callable from SQL: like `@udf`, but a plain `def` is an error."""
+    """Make an `async def` callable from SQL: like `@udf`, but a plain `def` is an error.
+
+    Args:
+        function: an `async def`, annotated.
+        name: what it is called in SQL.
+        options: `ordered`, `timeout`, `max_in_flight`, `retries`, `on_error`: see `udf`.
+
+    Returns:
+        The function for SQL.
+
+    Raises:
+        ConfigurationError: it is not asynchronous, or its types are not said.
+
+    >>> import headrace as hr
+    >>> @hr.async_udf(timeout="2s", on_error="null")
+    ... async def rate(currency: str) -> float:
+    ...     return 1.0
+    >>> rate.name
+    'rate'
+    """
     define = functools.partial(_define_async, name=name, options=options)
     return define if function is None else define(function)
 
@@ -171,6 +211,23 @@ def udaf(
 
     With `merge`, its state is kept instead of the rows, and rows are pre-aggregated where they are read. With
     `retract`, this holds for updating inputs too, whose rows may be retracted.
+
+    Args:
+        function: a function over lists, or the class of an accumulator.
+        name: what it is called in SQL.
+
+    Returns:
+        The aggregate for SQL.
+
+    Raises:
+        ConfigurationError: its types are not said, or a method is missing.
+
+    >>> import headrace as hr
+    >>> @hr.udaf
+    ... def spread(values: list[int]) -> int:
+    ...     return max(values) - min(values)
+    >>> spread.name
+    'spread'
     """
     if function is None:
         return lambda decorated: Definition(decorated, name).aggregate()
@@ -195,6 +252,24 @@ def udtf(
             yield from text.split()
 
     Rows of several columns are tuples, `Iterator[tuple[str, int]]`, or, with names, a NamedTuple.
+
+    Args:
+        function: a generator, annotated.
+        name: what it is called in SQL.
+
+    Returns:
+        The function for SQL.
+
+    Raises:
+        ConfigurationError: its types are not said.
+
+    >>> import headrace as hr
+    >>> from collections.abc import Iterator
+    >>> @hr.udtf
+    ... def words(text: str) -> Iterator[str]:
+    ...     yield from text.split()
+    >>> words.name
+    'words'
     """
     if function is None:
         return lambda decorated: Definition(decorated, name).table()
@@ -213,6 +288,27 @@ def native_udf(
     """Make a function of a shared library callable from SQL; `headrace_function.h` is its interface.
 
     Rows in which an argument is NULL are skipped, unless it is `nullable`.
+
+    Args:
+        name: what it is called in SQL.
+        library: the file.
+        arguments: the types of its arguments.
+        returns: the type of its result.
+        symbol: what it is called in the library; `name` unless told otherwise.
+        nullable: whether it is also called for rows in which an argument is NULL.
+
+    Returns:
+        The function for SQL.
+
+    Raises:
+        ConfigurationError: there is no such file, or it has no such function.
+
+    >>> import headrace as hr, pyarrow as pa
+    >>> hr.native_udf("area", library="missing.so", arguments=[pa.float64()], returns=pa.float64())
+    Traceback (most recent call last):
+    ...
+    headrace.base.errors.ConfigurationError: there is no shared library at missing.so
+      hint: build it first
     """
     named = [(f"arg{index + 1}", kind) for index, kind in enumerate(arguments)]
     return NativeFunction.make(
@@ -226,7 +322,16 @@ def native_udf(
 
 
 def get_include() -> str:
-    """The directory of `headrace_function.h`, for a C compiler: `cc -I …`."""
+    """The directory of `headrace_function.h`, for a C compiler: `cc -I …`.
+
+    Returns:
+        The path.
+
+    >>> import headrace as hr
+    >>> from pathlib import Path
+    >>> (Path(hr.get_include()) / "headrace_function.h").is_file()
+    True
+    """
     return str(Path(__file__).parent / "include")
 
 
@@ -276,6 +381,22 @@ def load_udfs(path: str | Path) -> list[Function]:
 
     Files written for Arroyo load unchanged: `from arroyo_udf import udf` gives this module's. The functions
     of a file, and what they use from it, are pickled by value, so workers need not have the file.
+
+    Args:
+        path: the file, or the name of the module.
+
+    Returns:
+        The functions.
+
+    Raises:
+        ConfigurationError: there is no such file, or it has no functions.
+
+    >>> import headrace as hr
+    >>> hr.load_udfs("missing.py")
+    Traceback (most recent call last):
+    ...
+    headrace.base.errors.ConfigurationError: there is no file missing.py with functions
+      hint: name a .py or .rs file, or a module such as package.module
     """
     file = Path(path)
     if file.suffix == ".rs" and file.is_file():

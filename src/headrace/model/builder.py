@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -108,6 +109,12 @@ class PlanBuilder:
         while f"{base}_{number}" in used:
             number += 1
         return f"{base}_{number}"
+
+    def copy(self) -> PlanBuilder:
+        """Another builder with everything that has been added so far."""
+        duplicate = copy.copy(self)
+        vars(duplicate).update(_nodes=list(self._nodes), _edges=list(self._edges), _claims=dict(self._claims))
+        return duplicate
 
     def plan(self) -> Plan:
         """The plan of all operators added so far; raises a PlanError if it cannot run."""

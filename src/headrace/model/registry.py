@@ -85,7 +85,30 @@ class Registry:
         self._registered: dict[tuple[Role, str], Any] = {}
 
     def register(self, name: str, constructor: Any, *, role: Role = "operator") -> None:
-        """Register `constructor` (a class with an inner `Options`) under `name`."""
+        """Register `constructor` (a class with an inner `Options`) under `name`.
+
+        Args:
+            name: what pipelines call it.
+            constructor: the class of an operator, a source or a sink, which takes its options.
+            role: `operator`, `source`, `sink` or `lookup`.
+
+        Raises:
+            ConfigurationError: it has no options, or the name is taken.
+
+        >>> import headrace as hr
+        >>> class Twice(hr.ArrowOperator):
+        ...     class Options(hr.Options):
+        ...         times: int = 2
+        ...     def __init__(self, options):
+        ...         self.options = options
+        ...     def process_batch(self, batch, ctx, collector):
+        ...         for _ in range(self.options.times):
+        ...             collector.collect(batch)
+        >>> registry = hr.Registry()
+        >>> registry.register("twice", Twice)
+        >>> registry.build("operator", "twice", {"times": "3"}).options.times
+        3
+        """
         if role not in BUILT_IN:
             raise ConfigurationError(
                 f"`{role}` is not a role",

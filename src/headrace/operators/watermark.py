@@ -1,4 +1,9 @@
-"""Makes watermarks from the event times of rows."""
+"""Makes watermarks from the event times of rows, by one rule for SQL and Python.
+
+The watermark is the greatest of the least values among every CHUNK rows that follow each other: one row far
+ahead does not make its neighbours late. Rows whose value is null do not count. It never goes back
+(docs/decisions/0008-watermarks-in-chunks.md).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,6 @@ from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
 from headrace.base.columns import TIMESTAMP
@@ -40,11 +44,12 @@ class _Watermarks(ArrowOperator):
 
 
 class WatermarkGenerator(_Watermarks):
-    """Forwards batches and says how far event time has come: the latest time seen, less the lateness.
+    """Takes event time from a column and emits watermarks: the least time of a chunk, less the lateness.
 
-    It never goes back, and rows of one epoch are processed before the watermark they cause. Put it right
-    behind a source: there it is kept per lane. Behind a shuffle it is kept per subtask, and a subtask that
-    has had no rows holds it back.
+    Of every 512 rows that follow each other the least time counts, and of these the greatest, as for
+    `WATERMARK FOR column AS column - INTERVAL …` in SQL. The watermark never goes back, and rows of one epoch
+    are processed before the watermark they cause. Put it right behind a source: there it is kept per lane.
+    Behind a shuffle it is kept per subtask, and a subtask that has had no rows holds it back.
     """
 
     class Options(Options):
@@ -52,7 +57,7 @@ class WatermarkGenerator(_Watermarks):
 
         column: str = Field(TIMESTAMP, description="the event-time column; it becomes `_timestamp`")
         lateness: Duration = Field(
-            timedelta(0), description="how far behind the latest row another row may still come"
+            timedelta(0), description="how far the watermark stays behind the event times of the rows"
         )
 
     def __init__(self, options: Options) -> None:
@@ -70,21 +75,16 @@ class WatermarkGenerator(_Watermarks):
             else:
                 batch = batch.append_column(pa.field(TIMESTAMP, stamps.type), stamps)
         collector.collect(batch)
-        latest = pc.max(times.cast(pa.timestamp("ns")).cast(pa.int64())).as_py()
-        if latest is not None:
-            collector.broadcast_watermark(before_end(Watermark(latest - self._lateness)))
+        _broadcast(times, self._lateness, collector)
 
     def display(self) -> str:
         return f"watermark({self.options.column} - {format_duration(self.options.lateness)})"
 
 
 class ExpressionWatermark(_Watermarks):
-    """Forwards batches and says how far event time has come, as an expression tells for each row.
+    """Emits watermarks from a column that holds the value of a watermark expression for each row.
 
-    `column` holds the expression's value of each row, to which `lateness` nanoseconds are still missing; with
-    `drop` it is not forwarded. The watermark is the greatest of the least values among every CHUNK rows that
-    follow each other: no row is late because of those next to it. Rows whose value is null say nothing. It
-    never goes back.
+    `lateness` nanoseconds are subtracted from the values; with `drop` the column is not forwarded.
     """
 
     def __init__(self, column: str, drop: bool = True, lateness: int = 0) -> None:
@@ -100,14 +100,7 @@ class ExpressionWatermark(_Watermarks):
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         times = _times(batch, self.column)
         collector.collect(batch.drop_columns([self.column]) if self.drop else batch)
-        values = times.cast(pa.timestamp("ns")).cast(pa.int64())
-        if values.null_count == len(values):
-            return
-        # A null is greater than every value, so that it is not the least; chunks of nulls are left out.
-        numbers = values.fill_null(_NEVER).to_numpy(zero_copy_only=False)
-        least = np.minimum.reduceat(numbers, np.arange(0, len(numbers), CHUNK))
-        time = max(int(least[least < _NEVER].max()) - self.lateness, _EARLIEST)
-        collector.broadcast_watermark(before_end(Watermark(time)))
+        _broadcast(times, self.lateness, collector)
 
     def display(self) -> str:
         if not self.lateness:
@@ -115,11 +108,27 @@ class ExpressionWatermark(_Watermarks):
         return f"watermark({self.column} - {format_duration(timedelta(microseconds=self.lateness / 1000))})"
 
 
+def _broadcast(times: pa.Array, lateness: int, collector: Collector) -> None:
+    """Broadcast the watermark of a batch, if any of its rows has a time."""
+    values = times.cast(pa.timestamp("ns")).cast(pa.int64())
+    if values.null_count == len(values):
+        return
+    # A null is as great as can be, so that it is never the least; chunks of nulls alone are left out.
+    numbers = values.fill_null(_NEVER).to_numpy(zero_copy_only=False)
+    starts = np.arange(0, len(numbers), CHUNK)
+    least = np.minimum.reduceat(numbers, starts)
+    if values.null_count:
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        least = least[np.logical_or.reduceat(valid, starts)]
+    time = max(int(least.max()) - lateness, _EARLIEST)
+    collector.broadcast_watermark(before_end(Watermark(time)))
+
+
 def _times(batch: pa.RecordBatch, column: str) -> pa.Array:
     if column not in batch.schema.names:
         raise PlanError(
             f"there is no column `{column}` to take event time from",
-            hint=suggest(column, batch.schema.names) or f"the columns are {', '.join(batch.schema.names)}",
+            hint=suggest(column, batch.schema.names, listing="the columns are"),
         )
     times = batch.column(column)
     if not pa.types.is_timestamp(times.type):

@@ -71,7 +71,20 @@ class TableConfig:
 
 
 def global_table_config(name: str, description: str = "", *, version: int = 1) -> TableConfig:
-    """A small table of named values; every subtask sees the entries of all subtasks."""
+    """A small table of named values; every subtask sees the entries of all subtasks.
+
+    Args:
+        name: the name of the table.
+        description: what is in it, for people.
+        version: raise it when what the values mean changes.
+
+    Returns:
+        The table, for `tables()` of an operator.
+
+    >>> import headrace as hr
+    >>> hr.global_table_config("seen", "files that were read").kind
+    'global'
+    """
     return TableConfig(name=name, kind="global", description=description, version=version)
 
 
@@ -90,6 +103,27 @@ def timestamp_table_config(
 
     `generational` keeps, of rows with the same key, only the one of the latest epoch. `order_by` says
     which reads are cheap: ranges of time (windows) or keys (joins).
+
+    Args:
+        name: the name of the table.
+        description: what is in it, for people.
+        retention: how far behind the watermark rows are kept.
+        generational: whether the row of the latest epoch replaces earlier ones with its key.
+        schema: its columns, `_timestamp` among them.
+        key: the columns that rows are found by.
+        order_by: `time` or `key`.
+        version: raise it when what the columns mean changes.
+
+    Returns:
+        The table, for `tables()` of an operator.
+
+    Raises:
+        PlanError: the schema has no `_timestamp`, or no column of the key.
+
+    >>> import headrace as hr, pyarrow as pa
+    >>> schema = pa.schema([("_timestamp", pa.timestamp("ns")), ("user", pa.string())])
+    >>> hr.timestamp_table_config("clicks", "clicks of a minute", "1m", schema=schema).kind
+    'time'
     """
     if schema is None:
         raise PlanError(f"table `{name}` needs a schema", hint="pass schema=pa.schema([...])")
@@ -126,6 +160,25 @@ def keyed_table_config(
     """One row per key, for any number of keys; a read costs the keys asked for, not the table.
 
     Where rows are shuffled by the first columns of the key alone, `route` has these.
+
+    Args:
+        name: the name of the table.
+        description: what is in it, for people.
+        schema: its columns.
+        key: those that a row is found by.
+        route: those that rows are shuffled by, if these are fewer.
+        version: raise it when what the columns mean changes.
+
+    Returns:
+        The table, for `tables()` of an operator.
+
+    Raises:
+        PlanError: there is no key, or the schema has no column of it.
+
+    >>> import headrace as hr, pyarrow as pa
+    >>> schema = pa.schema([("shop", pa.string()), ("total", pa.int64())])
+    >>> hr.keyed_table_config("totals", "sales so far", schema, key=["shop"]).key
+    ('shop',)
     """
     if not key:
         raise PlanError(f"the keyed table `{name}` needs a key", hint="pass key=[...]")

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from headrace.cli import results as module
-from headrace.cli.results import Appended, LiveResults, Results, Updated
+from headrace.api import standing_rows as module
+from headrace.api.standing_rows import Appended, Updated
+from headrace.cli.results import LiveResults, Results
 from headrace.sql.compile import Preview
 
 COUNTS = pa.schema([("k", pa.string()), ("n", pa.int64())])

@@ -292,7 +292,7 @@ def test_messages_that_are_not_new_are_acknowledged_and_not_kept(storage: Any) -
     assert acknowledged == [1, 2, 1, 2]
 
 
-def test_a_source_for_a_look_acknowledges_nothing(storage: Any) -> None:
+def test_a_source_for_sampling_acknowledges_nothing(storage: Any) -> None:
     acknowledged: list[Any] = []
 
     def talk(inbox: Inbox) -> None:

@@ -119,3 +119,43 @@ def test_no_row_is_late_because_of_the_rows_it_comes_with_and_the_watermark_neve
     assert seen[0] == first
     assert seen == sorted(seen)
     assert sum(row["n"] for row in to_rows(result)) + result.late_rows == 300
+
+
+def test_the_greatest_instant_is_a_value_and_not_a_missing_one() -> None:
+    assert times(batch([2**63 - 1])) == times(batch([None, 2**63 - 1]))
+    assert times(batch([None] * CHUNK + [2**63 - 1])) == times(batch([2**63 - 1]))
+
+
+def last_watermark(pipeline: hr.Pipeline, state_dir: Path) -> int | None:
+    """The watermark after the first epoch, before the end of the source ends event time."""
+    seen: list[int | None] = []
+    run_in_process(
+        pipeline,
+        state_dir,
+        parallelism=1,
+        epoch_rows=3,
+        max_epochs=1,
+        on_progress=lambda progress: seen.append(progress.watermark),
+    )
+    return seen[0]
+
+
+@pytest.mark.parametrize("stamps", [[10, 20, 10**18], [30, 10, 20], [5, 5, 5]])
+def test_python_and_sql_give_the_same_watermark_for_the_same_rows(stamps: list[int], tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    stamped = [*stamps, 10**18]  # a row for the next epoch, so that the source has not ended
+    file.write_text("".join(f'{{"at": {stamp}}}\n' for stamp in stamped))
+    sql = hr.Pipeline.from_sql(
+        f"""CREATE TABLE rows (
+              at BIGINT,
+              ts TIMESTAMP GENERATED ALWAYS AS (to_timestamp_nanos(at)),
+              WATERMARK FOR ts AS ts
+            ) WITH (connector = 'single_file', path = '{file}');
+            SELECT * FROM rows;""",
+        preview=lambda _: ("blackhole", {}),
+    )
+    python = hr.Pipeline("python")
+    rows = pa.table({"ts": pa.array(stamped, pa.int64()).cast(TIME)})
+    python.source(hr.MemorySource(rows)).watermark("ts").sink("blackhole")
+    assert last_watermark(python, tmp_path / "python") == min(stamps)
+    assert last_watermark(sql, tmp_path / "sql") == min(stamps)

@@ -16,7 +16,7 @@ ORDER = (
     {"parse"},
     {"bind"},
     {"lower"},
-    {"compile", "embed", "table_connectors"},
+    {"compile", "embed", "streams", "table_connectors"},
 )
 """From the bottom up: the passes, what all of them use, and what runs them one after the other."""
 

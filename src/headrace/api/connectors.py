@@ -1,0 +1,62 @@
+"""Options of connectors as objects: what the functions of `hr.sources` and `hr.sinks` return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.api.schemas import parse_schema
+from headrace.base.options import parse_options
+from headrace.model.registry import Role, registry
+
+
+@dataclass(frozen=True)
+class ConfiguredSource:
+    """A source and its options, for `pipeline.source(…)`; made by a function of `hr.sources`.
+
+    >>> import headrace as hr
+    >>> hr.sources.impulse(event_rate=10)
+    ConfiguredSource(connector='impulse', options={'event_rate': 10})
+    """
+
+    connector: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ConfiguredSink:
+    """A sink and its options, for `stream.sink(…)`; made by a function of `hr.sinks`.
+
+    >>> import headrace as hr
+    >>> hr.sinks.memory(name="rows")
+    ConfiguredSink(connector='memory', options={'name': 'rows'})
+    """
+
+    connector: str
+    options: Mapping[str, Any]
+
+
+class _Unset:
+    """The default of an option that is left to its connector."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+UNSET: Any = _Unset()
+
+
+def checked_options(role: Role, connector: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, by the names they have everywhere; raises for a wrong one."""
+    model = registry.options(role, connector)
+    fields = model.model_fields
+    given = {
+        (fields[name].alias or name) if name in fields else name: value
+        for name, value in values.items()
+        if value is not UNSET
+    }
+    if isinstance(given.get("schema"), str | Mapping):
+        given["schema"] = parse_schema(given["schema"])
+    parse_options(model, given, what=connector)
+    return given

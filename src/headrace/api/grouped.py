@@ -1,0 +1,175 @@
+"""Groups of rows, by keys and by windows of event time, for aggregates."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from headrace.api.call_site import located
+from headrace.api.expressions import Column, interval
+from headrace.api.query_text import QueryText, add_items, expression_text
+from headrace.base.durations import format_duration, parse_duration
+from headrace.base.errors import ConfigurationError, HeadraceError, PlanError
+from headrace.model.fragments import quote
+
+if TYPE_CHECKING:
+    from headrace.api.stream import Stream
+
+
+class GroupedStream:
+    """The groups of a stream; made by `stream.group_by(…)`.
+
+    >>> import headrace as hr
+    >>> sales = hr.Pipeline().source("memory", rows=[{"shop": "mill", "amount": 3}])
+    >>> sales.group_by("shop").tumble("1m")
+    GroupedStream(shop, tumble(1m) of memory_1)
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        keys: tuple[str | Column, ...],
+        window: tuple[str, tuple[timedelta, ...]] | None = None,
+    ) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._window = window
+
+    def __repr__(self) -> str:
+        keys = [key if isinstance(key, str) else (key.name or key.sql) for key in self._keys]
+        if self._window is not None:
+            name, lengths = self._window
+            keys.append(f"{name}({', '.join(map(format_duration, lengths))})")
+        of = repr(self._stream).removeprefix("Stream(").partition(":")[0].rstrip(")")
+        return f"GroupedStream({', '.join(keys) or 'all rows'} of {of})"
+
+    @located
+    def tumble(self, width: str | timedelta) -> GroupedStream:
+        """Divide each group into windows of `width`, one after the other.
+
+        Args:
+            width: how long a window is, as `"10s"` or a timedelta. Windows are aligned to 1970-01-01 in UTC.
+
+        Returns:
+            The groups by key and window. Their result has a column `window`, a struct of `start` and `end`,
+            and each of its rows is emitted once, when the watermark has come to the end of the window.
+
+        Raises:
+            PlanError: there is a window already.
+            ConfigurationError: `width` is not a duration.
+
+        >>> import headrace as hr
+        >>> sales = hr.Pipeline().source("memory", rows=[{"shop": "mill", "amount": 3}])
+        >>> totals = sales.group_by("shop").tumble("1m").aggregate(total="sum(amount)")
+        >>> totals.schema.names
+        ['shop', 'window', 'total']
+        """
+        return self._windowed("tumble", width=width)
+
+    @located
+    def hop(self, slide: str | timedelta, width: str | timedelta) -> GroupedStream:
+        """Divide each group into windows of `width` that begin every `slide`; a row is in several of them.
+
+        Args:
+            slide: how far the windows are apart.
+            width: how long a window is.
+
+        Returns:
+            The groups by key and window, as for `tumble`.
+
+        Raises:
+            PlanError: there is a window already.
+            ConfigurationError: one is not a duration.
+
+        >>> import headrace as hr
+        >>> sales = hr.Pipeline().source("memory", rows=[{"shop": "mill", "amount": 3}])
+        >>> sales.group_by("shop").hop("10s", "1m")
+        GroupedStream(shop, hop(10s, 1m) of memory_1)
+        """
+        return self._windowed("hop", slide=slide, width=width)
+
+    @located
+    def session(self, gap: str | timedelta) -> GroupedStream:
+        """Divide each group into sessions: rows with less than `gap` between them.
+
+        Args:
+            gap: how long a session is quiet before it ends.
+
+        Returns:
+            The groups by key and session, as for `tumble`.
+
+        Raises:
+            PlanError: there is a window already.
+            ConfigurationError: `gap` is not a duration.
+
+        >>> import headrace as hr
+        >>> clicks = hr.Pipeline().source("memory", rows=[{"user": "ann"}])
+        >>> clicks.group_by("user").session("30s")
+        GroupedStream(user, session(30s) of memory_1)
+        """
+        return self._windowed("session", gap=gap)
+
+    def _windowed(self, name: str, **lengths: str | timedelta) -> GroupedStream:
+        if self._window is not None:
+            raise PlanError(
+                "these groups have a window already",
+                hint="one at most; aggregate, and group the result again",
+            )
+        parsed = tuple(_duration(value, option) for option, value in lengths.items())
+        return GroupedStream(self._stream, self._keys, (name, parsed))
+
+    @located
+    def aggregate(self, *columns: str | Column, id: str | None = None, **named: str | Column) -> Stream:  # noqa: A002
+        """Compute a row for each group.
+
+        Args:
+            columns: aggregates with their names: `"count(*) AS n"`, `hr.fn.sum("amount").alias("total")`.
+            id: what the operator and its state are called; keep it when the pipeline changes.
+            named: aggregates by the names of their columns: `n="count(*)"`.
+
+        Returns:
+            The stream of the groups: the keys, the `window` if there is one, and the aggregates. Without a
+            window it is updating: a row is taken back and sent anew whenever its group changes.
+
+        Raises:
+            PlanError: nothing is aggregated.
+            SqlError: an expression is wrong, or the rows of a window are updating.
+
+        >>> import headrace as hr
+        >>> sales = hr.Pipeline().source("memory", rows=[{"shop": "mill", "amount": 3}])
+        >>> sales.group_by("shop").aggregate(n="count(*)", highest=hr.fn.max("amount"))
+        Stream(aggregate_1: shop TEXT, n BIGINT, highest BIGINT; updating)
+        """
+        if not columns and not named:
+            raise PlanError(
+                "aggregate takes at least one aggregate", hint="such as `aggregate(n='count(*)')`"
+            )
+        known = self._stream._columns("aggregate").names
+        text = QueryText("SELECT ")
+        checked: list[str] = []
+        for key in self._keys:
+            sql = expression_text(key, known, "group_by")
+            checked.append(sql)
+            if isinstance(key, Column) and key.name is not None:
+                text.add("(").expression(sql).add(f") AS {quote(key.name)}, ")
+            else:
+                text.expression(sql).add(", ")
+        count = len(self._keys)
+        if self._window is not None:
+            name, lengths = self._window
+            text.add(f"{name}({', '.join(map(interval, lengths))}) AS window, ")
+            count += 1
+        checked += add_items(text, columns, named, known, "aggregate")
+        text.add(" FROM input")
+        if count:
+            text.add(f" GROUP BY {', '.join(str(index + 1) for index in range(count))}")
+        return self._stream._query("aggregate", text, checked, id=id)
+
+
+def _duration(value: str | timedelta, option: str) -> timedelta:
+    try:
+        return parse_duration(value)
+    except (HeadraceError, TypeError, AttributeError):
+        raise ConfigurationError(
+            f"`{option}` takes a duration, got {value!r}", hint="such as `'10s'`, `'1h 30m'` or a timedelta"
+        ) from None

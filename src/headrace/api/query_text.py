@@ -1,0 +1,134 @@
+"""SELECTs made of a user's expressions, which remember where in them each expression stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from headrace.api.call_site import call_site, text_name
+from headrace.api.expressions import Column
+from headrace.base.errors import PlacedError, PlanError, SqlError
+from headrace.base.spans import Source, Span
+from headrace.model.fragments import quote
+
+
+class QueryText:
+    """A SELECT in the making: its own words, and the user's expressions among them."""
+
+    def __init__(self, *words: str) -> None:
+        self._parts: list[str] = []
+        self._length = 0
+        self._expressions: list[tuple[int, str]] = []
+        for word in words:
+            self.add(word)
+
+    def add(self, sql: str) -> QueryText:
+        """Append SQL that the API writes."""
+        self._parts.append(sql)
+        self._length += len(sql)
+        return self
+
+    def expression(self, text: str) -> QueryText:
+        """Append an expression of the user; a comment at its end does not reach what follows."""
+        self._expressions.append((self._length, text))
+        return self.add(f"{text}\n")
+
+    @property
+    def source(self) -> Source:
+        """The text for the binder."""
+        return Source("<expression>", "".join(self._parts))
+
+    def explained(self) -> Explained:
+        """While it lasts, errors about the text point at the user's line and expression."""
+        return Explained(self)
+
+    def explain(self, error: PlacedError, site: str | None) -> PlacedError:
+        """An error about the text with its place in the user's program, `site`, and in the expression."""
+        elsewhere = error.where is not None and not error.where.startswith("<expression>")
+        told = SqlError(error.message, hint=error.hint, where=error.where if elsewhere else site)
+        told.excerpt, told.place = error.excerpt if elsewhere else "", error.place
+        for start, text in self._expressions:
+            if not elsewhere and start <= error.place <= start + len(text):
+                first = error.place - start
+                width = max(1, error.excerpt.count("^"))
+                told.excerpt = Span(Source("", text), first, min(first + width, len(text))).excerpt()
+        told.more = tuple(self.explain(other, site) for other in error.more)
+        return told
+
+
+class SqlText(QueryText):
+    """A SQL text that the user has written as a whole."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._source = Source(text_name(), text)
+
+    @property
+    def source(self) -> Source:
+        """The text for the binder."""
+        return self._source
+
+    def explain(self, error: PlacedError, site: str | None) -> PlacedError:
+        """The error with its place in the user's program; its excerpt is of the text already."""
+        if error.where is None or error.where.startswith(self._source.name):
+            error.where = site
+        for other in error.more:
+            self.explain(other, site)
+        return error
+
+
+class Explained:
+    """Raises errors about a text anew, with their places in the user's program."""
+
+    def __init__(self, text: QueryText) -> None:
+        self._text = text
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, PlacedError):
+            raise self._text.explain(error, call_site()) from None
+
+
+def expression_text(value: Any, columns: list[str], what: str) -> str:
+    """An expression as SQL: a string, which may be the exact name of a column, or a `Column`."""
+    if isinstance(value, Column):
+        return value.sql
+    if isinstance(value, str) and value.strip():
+        return quote(value) if value in columns else value
+    raise PlanError(
+        f"{what} takes SQL expressions, as strings or made with hr.col(…), got {_described(value)}",
+        hint="such as `'amount > 5'` or `hr.col('amount') > 5`",
+    )
+
+
+def add_items(
+    text: QueryText,
+    columns: Sequence[str | Column],
+    named: Mapping[str, str | Column],
+    known: list[str],
+    method: str,
+) -> list[str]:
+    """Append the items of a SELECT list; returns the expressions in it."""
+    items: list[tuple[str, str | None]] = []
+    for column in columns:
+        alias = column.name if isinstance(column, Column) else None
+        items.append((expression_text(column, known, method), alias))
+    items += [(expression_text(value, known, method), name) for name, value in named.items()]
+
+    for index, (expression, alias) in enumerate(items):
+        text.add(", " if index else "")
+        if alias is None:
+            text.expression(expression)
+        else:
+            text.add("(").expression(expression).add(f") AS {quote(alias)}")
+    return [expression for expression, _ in items]
+
+
+def _described(value: Any) -> str:
+    if callable(value) and not isinstance(value, type):
+        return f"the function {getattr(value, '__name__', value)!s} (functions over batches go to `map`)"
+    return f"{type(value).__name__} {value!r}"

@@ -1,0 +1,1364 @@
+"""Sinks with their options: `stream.sink(hr.sinks.kafka(topic=…))`.
+
+Written by `python -m docs.generate` from the options that connectors declare. Options that are left out have
+the defaults that `docs/reference/operators-and-connectors.md` lists.
+"""
+# ruff: noqa: A002  options are called what they are called in SQL
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Literal
+
+from headrace.api.connectors import UNSET, ConfiguredSink, checked_options
+from headrace.api.schemas import Schema
+
+
+def blackhole(
+    *,
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+) -> ConfiguredSink:
+    """Discards every row and counts them in the metric `rows`.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+    """
+    return ConfiguredSink("blackhole", checked_options("sink", "blackhole", locals()))
+
+
+def confluent(
+    *,
+    bootstrap_servers: str,
+    topic: str,
+    key: str,
+    secret: str,
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    schema_registry_endpoint: str | None = UNSET,
+    schema_registry_api_key: str | None = UNSET,
+    schema_registry_api_secret: str | None = UNSET,
+    value_subject: str | None = UNSET,
+    client_configs: Mapping[str, str] | str = UNSET,
+    sink_commit_mode: Literal["at_least_once", "exactly_once"] = UNSET,
+    sink_key_field: str | None = UNSET,
+    sink_timestamp_field: str | None = UNSET,
+) -> ConfiguredSink:
+    """Writes rows as messages of a topic of Confluent Cloud, as the kafka sink does.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several with
+            commas.
+        schema_registry_api_key: The user of the schema registry.
+        schema_registry_api_secret: The user's password there.
+        value_subject: What the schema of the messages is registered as; by default `{topic}-value`.
+        bootstrap_servers: Some brokers of the cluster, such as `host:9092,other:9092`.
+        topic: The topic to read or to write.
+        client_configs: More settings of the client, librdkafka, as `name=value,name=value`.
+        sink_commit_mode: `exactly_once` writes each epoch in a transaction, for readers that read what is
+            committed; `at_least_once` writes it as it is made, and again if it has to be repeated.
+        sink_key_field: The column that is the key of a message.
+        sink_timestamp_field: The column that is the time of a message; by default, the event time of the row.
+        key: The API key of the cluster.
+        secret: The secret of the API key.
+    """
+    return ConfiguredSink("confluent", checked_options("sink", "confluent", locals()))
+
+
+def database(
+    *,
+    url: str,
+    table: str,
+    username: str | None = UNSET,
+    password: str | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    sink_create_table: bool = UNSET,
+    sink_epochs_table: str = UNSET,
+) -> ConfiguredSink:
+    """Adds rows to a table, or replaces and deletes them by the primary key, in any database of SQLAlchemy.
+
+    Args:
+        url: The database as SQLAlchemy writes it, such as sqlite:////tmp/sales.db.
+        username: The user, if not in `url`.
+        password: The password, if not in `url`.
+        table: The table, such as `orders` or `sales.orders`.
+        schema: Column → type, such as int64, double, string, timestamp.
+        primary_key: The columns of a primary key or unique index of the table: a row takes the place of the
+            one with the same key. Without them rows are added.
+        sink_create_table: Whether to create the table if it is missing.
+        sink_epochs_table: The table in the same database that says which epochs are in it; created if
+            missing.
+    """
+    return ConfiguredSink("database", checked_options("sink", "database", locals()))
+
+
+def delta(
+    *,
+    path: str,
+    storage: Mapping[str, str] | str = UNSET,
+    time_pattern: str | None = UNSET,
+    partition_fields: Sequence[str] | str = UNSET,
+    prefix: str | None = UNSET,
+    suffix: str | None = UNSET,
+    strategy: Literal["serial", "uuid", "uuid_v7", "ulid"] = UNSET,
+    parquet_compression: Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"] = UNSET,
+    parquet_row_group_size: int | str | None = UNSET,
+    file_size: int | str = UNSET,
+    interval: str | float | timedelta = UNSET,
+    inactivity_interval: str | float | timedelta | None = UNSET,
+    watermark_expiration: str | float | timedelta | None = UNSET,
+    shuffle_by_partition: bool = UNSET,
+    target_part_size: int | str | None = UNSET,
+    max_parts: int | None = UNSET,
+    minimum_multipart_size: int | str | None = UNSET,
+    version: Literal["v1", "v2"] = UNSET,
+    format: Literal["parquet"] = UNSET,
+    schema: Schema | None = UNSET,
+    with_timestamp: bool = UNSET,
+) -> ConfiguredSink:
+    """Appends rows to a Delta Lake table; rows of an epoch are seen together, in one version, and once.
+
+    Args:
+        storage: How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`,
+            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; what
+            is not given is taken from the environment.
+        path: The directory of the table, as a path or a URL.
+        time_pattern: A directory for each time, by event time, such as `%Y/%m/%d`.
+        partition_fields: A directory `column=value` for each value of these columns.
+        prefix: What file names begin with.
+        suffix: What file names end with; by default what the format is called, such as `json`.
+        strategy: How files are named: by epoch and subtask (serial), or by ids of their own.
+        parquet_compression: How Parquet files are compressed.
+        parquet_row_group_size: About how many bytes of rows a row group of a Parquet file holds,
+            uncompressed.
+        file_size: End a file when it is about this long.
+        interval: End files this often, by the clock: no row waits longer to be seen. `0` ends them with every
+            epoch, which makes small files, and spares a shuffle.
+        inactivity_interval: End a file after this time without rows for it.
+        watermark_expiration: End a file when the watermark has passed the last of its rows by this time.
+        shuffle_by_partition: Whether the files of a directory are made by one subtask: fewer, and larger.
+        target_part_size: How large the pieces are in which a file is put into an object store.
+        max_parts: Accepted for compatibility; it has no effect.
+        minimum_multipart_size: Accepted for compatibility; it has no effect.
+        version: Accepted for compatibility; it has no effect.
+        format: The format of the files.
+        schema: Column → type of the rows; other columns are left out. Without it all are written.
+        with_timestamp: Whether to write the event time column `_timestamp` too.
+    """
+    return ConfiguredSink("delta", checked_options("sink", "delta", locals()))
+
+
+def filesystem(
+    *,
+    path: str,
+    storage: Mapping[str, str] | str = UNSET,
+    file_size: int | str = UNSET,
+    interval: str | float | timedelta = UNSET,
+    inactivity_interval: str | float | timedelta | None = UNSET,
+    watermark_expiration: str | float | timedelta | None = UNSET,
+    shuffle_by_partition: bool = UNSET,
+    target_part_size: int | str | None = UNSET,
+    max_parts: int | None = UNSET,
+    minimum_multipart_size: int | str | None = UNSET,
+    version: Literal["v1", "v2"] = UNSET,
+    time_pattern: str | None = UNSET,
+    partition_fields: Sequence[str] | str = UNSET,
+    prefix: str | None = UNSET,
+    suffix: str | None = UNSET,
+    strategy: Literal["serial", "uuid", "uuid_v7", "ulid"] = UNSET,
+    parquet_compression: Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"] = UNSET,
+    parquet_row_group_size: int | str | None = UNSET,
+    avro_compression: Literal["uncompressed", "deflate", "snappy", "zstd"] = UNSET,
+    format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    json_compression: Literal["uncompressed", "gzip"] = UNSET,
+    with_timestamp: bool = UNSET,
+) -> ConfiguredSink:
+    """Writes rows to new files of a directory; a file appears whole, when it is ended.
+
+    Args:
+        storage: How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`,
+            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; what
+            is not given is taken from the environment.
+        path: The directory to write to, as a path or a URL.
+        file_size: End a file when it is about this long.
+        interval: End files this often, by the clock: no row waits longer to be seen. `0` ends them with every
+            epoch, which makes small files, and spares a shuffle.
+        inactivity_interval: End a file after this time without rows for it.
+        watermark_expiration: End a file when the watermark has passed the last of its rows by this time.
+        shuffle_by_partition: Whether the files of a directory are made by one subtask: fewer, and larger.
+        target_part_size: How large the pieces are in which a file is put into an object store.
+        max_parts: Accepted for compatibility; it has no effect.
+        minimum_multipart_size: Accepted for compatibility; it has no effect.
+        version: Accepted for compatibility; it has no effect.
+        time_pattern: A directory for each time, by event time, such as `%Y/%m/%d`.
+        partition_fields: A directory `column=value` for each value of these columns.
+        prefix: What file names begin with.
+        suffix: What file names end with; by default what the format is called, such as `json`.
+        strategy: How files are named: by epoch and subtask (serial), or by ids of their own.
+        parquet_compression: How Parquet files are compressed.
+        parquet_row_group_size: About how many bytes of rows a row group of a Parquet file holds,
+            uncompressed.
+        avro_compression: How Avro files are compressed.
+        format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        json_compression: How files of lines are compressed by a sink.
+        with_timestamp: Whether to write the event time column `_timestamp` too.
+    """
+    return ConfiguredSink("filesystem", checked_options("sink", "filesystem", locals()))
+
+
+def iceberg(
+    *,
+    table_name: str,
+    storage: Mapping[str, str] | str = UNSET,
+    catalog_type: Literal["rest", "sql", "glue", "hive", "dynamodb"] = UNSET,
+    catalog_name: str = UNSET,
+    catalog_rest_url: str | None = UNSET,
+    catalog_rest_token: str | None = UNSET,
+    catalog_url: str | None = UNSET,
+    catalog_warehouse: str | None = UNSET,
+    catalog_settings: Mapping[str, str] | str = UNSET,
+    namespace: str = UNSET,
+    location_path: str | None = UNSET,
+    prefix: str | None = UNSET,
+    suffix: str | None = UNSET,
+    strategy: Literal["serial", "uuid", "uuid_v7", "ulid"] = UNSET,
+    parquet_compression: Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"] = UNSET,
+    parquet_row_group_size: int | str | None = UNSET,
+    file_size: int | str = UNSET,
+    interval: str | float | timedelta = UNSET,
+    inactivity_interval: str | float | timedelta | None = UNSET,
+    watermark_expiration: str | float | timedelta | None = UNSET,
+    shuffle_by_partition: bool = UNSET,
+    target_part_size: int | str | None = UNSET,
+    max_parts: int | None = UNSET,
+    minimum_multipart_size: int | str | None = UNSET,
+    version: Literal["v1", "v2"] = UNSET,
+    format: Literal["parquet"] = UNSET,
+    schema: Schema | None = UNSET,
+    with_timestamp: bool = UNSET,
+    partition_fields: Sequence[str] | str = UNSET,
+) -> ConfiguredSink:
+    """Appends rows to an Iceberg table; rows of an epoch are seen together, in one snapshot, and once.
+
+    Args:
+        storage: How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`,
+            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; what
+            is not given is taken from the environment.
+        catalog_type: The kind of catalog.
+        catalog_name: What the catalog is called.
+        catalog_rest_url: The address of a REST catalog.
+        catalog_rest_token: The token that a REST catalog asks for.
+        catalog_url: The address of another kind of catalog, such as postgresql://user:password@host/db.
+        catalog_warehouse: The warehouse: a name, or the place of new tables.
+        catalog_settings: More settings of the catalog, as `name=value,name=value`. Never displayed.
+        namespace: The namespace of the table.
+        table_name: The name of the table.
+        location_path: Where a new table is put, as a URL; by default where the catalog puts it.
+        prefix: What file names begin with.
+        suffix: What file names end with; by default what the format is called, such as `json`.
+        strategy: How files are named: by epoch and subtask (serial), or by ids of their own.
+        parquet_compression: How Parquet files are compressed.
+        parquet_row_group_size: About how many bytes of rows a row group of a Parquet file holds,
+            uncompressed.
+        file_size: End a file when it is about this long.
+        interval: End files this often, by the clock: no row waits longer to be seen. `0` ends them with every
+            epoch, which makes small files, and spares a shuffle.
+        inactivity_interval: End a file after this time without rows for it.
+        watermark_expiration: End a file when the watermark has passed the last of its rows by this time.
+        shuffle_by_partition: Whether the files of a directory are made by one subtask: fewer, and larger.
+        target_part_size: How large the pieces are in which a file is put into an object store.
+        max_parts: Accepted for compatibility; it has no effect.
+        minimum_multipart_size: Accepted for compatibility; it has no effect.
+        version: Accepted for compatibility; it has no effect.
+        format: The format of the files.
+        schema: Column → type of the rows; other columns are left out. Without it all are written.
+        with_timestamp: Whether to write the event time column `_timestamp` too.
+        partition_fields: How a new table is partitioned, such as `country, day(at), bucket(id, 16)`; an
+            existing one must be partitioned so.
+    """
+    return ConfiguredSink("iceberg", checked_options("sink", "iceberg", locals()))
+
+
+def kafka(
+    *,
+    bootstrap_servers: str,
+    topic: str,
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    schema_registry_endpoint: str | None = UNSET,
+    schema_registry_api_key: str | None = UNSET,
+    schema_registry_api_secret: str | None = UNSET,
+    value_subject: str | None = UNSET,
+    client_configs: Mapping[str, str] | str = UNSET,
+    sink_commit_mode: Literal["at_least_once", "exactly_once"] = UNSET,
+    sink_key_field: str | None = UNSET,
+    sink_timestamp_field: str | None = UNSET,
+    auth_type: Literal["none", "sasl", "aws_msk_iam"] = UNSET,
+    auth_mechanism: str | None = UNSET,
+    auth_protocol: str | None = UNSET,
+    auth_username: str | None = UNSET,
+    auth_password: str | None = UNSET,
+    auth_region: str | None = UNSET,
+) -> ConfiguredSink:
+    """Writes rows as messages of a topic, from every subtask.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several with
+            commas.
+        schema_registry_api_key: The user of the schema registry.
+        schema_registry_api_secret: The user's password there.
+        value_subject: What the schema of the messages is registered as; by default `{topic}-value`.
+        bootstrap_servers: Some brokers of the cluster, such as `host:9092,other:9092`.
+        topic: The topic to read or to write.
+        client_configs: More settings of the client, librdkafka, as `name=value,name=value`.
+        sink_commit_mode: `exactly_once` writes each epoch in a transaction, for readers that read what is
+            committed; `at_least_once` writes it as it is made, and again if it has to be repeated.
+        sink_key_field: The column that is the key of a message.
+        sink_timestamp_field: The column that is the time of a message; by default, the event time of the row.
+        auth_type: How to log in: `none`, or `sasl` with name and password.
+        auth_mechanism: With sasl: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        auth_protocol: With sasl: SASL_SSL or SASL_PLAINTEXT.
+        auth_username: With sasl: the user.
+        auth_password: With sasl: the password.
+        auth_region: Of aws_msk_iam, which is refused.
+    """
+    return ConfiguredSink("kafka", checked_options("sink", "kafka", locals()))
+
+
+def memory(
+    *,
+    name: str = UNSET,
+) -> ConfiguredSink:
+    """Collects the committed rows in the driver, where `collected(job_id, name)` finds them.
+
+    Args:
+        name: Under which name the rows are collected.
+    """
+    return ConfiguredSink("memory", checked_options("sink", "memory", locals()))
+
+
+def mqtt(
+    *,
+    url: str,
+    topic: str,
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    tls_ca: str | None = UNSET,
+    tls_cert: str | None = UNSET,
+    tls_key: str | None = UNSET,
+    username: str | None = UNSET,
+    password: str | None = UNSET,
+    client_prefix: str | None = UNSET,
+    max_packet_size: int | str | None = UNSET,
+    protocol: Literal["5", "3.1.1"] = UNSET,
+    qos: Literal["AtMostOnce", "AtLeastOnce", "ExactlyOnce"] = UNSET,
+    sink_retain: bool = UNSET,
+) -> ConfiguredSink:
+    """Sends each row as a message of a topic, in order, once the epoch of the row is committed.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        tls_ca: A file with the certificates to trust, instead of those of the system.
+        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_key: A file with the key of `tls.cert`, unless it is in the same file.
+        url: The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (web sockets).
+        username: The user, if the broker asks for one.
+        password: The password of the user.
+        client_prefix: How the name that the broker knows the client by begins.
+        max_packet_size: Larger messages are not received, and not sent.
+        protocol: The version of MQTT to speak.
+        topic: The topic.
+        qos: How sure the delivery is: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).
+        sink_retain: Whether the broker keeps the last message for those who subscribe later.
+    """
+    return ConfiguredSink("mqtt", checked_options("sink", "mqtt", locals()))
+
+
+def nats(
+    *,
+    servers: Sequence[str] | str,
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    auth_type: Literal["none", "credentials", "jwt", "nkey"] = UNSET,
+    auth_username: str | None = UNSET,
+    auth_password: str | None = UNSET,
+    auth_jwt: str | None = UNSET,
+    auth_nkey_seed: str | None = UNSET,
+    tls_ca: str | None = UNSET,
+    tls_cert: str | None = UNSET,
+    tls_key: str | None = UNSET,
+    subject: str | None = UNSET,
+    stream: str | None = UNSET,
+    sink_subject_field: str | None = UNSET,
+) -> ConfiguredSink:
+    """Writes rows as messages of a subject, when their epoch is committed.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        servers: Some servers, such as `nats://host:4222,nats://other:4222`.
+        auth_type: How to log in: `none`, `credentials` (user and password), `jwt` or `nkey`.
+        auth_username: With credentials: the user.
+        auth_password: With credentials: the password.
+        auth_jwt: With jwt: the token of the user.
+        auth_nkey_seed: With jwt and nkey: the seed of the user's key.
+        tls_ca: A file with the certificates that those of servers must go back to.
+        tls_cert: A file with the certificate that this side shows.
+        tls_key: A file with the key of `tls.cert`.
+        subject: The subject of the messages; of all, or of rows without their own.
+        stream: The JetStream stream that keeps the subject, and acknowledges.
+        sink_subject_field: The column that is the subject of a message.
+    """
+    return ConfiguredSink("nats", checked_options("sink", "nats", locals()))
+
+
+def postgres(
+    *,
+    url: str,
+    table: str,
+    username: str | None = UNSET,
+    password: str | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    sink_create_table: bool = UNSET,
+    sink_epochs_table: str = UNSET,
+) -> ConfiguredSink:
+    """Adds rows to a table of PostgreSQL, or replaces and deletes them by the primary key.
+
+    Args:
+        url: The database, such as postgresql://user:password@host:5432/database.
+        username: The user, if not in `url`.
+        password: The password, if not in `url`.
+        table: The table, such as `orders` or `sales.orders`.
+        schema: Column → type, such as int64, double, string, timestamp.
+        primary_key: The columns of a primary key or unique index of the table: a row takes the place of the
+            one with the same key. Without them rows are added.
+        sink_create_table: Whether to create the table if it is missing.
+        sink_epochs_table: The table in the same database that says which epochs are in it; created if
+            missing.
+    """
+    return ConfiguredSink("postgres", checked_options("sink", "postgres", locals()))
+
+
+def rabbitmq(
+    *,
+    host: str,
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    port: int | None = UNSET,
+    username: str = UNSET,
+    password: str = UNSET,
+    virtual_host: str = UNSET,
+    tls_enabled: bool = UNSET,
+    tls_trust: bool = UNSET,
+    tls_root: str | None = UNSET,
+    tls_cert: str | None = UNSET,
+    tls_key: str | None = UNSET,
+    load_balancer_mode: bool = UNSET,
+    exchange: str = UNSET,
+    routing_key: str | None = UNSET,
+    sink_routing_key_field: str | None = UNSET,
+    sink_persistent: bool = UNSET,
+    sink_unroutable: Literal["fail", "drop"] = UNSET,
+) -> ConfiguredSink:
+    """Writes rows as messages to an exchange, when their epoch is committed.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        host: The name or address of the server.
+        port: Its port for AMQP 0.9.1; by default 5672, with TLS 5671.
+        username: The user.
+        password: The password of the user.
+        virtual_host: The virtual host.
+        tls_enabled: Whether to connect through TLS.
+        tls_trust: Whether any certificate of the server will do; for tests.
+        tls_root: A file with the certificates that the server's must go back to.
+        tls_cert: A file with the certificate that this side shows.
+        tls_key: A file with the key of that certificate.
+        load_balancer_mode: Whether the host stands for several servers: accepted, and not used.
+        exchange: The exchange to write to; by default the one that knows all queues by their name.
+        routing_key: The routing key of the messages; without `exchange`, the name of the queue.
+        sink_routing_key_field: The column that is the routing key; where it is null, `routing_key` is.
+        sink_persistent: Whether messages in durable queues outlive a restart of the server.
+        sink_unroutable: What becomes of messages that no queue takes: they end the run, or are dropped.
+    """
+    return ConfiguredSink("rabbitmq", checked_options("sink", "rabbitmq", locals()))
+
+
+def redis(
+    *,
+    target: Literal["string", "list", "hash"],
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    address: str | None = UNSET,
+    cluster_addresses: Sequence[str] | str | None = UNSET,
+    username: str | None = UNSET,
+    password: str | None = UNSET,
+    tls_ca: str | None = UNSET,
+    tls_cert: str | None = UNSET,
+    tls_key: str | None = UNSET,
+    key_prefix: str = UNSET,
+    key_column: str | None = UNSET,
+    ttl: int | None = UNSET,
+    field_column: str | None = UNSET,
+    operation: Literal["append", "prepend"] = UNSET,
+    max_length: int | None = UNSET,
+) -> ConfiguredSink:
+    """Writes rows to Redis, when their epoch is committed: as strings, in lists, or as fields of hashes.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        address: The server, such as redis://localhost:6379/0, or rediss://… for TLS.
+        cluster_addresses: Some servers of a cluster, instead of `address`.
+        username: The user, if the server asks for one.
+        password: The password, if the server asks for one.
+        tls_ca: A file with the certificates that those of servers must go back to.
+        tls_cert: A file with the certificate that this side shows.
+        tls_key: A file with the key of `tls.cert`.
+        target: What rows become: a `string` each, entries of a `list`, or fields of a `hash`.
+        key_prefix: How keys begin; without a key column, the key.
+        key_column: The column that keys go on with.
+        ttl: After so many seconds a written key expires.
+        field_column: With `hash`: the column that is the field.
+        operation: With `list`: where new rows are added.
+        max_length: With `list`: how many entries are kept.
+    """
+    return ConfiguredSink("redis", checked_options("sink", "redis", locals()))
+
+
+def single_file(
+    *,
+    path: str,
+    format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    with_timestamp: bool = UNSET,
+    wait_for_control: bool = UNSET,
+) -> ConfiguredSink:
+    """Writes committed rows to one local file as lines; the file holds exactly what was committed.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: values with commas;
+            `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        path: The file to write, on the machine of the driver.
+        with_timestamp: Whether to write the event time column `_timestamp` too.
+        wait_for_control: Accepted for compatibility; it has no effect.
+    """
+    return ConfiguredSink("single_file", checked_options("sink", "single_file", locals()))
+
+
+def spark(
+    *,
+    format: str,
+    options: Mapping[str, str] | str = UNSET,
+    path: str | None = UNSET,
+    schema: Schema | None = UNSET,
+    mode: Literal["append", "overwrite"] = UNSET,
+    table: str | None = UNSET,
+) -> ConfiguredSink:
+    """Writes the rows of an epoch with Spark, by the name of a format and its options.
+
+    Args:
+        format: The name of the format in Spark, such as `rate`, `delta` or a class.
+        options: The options of the format, as `name=value,name=value`.
+        path: The path, for formats that have one.
+        schema: The columns that are written.
+        mode: Whether rows are added, or what is there is replaced by each epoch.
+        table: A table of Spark's catalog, instead of a path.
+    """
+    return ConfiguredSink("spark", checked_options("sink", "spark", locals()))
+
+
+def stdout(
+    *,
+    format: Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    with_timestamp: bool = UNSET,
+) -> ConfiguredSink:
+    """Writes committed rows to the standard output of the driver, one write per epoch.
+
+    Args:
+        format: `table`, `json` (lines), `debezium_json`, `raw_string`, `raw_bytes`, or `auto`: a table on a
+            terminal, else lines of `json`, or of `debezium_json` if rows change.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        with_timestamp: Whether to write the event time column `_timestamp` too.
+    """
+    return ConfiguredSink("stdout", checked_options("sink", "stdout", locals()))
+
+
+def webhook(
+    *,
+    endpoint: str,
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    tls_ca: str | None = UNSET,
+    tls_cert: str | None = UNSET,
+    tls_key: str | None = UNSET,
+    headers: Mapping[str, str] | str = UNSET,
+    batch_size: int = UNSET,
+    batch_format: Literal["lines", "array"] = UNSET,
+    max_in_flight: int = UNSET,
+) -> ConfiguredSink:
+    """Sends rows to an address with POST, once the epoch of the row is past its commit point.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        tls_ca: A file with the certificates to trust, instead of those of the system.
+        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_key: A file with the key of `tls.cert`, unless it is in the same file.
+        endpoint: The address, such as https://host/path.
+        headers: Headers of every request, as `Name: value, Name: value`; their values are never shown.
+        batch_size: How many rows there are at most in one request.
+        batch_format: With several rows: one in each line, or all in a JSON array.
+        max_in_flight: How many requests are under way at once; 1 keeps the order of rows.
+    """
+    return ConfiguredSink("webhook", checked_options("sink", "webhook", locals()))
+
+
+def websocket(
+    *,
+    endpoint: str,
+    format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
+    schema: Schema | None = UNSET,
+    primary_key: Sequence[str] | str = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
+    json_include_schema: bool = UNSET,
+    json_unstructured: bool = UNSET,
+    json_confluent_schema_registry: bool = UNSET,
+    avro_confluent_schema_registry: bool = UNSET,
+    avro_raw_datums: bool = UNSET,
+    avro_schema: str | None = UNSET,
+    avro_into_unstructured_json: bool = UNSET,
+    protobuf_descriptor: str | None = UNSET,
+    protobuf_schema: str | None = UNSET,
+    protobuf_message_name: str | None = UNSET,
+    protobuf_length_delimited: bool = UNSET,
+    protobuf_into_unstructured_json: bool = UNSET,
+    protobuf_confluent_schema_registry: bool = UNSET,
+    csv_delimiter: str = UNSET,
+    csv_quote: str = UNSET,
+    csv_header: bool = UNSET,
+    csv_null: Sequence[str] | str = UNSET,
+    tls_ca: str | None = UNSET,
+    tls_cert: str | None = UNSET,
+    tls_key: str | None = UNSET,
+    headers: Mapping[str, str] | str = UNSET,
+    subscription_message: str | None = UNSET,
+    subscription_messages: Sequence[str] = UNSET,
+    max_message_size: int | str = UNSET,
+) -> ConfiguredSink:
+    """Sends each row as a message of a web socket, in order, once the epoch of the row is committed.
+
+    Args:
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
+            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are cut to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
+        primary_key: The columns that tell which row a change of debezium_json is about.
+        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
+            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
+            them by default.
+        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
+            them.
+        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
+            `value`.
+        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
+        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            registry.
+        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
+            an Avro file, with its schema.
+        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
+            the path of a file with it; by default it follows from the columns.
+        avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
+            its schema.
+        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
+            it, and without a descriptor, the type follows from the columns.
+        protobuf_message_name: The type of the messages; needed if the file has several.
+        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
+            them.
+        protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
+            whatever its type.
+        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
+        csv_delimiter: What stands between two values.
+        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
+        csv_header: Whether the first line of a file names the columns; messages have no such line.
+        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        tls_ca: A file with the certificates to trust, instead of those of the system.
+        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_key: A file with the key of `tls.cert`, unless it is in the same file.
+        endpoint: The address, such as wss://host/path.
+        headers: Headers of every request, as `Name: value, Name: value`; their values are never shown.
+        subscription_message: A message that is sent first, after every connection.
+        subscription_messages: Several of them; in SQL as subscription_messages.0, subscription_messages.1 and
+            so on.
+        max_message_size: How large a message that comes may be, uncompressed.
+    """
+    return ConfiguredSink("websocket", checked_options("sink", "websocket", locals()))

@@ -1,0 +1,184 @@
+"""Wrong arguments of the API are errors that say what is expected, and name the user's line."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+
+ROWS = [{"id": 1, "shop": "mill", "amount": 3}]
+
+
+def other() -> hr.Stream:
+    return hr.Pipeline("other").source("memory", rows=ROWS)
+
+
+MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
+    "map of a number": (lambda s: s.map(3), "map takes a function, got int 3"),  # type: ignore[arg-type]
+    "flat_map of nothing": (lambda s: s.flat_map(None), "flat_map takes a function, got NoneType"),  # type: ignore[arg-type]
+    "flat_map per": (lambda s: s.flat_map(print, per="day"), "`per` is 'row' or 'batch'"),  # type: ignore[arg-type]
+    "call of a lambda": (
+        lambda s: s.call(lambda x: x, "id", into="y"),  # type: ignore[arg-type]
+        "call takes a function made with @hr.udf",
+    ),
+    "apply of a function": (lambda s: s.apply(print), "apply takes an operator"),  # type: ignore[arg-type]
+    "filter by a number": (lambda s: s.filter(5), "filter takes SQL expressions.*got int 5"),  # type: ignore[arg-type]
+    "filter by a function": (
+        lambda s: s.filter(lambda row: row["id"] > 1),  # type: ignore[arg-type]
+        "got the function",
+    ),
+    "filter by nothing": (lambda s: s.filter(), "at least one condition"),
+    "select of nothing": (lambda s: s.select(), "at least one column"),
+    "two statements": (lambda s: s.filter("id > 1; DROP TABLE x"), "one SQL expression is expected"),
+    "a clause": (lambda s: s.select("id FROM x"), "one SQL expression is expected"),
+    "several expressions": (lambda s: s.select("id, shop"), "one SQL expression is expected"),
+    "no name": (lambda s: s.with_columns(hr.col("id") + 1), "expressions with a name"),
+    "unknown column": (lambda s: s.drop("amout"), "there is no column `amout`\n.*\n.*did you mean `amount`"),
+    "all columns": (lambda s: s.drop("id", "shop", "amount"), "would leave no column"),
+    "rename what is not there": (lambda s: s.rename(nam="n"), "no column `nam`"),
+    "rename to one name": (lambda s: s.rename(id="shop"), "two columns are called `shop`"),
+    "key_by an expression": (lambda s: s.key_by(hr.col("id")), "names of columns"),  # type: ignore[arg-type]
+    "key_by what is not there": (lambda s: s.key_by("sho"), "did you mean `shop`"),
+    "not a duration": (lambda s: s.tumble("soon"), "`width` takes a duration, got 'soon'"),
+    "two windows": (lambda s: s.tumble("1s").hop("1s", "2s"), "a window already"),
+    "a slide too long": (
+        lambda s: s.hop("2s", "1s").aggregate(n="count(*)"),
+        "slides further than its width",
+    ),
+    "nothing aggregated": (lambda s: s.group_by("id").aggregate(), "at least one aggregate"),
+    "a column that is no key": (
+        lambda s: s.group_by("shop").aggregate(x="amount"),
+        "amount",
+    ),
+    "union of other columns": (lambda s: s.union(s.select("id")), "union of different columns"),
+    "union of a list": (lambda s: s.union([s]), "union takes streams, got list"),  # type: ignore[arg-type]
+    "join of another pipeline": (
+        lambda s: s.join(other(), on="id"),
+        "stream of pipeline `other` cannot be used",
+    ),
+    "join of rows": (lambda s: s.join(ROWS, on="id"), "join takes streams, got list"),  # type: ignore[arg-type]
+    "join of what": (lambda s: s.join(s.select("id"), on=3), "`on` takes columns or a condition, got int 3"),  # type: ignore[arg-type]
+    "a join of no kind": (
+        lambda s: s.join(s.select("id"), on="id", how="outer"),  # type: ignore[arg-type]
+        "`outer` is not a kind of join",
+    ),
+    "join by what is not there": (lambda s: s.join(s, on="idd"), "this stream has no column `idd`"),
+    "columns of both": (lambda s: s.join(s, on="id"), "both streams have a column `shop`"),
+    "within what": (lambda s: s.join(s.select("id"), on="id", within="x"), "`within` takes a duration"),
+    "watermark of a number": (lambda s: s.watermark("amount"), "is int64, not a timestamp"),
+    "watermark of nothing": (lambda s: s.watermark("at"), "no column `at`"),
+    "sql of two": (lambda s: s.sql("SELECT 1; SELECT 2"), "one SELECT is expected"),
+    "sql over rows": (lambda s: s.sql("SELECT * FROM t", t=ROWS), "sql takes streams, got list"),  # type: ignore[arg-type]
+    "as_table of no name": (lambda s: s.as_table("a b"), "`a b` cannot name a table"),
+    "as_table twice": (lambda s: s.as_table("t").as_table("T"), "already a table or view called `t`"),
+    "output of a query": (lambda s: s.filter("id > 1").output("x"), "no named outputs"),
+    "no schema": (lambda s: s.map(lambda b: b).filter("id > 1"), "pass `schema=`"),
+    "a schema that is none": (lambda s: s.map(lambda b: b, schema=3), "`schema` takes columns, got int 3"),
+    "truth": (lambda s: s.filter(hr.col("id") and hr.col("shop")), "no truth value"),
+    "a bad id": (lambda s: s.filter("id > 1", id="a/b"), "cannot be an id"),
+    "an id twice": (
+        lambda s: (s.filter("id > 1", id="a"), s.filter("id > 2", id="a")),
+        "already an operator",
+    ),
+    "an insert": (lambda s: s.pipeline.execute("INSERT INTO t SELECT 1"), "INSERT is not a definition"),
+    "no table": (lambda s: (s.as_table("sales"), s.pipeline.table("slaes")), "did you mean `sales`"),
+    "options twice": (
+        lambda s: s.sink(hr.sinks.memory(name="x"), name="y"),
+        "options name were given with an object",
+    ),
+    "run options": (
+        lambda s: (s.sink("blackhole"), s.pipeline.run(options={"restarts": 1})),  # type: ignore[arg-type]
+        "hr.RunOptions",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_refused_with_words(mistake: str) -> None:
+    make, expected = MISTAKES[mistake]
+    with pytest.raises(hr.UserError, match=expected):
+        make(hr.Pipeline("mistakes").source("memory", rows=ROWS))
+
+
+def test_an_error_in_an_expression_names_the_line_of_the_program_and_points_into_the_expression() -> None:
+    sales = hr.Pipeline().source("memory", rows=ROWS)
+    with pytest.raises(hr.SqlError) as caught:
+        sales.select("shop", double="amont * 2")
+    assert caught.value.where is not None
+    assert caught.value.where.endswith('sales.select("shop", double="amont * 2")')
+    assert Path(__file__).name in caught.value.where
+    assert caught.value.excerpt == "  1 | amont * 2\n    | ^^^^^"
+    assert caught.value.hint == "did you mean `amount`?"
+
+
+def test_all_errors_of_the_expressions_of_a_call_are_told_at_once() -> None:
+    sales = hr.Pipeline().source("memory", rows=ROWS)
+    with pytest.raises(hr.SqlError) as caught:
+        sales.select("shp", "amont")
+    assert "shp" in str(caught.value)
+    assert "amont" in str(caught.value)
+
+
+def test_an_error_in_sql_shows_its_line() -> None:
+    sales = hr.Pipeline().source("memory", rows=ROWS)
+    with pytest.raises(hr.SqlError) as caught:
+        sales.sql(
+            """SELECT id,
+                      shp
+               FROM input"""
+        )
+    assert "2 |                       shp" in caught.value.excerpt
+    assert Path(__file__).name in str(caught.value.where)
+
+
+def test_an_error_of_a_file_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "flow_of_expressions.py"
+    file.write_text(
+        "import headrace as hr\n"
+        "pipeline = hr.Pipeline('f')\n"
+        "pipeline.source('memory', rows=[{'id': 1}]).filter('idd > 1').sink('blackhole')\n"
+    )
+    with pytest.raises(hr.SqlError) as caught:
+        hr.load_pipeline(str(file))
+    assert "line 3: pipeline.source" in str(caught.value)
+
+
+def test_public_classes_have_no_internal_methods() -> None:
+    for name in ("add", "check_own"):
+        assert not hasattr(hr.Pipeline, name)
+    assert "on_step" not in hr.Pipeline.run.__annotations__
+    assert len(hr.Pipeline.run.__annotations__) <= 13
+
+
+def examples() -> list[str]:
+    """The public functions, and the methods of the classes that pipelines are composed with."""
+    functions = [name for name in hr.__all__ if inspect.isfunction(getattr(hr, name))]
+    methods = [
+        f"{kind.__name__}.{name}"
+        for kind in (hr.Pipeline, hr.Stream, hr.GroupedStream)
+        for name, member in vars(kind).items()
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, classmethod))
+    ]
+    return [*functions, *methods, "register"]
+
+
+@pytest.mark.parametrize("name", examples())
+def test_every_public_function_has_an_example_and_says_what_it_takes_and_returns(name: str) -> None:
+    function = operator.attrgetter(name)(hr)
+    text = inspect.getdoc(function) or ""
+    assert ">>> " in text
+    takes = [one for one in inspect.signature(function).parameters if one not in ("self", "cls")]
+    assert not takes or "Args:" in text
+    assert name == "register" or "Returns:" in text
+
+
+@pytest.mark.parametrize("name", [name for name in hr.__all__ if name != "__version__"])
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    value = getattr(hr, name)
+    assert getattr(value, "__doc__", None), name
+    assert repr(value)
