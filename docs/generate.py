@@ -45,8 +45,8 @@ OPERATORS = """\
 The options of `WITH (connector = 'name', …)` in SQL, and of `pipeline.source(name, …)`,
 `stream.apply(name, …)` and `stream.sink(name, …)` in Python. Options have the same names in both;
 `hr.sources` and `hr.sinks` have them as typed parameters, with `_` for dots. In SQL the columns, the primary
-key and `idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`. `headrace operators` prints the
-same, including the names that installed packages register."""
+key and `idle_micros` of a table become `schema`, `primary_key` and `idle_timeout`.
+`headrace operators` prints the same, including the names that installed packages register."""
 DELIVERY = """\
 State is exactly once for every source and sink: a checkpoint holds the state tables together with the source
 offsets. This page lists how often a record of a source counts, how often a row of a sink becomes visible, and

@@ -162,6 +162,15 @@ def test_the_registry_names_connectors_by_strings_only() -> None:
     assert named == []
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for file in files():
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
 def test_only_the_cli_prints() -> None:
     prints = [
         f"{file.relative_to(PACKAGE)}:{node.lineno}"

@@ -65,11 +65,8 @@ def source_schema(source: SourceOperator) -> pa.Schema | None:
     if isinstance(source, MemorySource):
         options = source.options
         tables = [options.rows] if options.lanes is None else list(options.lanes.values())
-        return without_hidden(
-            pa.unify_schemas(
-                [table.schema for table in tables if table is not None], promote_options="permissive"
-            )
-        )
+        schemas = [table.schema for table in tables if table is not None]
+        return without_hidden(pa.unify_schemas(schemas, promote_options="permissive")) if schemas else None
     declared = _declared(source)
     fixed = declared if declared is not None else getattr(source, "table_schema", None)
     return without_hidden(fixed) if isinstance(fixed, pa.Schema) and len(fixed) else None

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from headrace.base.columns import RETRACT
 from headrace.formats.json.format import encode_json_values, encode_objects
 
-KEPT = 10_000
+MAX_ROWS = 10_000
 """How many rows of a result are remembered: more than any screen shows."""
 
 Cells = tuple[str, ...]
@@ -24,13 +24,13 @@ class Appended:
 
     def __init__(self, columns: pa.Schema) -> None:
         self._columns = columns
-        self._rows: deque[Cells] = deque(maxlen=KEPT)
+        self._rows: deque[Cells] = deque(maxlen=MAX_ROWS)
         self.total = 0
 
     def add(self, rows: pa.Table) -> None:
         """Take the rows of an epoch."""
         self.total += rows.num_rows
-        self._rows.extend(_cells(rows.slice(max(0, rows.num_rows - KEPT)).select(self._columns.names)))
+        self._rows.extend(_cells(rows.slice(max(0, rows.num_rows - MAX_ROWS)).select(self._columns.names)))
 
     def last(self, count: int) -> list[Cells]:
         """At most this many rows, the newest at the end."""
@@ -79,11 +79,11 @@ class Updated:
         known = pa.array([one.text for one in self._rows.values()], net["row"].type)
         gone = gone.filter(pc.is_in(gone["row"], value_set=known))
         come = net.filter(pc.greater(net["by_sum"], 0))
-        come = come.slice(max(0, come.num_rows - KEPT))
+        come = come.slice(max(0, come.num_rows - MAX_ROWS))
         self._change(batch, gone)
         self._change(batch, come)
         emptied = [key for key, row in self._rows.items() if row.count <= 0]
-        for key in emptied + list(self._rows)[: max(0, len(self._rows) - len(emptied) - KEPT)]:
+        for key in emptied + list(self._rows)[: max(0, len(self._rows) - len(emptied) - MAX_ROWS)]:
             self._rows.pop(key, None)
 
     def _change(self, batch: pa.RecordBatch, net: pa.Table) -> None:

@@ -751,7 +751,7 @@ class Stream:
                     hint="compute the key as a column first: `.with_columns(key=…).key_by('key')`",
                 )
         if self._shape.columns is not None:
-            self._check_columns(columns, "key_by")
+            self._check_columns([name for name in columns if name != TIMESTAMP], "key_by")
         return self._routed("shuffle", columns)
 
     @located

@@ -2,7 +2,7 @@
 
 The watermark is the greatest of the least values among every CHUNK rows that follow each other: one row far
 ahead does not make its neighbours late. Rows whose value is null do not count. It never goes back
-(docs/decisions/0008-watermarks-in-chunks.md).
+(docs/decisions/0008-watermark-of-512-row-chunks.md).
 """
 
 from __future__ import annotations

@@ -212,8 +212,9 @@ def test_a_failure_shows_the_users_own_lines(
 
 def test_a_key_that_no_row_has_is_named_with_the_near_ones(tmp_path: Path) -> None:
     pipeline = hr.Pipeline()
-    pipeline.source(flows.impulse(5), id="s").key_by("countr").apply(Swallowing(), id="t").sink("blackhole")
-    with pytest.raises(hr.PlanError, match="from `s` to `t` have no column `countr`") as caught:
+    unknown = pipeline.source(flows.impulse(5), id="s").map(lambda batch: batch, id="m")
+    unknown.key_by("countr").apply(Swallowing(), id="t").sink("blackhole")
+    with pytest.raises(hr.PlanError, match="from `m` to `t` have no column `countr`") as caught:
         run_in_process(pipeline, tmp_path)
     assert "did you mean `counter`" in str(caught.value)
 

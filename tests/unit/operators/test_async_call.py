@@ -301,5 +301,6 @@ def test_a_plan_that_cannot_work_is_refused() -> None:
         AsyncCall(made, {"r": ["m", "text"]}, schema=SCHEMA)
     with pytest.raises(PlanError, match="there is a column `n` already"):
         AsyncCall(made, {"n": ["n", "text"]}, schema=SCHEMA)
+    unknown = hr.Pipeline("p").source("memory", rows=ROWS).map(lambda batch: batch)
     with pytest.raises(PlanError, match="is asynchronous, and rows that wait for it are kept"):
-        hr.Pipeline("p").source("memory", rows=ROWS).call(made, "n", "text", into="r")
+        unknown.call(made, "n", "text", into="r")

@@ -208,7 +208,7 @@ def _expand(use: ModuleUse, context: ReadContext, trail: tuple[Path, ...]) -> It
         context.findings.refuse(
             f"the module `{path.text}` uses itself",
             path.span,
-            "modules may use others, and not each other in a circle",
+            "modules may use others, and not each other in a cycle",
         )
         return
     name = str(Path(use.scope.source.name).parent / path.text)

@@ -223,5 +223,5 @@ def _interval(context: BindContext, argument: exp.Expr, name: str, node: exp.Exp
     if months:
         raise context.fail("months have no fixed length", node, "use days")
     if length <= 0:
-        raise context.fail("a window must be longer than nothing", node)
+        raise context.fail("a window must be greater than zero", node)
     return length

@@ -271,7 +271,7 @@ class ProgramBinder:
         except (HeadraceError, TypeError, AttributeError):
             fail(f"`{statement.value}` is not a duration", statement.span, "write interval '1 hour'")
         if self.ttl <= timedelta(0):
-            fail("updating_ttl must be longer than nothing", statement.span)
+            fail("updating_ttl must be greater than zero", statement.span)
 
     # ------------------------------------------------------------------------------- side outputs
 

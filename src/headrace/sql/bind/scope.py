@@ -385,7 +385,7 @@ def _suggest_column(name: str, columns: Sequence[str], listing: str) -> str:
     """A hint for a name that is not a column: the same in another case, similar ones, or all."""
     same = next((column for column in columns if column.lower() == name.lower() != column), None)
     if same is not None:
-        return f'write "{same}": names without double quotes are in small letters'
+        return f'write "{same}": names without double quotes are lower-cased'
     return suggest(name, columns) or f"{listing} {_listed(columns)}"
 
 

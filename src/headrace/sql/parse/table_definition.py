@@ -81,7 +81,7 @@ def _case_hint(column: ColumnDefinition) -> str | None:
     written = column.span.source.text[column.span.start : column.span.end]
     if written == column.name or written.startswith('"'):
         return None
-    return f'names without double quotes are in small letters: write "{written}" if that is another column'
+    return f'names without double quotes are lower-cased: write "{written}" if that is another column'
 
 
 class DefinitionParser(Cursor):
