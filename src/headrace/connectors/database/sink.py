@@ -197,7 +197,7 @@ class DatabaseSink(TableSink):
     def _change(self, connection: Any, table: Any, changes: TableChanges) -> None:
         names, key = changes.rows.schema.names, self.options.primary_key
         replaces = make_upsert(connection.dialect.name, table, names, key) if key else None
-        self._execute(connection, _make_delete(table, key), table, changes.gone)
+        self._execute(connection, _make_delete(table, key), table, changes.deleted)
         if key and replaces is None:
             self._execute(connection, _make_delete(table, key), table, changes.rows.select(key))
         insert = load_client().insert(table) if replaces is None else replaces

@@ -86,15 +86,15 @@ class DeltaSource(FilesSource):
         """Refuse a table that is not there or cannot be read, and columns that it does not have."""
         table = self._table()
         self._check_protocol(table.protocol().reader_features, table.metadata().configuration)
-        known = columns_of(table)
+        table_columns = columns_of(table)
         for name in self.options.columns.names if self.options.columns is not None else ():
-            if name not in known.names:
+            if name not in table_columns.names:
                 raise ConfigurationError(
                     f"the table `{self.options.path}` has no column `{name}`",
-                    hint=suggest(name, known.names, listing="its columns are"),
+                    hint=suggest(name, table_columns.names, listing="its columns are"),
                 )
         if self.options.timestamp_column is not None:
-            columns = self.options.columns or known
+            columns = self.options.columns or table_columns
             check_column(
                 self.options.timestamp_column, columns.names, what="delta, option `timestamp_column`"
             )
@@ -136,7 +136,7 @@ class DeltaSource(FilesSource):
 
     # ------------------------------------------------------------------------ versions
 
-    def discover(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
+    def discover(self, more: Mapping[str, Any] | None, listed: set[str]) -> tuple[list[File], dict[str, Any]]:
         """The files of the table, or those that its new versions have added."""
         if more is not None:
             return self._changes(more["version"])

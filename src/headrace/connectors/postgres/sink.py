@@ -30,7 +30,7 @@ from headrace.formats.base import is_binary, is_json, is_list, plain_field
 
 COPY_ROWS = 50_000
 _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
-_NEW, _GONE = "headrace_new", "headrace_gone"
+_NEW, _DELETED = "headrace_new", "headrace_gone"
 
 
 class PostgresSink(PostgresConnector, TableSink):
@@ -71,8 +71,8 @@ class PostgresSink(PostgresConnector, TableSink):
                 self._copy(connection, table, self.options.table, changes.rows)
                 return
             self._check_key(table)
-            if changes.gone.num_rows:
-                self._load(connection, table, _GONE, changes.gone)
+            if changes.deleted.num_rows:
+                self._load(connection, table, _DELETED, changes.deleted)
                 self._delete(connection)
             if changes.rows.num_rows:
                 self._load(connection, table, _NEW, changes.rows)
@@ -156,7 +156,7 @@ class PostgresSink(PostgresConnector, TableSink):
             sql.SQL("t.{0} = g.{0}").format(sql.Identifier(name)) for name in self.options.primary_key
         )
         delete = sql.SQL("DELETE FROM {} AS t USING {} AS g WHERE {}")
-        connection.execute(delete.format(identifier(self.options.table), sql.Identifier(_GONE), same))
+        connection.execute(delete.format(identifier(self.options.table), sql.Identifier(_DELETED), same))
 
     def _upsert(self, connection: Any, names: Sequence[str]) -> None:
         sql, key = load_client().sql, self.options.primary_key
