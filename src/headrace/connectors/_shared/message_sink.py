@@ -13,10 +13,10 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
     Connector,
     deliver_once,
-    one_schema,
     stage,
     staged_batches,
     to_ipc,
+    unify_schemas,
     without_event_time,
 )
 from headrace.formats.base import Format
@@ -100,7 +100,7 @@ class MessageSink(StagingSink):
     def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
         """Return the messages of the epoch."""
         if any(RETRACT in batch.schema.names for batch in batches):
-            changes = self._format.messages(without_event_time(pa.Table.from_batches(one_schema(batches))))
+            changes = self._format.messages(without_event_time(pa.Table.from_batches(unify_schemas(batches))))
             return [pa.record_batch({VALUE: pa.array(changes, pa.binary())})]
         return [self._write(batch) for batch in batches]
 

@@ -20,7 +20,7 @@ from headrace.base.errors import PlanError, suggest
 from headrace.base.keys import hash_columns
 from headrace.base.options import Names, Secret
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors.base import Connector, Delivery, one_schema, stage, staged_batches, to_ipc
+from headrace.connectors.base import Connector, Delivery, stage, staged_batches, to_ipc, unify_schemas
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
@@ -219,7 +219,7 @@ class TableSink(Connector, ArrowOperator):
         batches, self._batches = self._batches, []
         if not batches:
             return
-        rows = pa.Table.from_batches(one_schema(batches))
+        rows = pa.Table.from_batches(unify_schemas(batches))
         if RETRACT in rows.schema.names:
             rows = without_pairs(rows)
         elif self.options.primary_key:
@@ -236,7 +236,7 @@ class TableSink(Connector, ArrowOperator):
         if not batches:
             return
         mark = hashlib.sha256(",".join(attempts).encode()).hexdigest()[:32]
-        rows = pa.Table.from_batches(one_schema(batches))
+        rows = pa.Table.from_batches(unify_schemas(batches))
         info = ctx.task_info
         self.write(
             Epoch(info.job_id, info.operator_id, epoch, mark), net_changes(rows, self.options.primary_key)

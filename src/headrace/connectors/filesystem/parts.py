@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.base.errors import CorruptStateError
-from headrace.connectors.base import from_ipc, one_schema
+from headrace.connectors.base import from_ipc, unify_schemas
 from headrace.model.operator import OperatorContext
 from headrace.state.config import TableConfig, global_table_config
 
@@ -263,4 +263,4 @@ def _to_ipc(rows: pa.Table) -> bytes:
 
 def to_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """Return batches of several epochs as one table."""
-    return pa.Table.from_batches(one_schema(batches))
+    return pa.Table.from_batches(unify_schemas(batches))

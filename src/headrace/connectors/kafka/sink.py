@@ -20,7 +20,7 @@ from headrace.connectors._shared.message_sink import StagingSink
 from headrace.connectors.base import (
     Delivery,
     from_ipc,
-    one_schema,
+    unify_schemas,
     unstage,
     without_event_time,
 )
@@ -298,7 +298,7 @@ class MessageWriter:
     def group(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch | pa.Table]:
         """Return the batches of an epoch, as one table if they hold retractions."""
         if any(RETRACT in batch.schema.names for batch in batches):
-            return [pa.Table.from_batches(one_schema(batches))]
+            return [pa.Table.from_batches(unify_schemas(batches))]
         return list(batches)
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:

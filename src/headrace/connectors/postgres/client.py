@@ -33,7 +33,7 @@ _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; "
     "SET bytea_output = 'hex'; SET extra_float_digits = 3; SET client_encoding = 'UTF8'"
 )
-_PASSING = {
+_TRANSIENT = {
     "57P01",  # shutting down
     "57P02",  # crashed
     "57P03",  # starting up
@@ -336,7 +336,7 @@ def is_transient(error: Exception) -> bool:
         return False
     state: str | None = error.sqlstate
     if state is not None:
-        return state in _PASSING or state.startswith("08")
+        return state in _TRANSIENT or state.startswith("08")
     lost = isinstance(error, (client.OperationalError, client.InterfaceError))
     return lost and _refusal(_first_line(error)) is None
 
