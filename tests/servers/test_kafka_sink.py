@@ -93,8 +93,8 @@ def test_a_crash_inside_a_commit_shows_each_message_once(
     topic, out = filled(kafka), kafka.create(2)
     place = {
         "before the messages": (KafkaSink, "_send"),
-        "before the mark": (kafka_sink, "_in_time"),
-        "before the end": (kafka_sink, "_in_time"),
+        "before the mark": (kafka_sink, "_with_timeout"),
+        "before the end": (kafka_sink, "_with_timeout"),
         "after it": (shared, "_close"),
     }[moment]
     kept, crashed = getattr(*place), []
@@ -355,10 +355,10 @@ def test_a_call_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(shared, "PATIENCE_SECONDS", 0.05)
     never = threading.Event()
     with pytest.raises(ExternalError, match="late"):
-        kafka_sink._in_time(lambda: never.wait(20), lambda: ExternalError("late"))
+        kafka_sink._with_timeout(lambda: never.wait(20), lambda: ExternalError("late"))
     never.set()
     with pytest.raises(ZeroDivisionError):
-        kafka_sink._in_time(lambda: 1 // 0, lambda: ExternalError("late"))
+        kafka_sink._with_timeout(lambda: 1 // 0, lambda: ExternalError("late"))
 
 
 def test_who_is_not_known_is_refused_at_once_and_others_copy(

@@ -91,7 +91,7 @@ def test_a_crash_at_any_step_loses_nothing_and_with_a_stream_repeats_nothing(
 def test_a_crash_inside_a_commit_leaves_each_message_once_even_after_the_window(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: float
 ) -> None:
-    monkeypatch.setattr(nats_sink, "_TOGETHER", 7)
+    monkeypatch.setattr(nats_sink, "_BATCH_MESSAGES", 7)
     stream, out = filled(nats_server), nats_server.create(duplicate_window=window)
     answers, check = [], nats_sink._check
 
@@ -116,7 +116,7 @@ def test_a_crash_inside_a_commit_leaves_each_message_once_even_after_the_window(
 def test_a_connection_that_is_lost_inside_a_commit_costs_and_repeats_nothing(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats_sink, "_TOGETHER", 7)
+    monkeypatch.setattr(nats_sink, "_BATCH_MESSAGES", 7)
     out, check = nats_server.create(duplicate_window=0.1), nats_sink._check
     cut: list[Any] = []
 
@@ -138,7 +138,7 @@ def test_many_messages_are_written_in_their_order_with_their_ids(
 ) -> None:
     out = nats_server.create()
     options = nats_server.options(subject=f"{out}.rows", stream=out)
-    rows = 2 * nats_sink._TOGETHER + 10
+    rows = 2 * nats_sink._BATCH_MESSAGES + 10
     SinkDriver(lambda: NatsSink(**options), tmp_path).run(1, [pa.record_batch({"n": list(range(rows))})])
     messages = nats_server.read(out)
     assert [json.loads(one.data)["n"] for one in messages] == list(range(rows))

@@ -224,7 +224,7 @@ def test_a_crash_at_any_step_counts_each_row_once(
 def test_a_crash_inside_a_commit_adds_each_row_to_a_list_once(
     redis_client: Any, redis_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    monkeypatch.setattr(redis_sink, "TOGETHER", 7)
+    monkeypatch.setattr(redis_sink, "BATCH_ROWS", 7)
     add, calls = RedisSink._add, []
 
     def crashing(*arguments: Any) -> bool:

@@ -47,43 +47,44 @@ def blackhole(
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
     """
     return ConfiguredSink("blackhole", checked_options("sink", "blackhole", locals()))
 
@@ -132,55 +133,57 @@ def confluent(
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several with
-            commas.
-        schema_registry_api_key: The user of the schema registry.
-        schema_registry_api_secret: The user's password there.
-        value_subject: What the schema of the messages is registered as; by default `{topic}-value`.
-        bootstrap_servers: Some brokers of the cluster, such as `host:9092,other:9092`.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several comma-
+            separated.
+        schema_registry_api_key: The API key (user name).
+        schema_registry_api_secret: The API secret (password).
+        value_subject: The subject of the schema; by default `{topic}-value`.
+        bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
         topic: The topic to read or to write.
-        client_configs: More settings of the client, librdkafka, as `name=value,name=value`.
-        sink_commit_mode: `exactly_once` writes each epoch in a transaction, for readers that read what is
-            committed; `at_least_once` writes it as it is made, and again if it has to be repeated.
-        sink_key_field: The column that is the key of a message.
-        sink_timestamp_field: The column that is the time of a message; by default, the event time of the row.
+        client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
+        sink_commit_mode: `exactly_once` writes each epoch in a transaction, for consumers with
+            `read_committed`; `at_least_once` writes rows before the commit, and again if the epoch is
+            retried.
+        sink_key_field: The column with the message key.
+        sink_timestamp_field: The column with the message timestamp; by default the event time of the row.
         key: The API key of the cluster.
         secret: The secret of the API key.
     """
@@ -198,18 +201,18 @@ def database(
     sink_create_table: bool = UNSET,
     sink_epochs_table: str = UNSET,
 ) -> ConfiguredSink:
-    """Adds rows to a table, or replaces and deletes them by the primary key, in any database of SQLAlchemy.
+    """Inserts rows into a table, or upserts and deletes them by key, in any database of SQLAlchemy.
 
     Args:
-        url: The database as SQLAlchemy writes it, such as sqlite:////tmp/sales.db.
+        url: The database as a SQLAlchemy URL, such as sqlite:////tmp/sales.db.
         username: The user, if not in `url`.
         password: The password, if not in `url`.
         table: The table, such as `orders` or `sales.orders`.
         schema: Column → type, such as int64, double, string, timestamp.
-        primary_key: The columns of a primary key or unique index of the table: a row takes the place of the
-            one with the same key. Without them rows are added.
+        primary_key: The columns of a primary key or unique index of the table: a row replaces the one with
+            the same key. Without them rows are inserted.
         sink_create_table: Whether to create the table if it is missing.
-        sink_epochs_table: The table in the same database that says which epochs are in it; created if
+        sink_epochs_table: The table in the same database that records the committed epochs; created if
             missing.
     """
     return ConfiguredSink("database", checked_options("sink", "database", locals()))
@@ -239,33 +242,32 @@ def delta(
     schema: Schema | None = UNSET,
     with_timestamp: bool = UNSET,
 ) -> ConfiguredSink:
-    """Appends rows to a Delta Lake table; rows of an epoch are seen together, in one version, and once.
+    """Appends rows to a Delta Lake table; the rows of an epoch become visible in one version, once.
 
     Args:
-        storage: How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`,
-            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; what
-            is not given is taken from the environment.
+        storage: Settings of the object store, as `storage.KEY` = 'value': `storage.aws_endpoint`,
+            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed;
+            missing settings are taken from the environment.
         path: The directory of the table, as a path or a URL.
-        time_pattern: A directory for each time, by event time, such as `%Y/%m/%d`.
+        time_pattern: A directory for each period of event time, such as `%Y/%m/%d`.
         partition_fields: A directory `column=value` for each value of these columns.
-        prefix: What file names begin with.
-        suffix: What file names end with; by default what the format is called, such as `json`.
-        strategy: How files are named: by epoch and subtask (serial), or by ids of their own.
-        parquet_compression: How Parquet files are compressed.
-        parquet_row_group_size: About how many bytes of rows a row group of a Parquet file holds,
-            uncompressed.
-        file_size: End a file when it is about this long.
-        interval: End files this often, by the clock: no row waits longer to be seen. `0` ends them with every
-            epoch, which makes small files, and spares a shuffle.
+        prefix: Prefix of file names.
+        suffix: Extension of file names; by default the name of the format, such as `json`.
+        strategy: How files are named: by epoch and subtask (serial), or by a unique id.
+        parquet_compression: The compression of Parquet files.
+        parquet_row_group_size: The approximate uncompressed size of a row group of a Parquet file.
+        file_size: End a file at about this size.
+        interval: End files at this interval, by the clock: no row stays invisible longer. `0` ends them with
+            every epoch, which writes small files and saves a shuffle.
         inactivity_interval: End a file after this time without rows for it.
         watermark_expiration: End a file when the watermark has passed the last of its rows by this time.
-        shuffle_by_partition: Whether the files of a directory are made by one subtask: fewer, and larger.
-        target_part_size: How large the pieces are in which a file is put into an object store.
+        shuffle_by_partition: Whether one subtask writes all files of a directory: fewer and larger files.
+        target_part_size: The part size of multipart uploads to an object store.
         max_parts: Accepted for compatibility; it has no effect.
         minimum_multipart_size: Accepted for compatibility; it has no effect.
         version: Accepted for compatibility; it has no effect.
         format: The format of the files.
-        schema: Column → type of the rows; other columns are left out. Without it all are written.
+        schema: Column → type of the rows; other columns are ignored. Without it all columns are written.
         with_timestamp: Whether to write the event time column `_timestamp` too.
     """
     return ConfiguredSink("delta", checked_options("sink", "delta", locals()))
@@ -320,70 +322,69 @@ def filesystem(
     json_compression: Literal["uncompressed", "gzip"] = UNSET,
     with_timestamp: bool = UNSET,
 ) -> ConfiguredSink:
-    """Writes rows to new files of a directory; a file appears whole, when it is ended.
+    """Writes rows to new files of a directory; a file becomes visible when it is complete.
 
     Args:
-        storage: How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`,
-            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; what
-            is not given is taken from the environment.
+        storage: Settings of the object store, as `storage.KEY` = 'value': `storage.aws_endpoint`,
+            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed;
+            missing settings are taken from the environment.
         path: The directory to write to, as a path or a URL.
-        file_size: End a file when it is about this long.
-        interval: End files this often, by the clock: no row waits longer to be seen. `0` ends them with every
-            epoch, which makes small files, and spares a shuffle.
+        file_size: End a file at about this size.
+        interval: End files at this interval, by the clock: no row stays invisible longer. `0` ends them with
+            every epoch, which writes small files and saves a shuffle.
         inactivity_interval: End a file after this time without rows for it.
         watermark_expiration: End a file when the watermark has passed the last of its rows by this time.
-        shuffle_by_partition: Whether the files of a directory are made by one subtask: fewer, and larger.
-        target_part_size: How large the pieces are in which a file is put into an object store.
+        shuffle_by_partition: Whether one subtask writes all files of a directory: fewer and larger files.
+        target_part_size: The part size of multipart uploads to an object store.
         max_parts: Accepted for compatibility; it has no effect.
         minimum_multipart_size: Accepted for compatibility; it has no effect.
         version: Accepted for compatibility; it has no effect.
-        time_pattern: A directory for each time, by event time, such as `%Y/%m/%d`.
+        time_pattern: A directory for each period of event time, such as `%Y/%m/%d`.
         partition_fields: A directory `column=value` for each value of these columns.
-        prefix: What file names begin with.
-        suffix: What file names end with; by default what the format is called, such as `json`.
-        strategy: How files are named: by epoch and subtask (serial), or by ids of their own.
-        parquet_compression: How Parquet files are compressed.
-        parquet_row_group_size: About how many bytes of rows a row group of a Parquet file holds,
-            uncompressed.
-        avro_compression: How Avro files are compressed.
+        prefix: Prefix of file names.
+        suffix: Extension of file names; by default the name of the format, such as `json`.
+        strategy: How files are named: by epoch and subtask (serial), or by a unique id.
+        parquet_compression: The compression of Parquet files.
+        parquet_row_group_size: The approximate uncompressed size of a row group of a Parquet file.
+        avro_compression: The compression of Avro files.
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        json_compression: How files of lines are compressed by a sink.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        json_compression: The compression of files of lines that a sink writes.
         with_timestamp: Whether to write the event time column `_timestamp` too.
     """
     return ConfiguredSink("filesystem", checked_options("sink", "filesystem", locals()))
@@ -421,43 +422,42 @@ def iceberg(
     with_timestamp: bool = UNSET,
     partition_fields: Sequence[str] | str = UNSET,
 ) -> ConfiguredSink:
-    """Appends rows to an Iceberg table; rows of an epoch are seen together, in one snapshot, and once.
+    """Appends rows to an Iceberg table; the rows of an epoch become visible in one snapshot, once.
 
     Args:
-        storage: How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`,
-            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; what
-            is not given is taken from the environment.
+        storage: Settings of the object store, as `storage.KEY` = 'value': `storage.aws_endpoint`,
+            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed;
+            missing settings are taken from the environment.
         catalog_type: The kind of catalog.
-        catalog_name: What the catalog is called.
+        catalog_name: The name of the catalog.
         catalog_rest_url: The address of a REST catalog.
-        catalog_rest_token: The token that a REST catalog asks for.
+        catalog_rest_token: The token for a REST catalog.
         catalog_url: The address of another kind of catalog, such as postgresql://user:password@host/db.
-        catalog_warehouse: The warehouse: a name, or the place of new tables.
-        catalog_settings: More settings of the catalog, as `name=value,name=value`. Never displayed.
+        catalog_warehouse: The warehouse: a name, or the location of new tables.
+        catalog_settings: Further settings of the catalog, as `name=value,name=value`. Never displayed.
         namespace: The namespace of the table.
         table_name: The name of the table.
-        location_path: Where a new table is put, as a URL; by default where the catalog puts it.
-        prefix: What file names begin with.
-        suffix: What file names end with; by default what the format is called, such as `json`.
-        strategy: How files are named: by epoch and subtask (serial), or by ids of their own.
-        parquet_compression: How Parquet files are compressed.
-        parquet_row_group_size: About how many bytes of rows a row group of a Parquet file holds,
-            uncompressed.
-        file_size: End a file when it is about this long.
-        interval: End files this often, by the clock: no row waits longer to be seen. `0` ends them with every
-            epoch, which makes small files, and spares a shuffle.
+        location_path: The location of a new table, as a URL; by default the catalog decides.
+        prefix: Prefix of file names.
+        suffix: Extension of file names; by default the name of the format, such as `json`.
+        strategy: How files are named: by epoch and subtask (serial), or by a unique id.
+        parquet_compression: The compression of Parquet files.
+        parquet_row_group_size: The approximate uncompressed size of a row group of a Parquet file.
+        file_size: End a file at about this size.
+        interval: End files at this interval, by the clock: no row stays invisible longer. `0` ends them with
+            every epoch, which writes small files and saves a shuffle.
         inactivity_interval: End a file after this time without rows for it.
         watermark_expiration: End a file when the watermark has passed the last of its rows by this time.
-        shuffle_by_partition: Whether the files of a directory are made by one subtask: fewer, and larger.
-        target_part_size: How large the pieces are in which a file is put into an object store.
+        shuffle_by_partition: Whether one subtask writes all files of a directory: fewer and larger files.
+        target_part_size: The part size of multipart uploads to an object store.
         max_parts: Accepted for compatibility; it has no effect.
         minimum_multipart_size: Accepted for compatibility; it has no effect.
         version: Accepted for compatibility; it has no effect.
         format: The format of the files.
-        schema: Column → type of the rows; other columns are left out. Without it all are written.
+        schema: Column → type of the rows; other columns are ignored. Without it all columns are written.
         with_timestamp: Whether to write the event time column `_timestamp` too.
-        partition_fields: How a new table is partitioned, such as `country, day(at), bucket(id, 16)`; an
-            existing one must be partitioned so.
+        partition_fields: The partition fields of a new table, such as `country, day(at), bucket(id, 16)`; an
+            existing table must have the same.
     """
     return ConfiguredSink("iceberg", checked_options("sink", "iceberg", locals()))
 
@@ -510,61 +510,63 @@ def kafka(
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several with
-            commas.
-        schema_registry_api_key: The user of the schema registry.
-        schema_registry_api_secret: The user's password there.
-        value_subject: What the schema of the messages is registered as; by default `{topic}-value`.
-        bootstrap_servers: Some brokers of the cluster, such as `host:9092,other:9092`.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several comma-
+            separated.
+        schema_registry_api_key: The API key (user name).
+        schema_registry_api_secret: The API secret (password).
+        value_subject: The subject of the schema; by default `{topic}-value`.
+        bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
         topic: The topic to read or to write.
-        client_configs: More settings of the client, librdkafka, as `name=value,name=value`.
-        sink_commit_mode: `exactly_once` writes each epoch in a transaction, for readers that read what is
-            committed; `at_least_once` writes it as it is made, and again if it has to be repeated.
-        sink_key_field: The column that is the key of a message.
-        sink_timestamp_field: The column that is the time of a message; by default, the event time of the row.
-        auth_type: How to log in: `none`, or `sasl` with name and password.
+        client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
+        sink_commit_mode: `exactly_once` writes each epoch in a transaction, for consumers with
+            `read_committed`; `at_least_once` writes rows before the commit, and again if the epoch is
+            retried.
+        sink_key_field: The column with the message key.
+        sink_timestamp_field: The column with the message timestamp; by default the event time of the row.
+        auth_type: How to log in: `none`, or `sasl` with user and password.
         auth_mechanism: With sasl: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
         auth_protocol: With sasl: SASL_SSL or SASL_PLAINTEXT.
         auth_username: With sasl: the user.
         auth_password: With sasl: the password.
-        auth_region: Of aws_msk_iam, which is refused.
+        auth_region: For aws_msk_iam, which is not supported.
     """
     return ConfiguredSink("kafka", checked_options("sink", "kafka", locals()))
 
@@ -573,10 +575,10 @@ def memory(
     *,
     name: str = UNSET,
 ) -> ConfiguredSink:
-    """Collects the committed rows in the driver, where `collected(job_id, name)` finds them.
+    """Collects the committed rows in the driver, where `collected(job_id, name)` returns them.
 
     Args:
-        name: Under which name the rows are collected.
+        name: The name of the collected rows.
     """
     return ConfiguredSink("memory", checked_options("sink", "memory", locals()))
 
@@ -621,59 +623,60 @@ def mqtt(
     qos: Literal["AtMostOnce", "AtLeastOnce", "ExactlyOnce"] = UNSET,
     sink_retain: bool = UNSET,
 ) -> ConfiguredSink:
-    """Sends each row as a message of a topic, in order, once the epoch of the row is committed.
+    """Publishes each row as a message of a topic, in order, after the commit point of its epoch.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         tls_ca: A file with the certificates to trust, instead of those of the system.
-        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
-        url: The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (web sockets).
+        url: The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (WebSocket).
         username: The user, if the broker asks for one.
         password: The password of the user.
-        client_prefix: How the name that the broker knows the client by begins.
-        max_packet_size: Larger messages are not received, and not sent.
-        protocol: The version of MQTT to speak.
+        client_prefix: Prefix of the MQTT client id.
+        max_packet_size: The largest message to receive or send.
+        protocol: The version of MQTT.
         topic: The topic.
-        qos: How sure the delivery is: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).
-        sink_retain: Whether the broker keeps the last message for those who subscribe later.
+        qos: The quality of service: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).
+        sink_retain: Whether the broker retains the last message for later subscribers.
     """
     return ConfiguredSink("mqtt", checked_options("sink", "mqtt", locals()))
 
@@ -718,59 +721,60 @@ def nats(
     stream: str | None = UNSET,
     sink_subject_field: str | None = UNSET,
 ) -> ConfiguredSink:
-    """Writes rows as messages of a subject, when their epoch is committed.
+    """Publishes rows as messages of a subject, when their epoch is committed.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        servers: Some servers, such as `nats://host:4222,nats://other:4222`.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        servers: Servers to connect to, comma-separated, such as `nats://host:4222,nats://other:4222`.
         auth_type: How to log in: `none`, `credentials` (user and password), `jwt` or `nkey`.
         auth_username: With credentials: the user.
         auth_password: With credentials: the password.
         auth_jwt: With jwt: the token of the user.
         auth_nkey_seed: With jwt and nkey: the seed of the user's key.
-        tls_ca: A file with the certificates that those of servers must go back to.
-        tls_cert: A file with the certificate that this side shows.
+        tls_ca: A file with the CA certificates to trust.
+        tls_cert: A file with the client certificate.
         tls_key: A file with the key of `tls.cert`.
-        subject: The subject of the messages; of all, or of rows without their own.
-        stream: The JetStream stream that keeps the subject, and acknowledges.
-        sink_subject_field: The column that is the subject of a message.
+        subject: The subject of the messages, or of rows without their own.
+        stream: The JetStream stream that stores the subject.
+        sink_subject_field: The column with the subject of the message.
     """
     return ConfiguredSink("nats", checked_options("sink", "nats", locals()))
 
@@ -786,7 +790,7 @@ def postgres(
     sink_create_table: bool = UNSET,
     sink_epochs_table: str = UNSET,
 ) -> ConfiguredSink:
-    """Adds rows to a table of PostgreSQL, or replaces and deletes them by the primary key.
+    """Inserts rows into a table of PostgreSQL, or upserts and deletes them by the primary key.
 
     Args:
         url: The database, such as postgresql://user:password@host:5432/database.
@@ -794,10 +798,10 @@ def postgres(
         password: The password, if not in `url`.
         table: The table, such as `orders` or `sales.orders`.
         schema: Column → type, such as int64, double, string, timestamp.
-        primary_key: The columns of a primary key or unique index of the table: a row takes the place of the
-            one with the same key. Without them rows are added.
+        primary_key: The columns of a primary key or unique index of the table: a row replaces the one with
+            the same key. Without them rows are inserted.
         sink_create_table: Whether to create the table if it is missing.
-        sink_epochs_table: The table in the same database that says which epochs are in it; created if
+        sink_epochs_table: The table in the same database that records the committed epochs; created if
             missing.
     """
     return ConfiguredSink("postgres", checked_options("sink", "postgres", locals()))
@@ -847,63 +851,64 @@ def rabbitmq(
     sink_persistent: bool = UNSET,
     sink_unroutable: Literal["fail", "drop"] = UNSET,
 ) -> ConfiguredSink:
-    """Writes rows as messages to an exchange, when their epoch is committed.
+    """Publishes rows as messages to an exchange, when their epoch is committed.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         host: The name or address of the server.
         port: Its port for AMQP 0.9.1; by default 5672, with TLS 5671.
         username: The user.
         password: The password of the user.
         virtual_host: The virtual host.
         tls_enabled: Whether to connect through TLS.
-        tls_trust: Whether any certificate of the server will do; for tests.
-        tls_root: A file with the certificates that the server's must go back to.
-        tls_cert: A file with the certificate that this side shows.
-        tls_key: A file with the key of that certificate.
-        load_balancer_mode: Whether the host stands for several servers: accepted, and not used.
-        exchange: The exchange to write to; by default the one that knows all queues by their name.
+        tls_trust: Whether any server certificate is accepted; for tests.
+        tls_root: A file with the CA certificates to trust.
+        tls_cert: A file with the client certificate.
+        tls_key: A file with the key of the client certificate.
+        load_balancer_mode: Whether the host is a load balancer: accepted, and not used.
+        exchange: The exchange to publish to; by default the default exchange, which routes to queues by name.
         routing_key: The routing key of the messages; without `exchange`, the name of the queue.
-        sink_routing_key_field: The column that is the routing key; where it is null, `routing_key` is.
-        sink_persistent: Whether messages in durable queues outlive a restart of the server.
-        sink_unroutable: What becomes of messages that no queue takes: they end the run, or are dropped.
+        sink_routing_key_field: The column with the routing key; where it is null, `routing_key` is used.
+        sink_persistent: Whether messages in durable queues survive a restart of the server.
+        sink_unroutable: What to do with unroutable messages: end the run, or drop them.
     """
     return ConfiguredSink("rabbitmq", checked_options("sink", "rabbitmq", locals()))
 
@@ -954,57 +959,58 @@ def redis(
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         address: The server, such as redis://localhost:6379/0, or rediss://… for TLS.
         cluster_addresses: Some servers of a cluster, instead of `address`.
         username: The user, if the server asks for one.
         password: The password, if the server asks for one.
-        tls_ca: A file with the certificates that those of servers must go back to.
-        tls_cert: A file with the certificate that this side shows.
+        tls_ca: A file with the CA certificates to trust.
+        tls_cert: A file with the client certificate.
         tls_key: A file with the key of `tls.cert`.
-        target: What rows become: a `string` each, entries of a `list`, or fields of a `hash`.
-        key_prefix: How keys begin; without a key column, the key.
-        key_column: The column that keys go on with.
-        ttl: After so many seconds a written key expires.
-        field_column: With `hash`: the column that is the field.
+        target: The data type to write: a `string` for each row, entries of a `list`, or fields of a `hash`.
+        key_prefix: Prefix of the keys; without a key column, the key.
+        key_column: The column whose value is appended to the prefix.
+        ttl: Seconds after which a written key expires.
+        field_column: With `hash`: the column with the field name.
         operation: With `list`: where new rows are added.
-        max_length: With `list`: how many entries are kept.
+        max_length: With `list`: the most entries to keep.
     """
     return ConfiguredSink("redis", checked_options("sink", "redis", locals()))
 
@@ -1043,44 +1049,44 @@ def single_file(
     """Writes committed rows to one local file as lines; the file holds exactly what was committed.
 
     Args:
-        format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: values with commas;
-            `raw_string`, `raw_bytes`: the column `value` as it is.
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: comma-separated
+            values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         path: The file to write, on the machine of the driver.
         with_timestamp: Whether to write the event time column `_timestamp` too.
         wait_for_control: Accepted for compatibility; it has no effect.
@@ -1147,39 +1153,39 @@ def stdout(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         with_timestamp: Whether to write the event time column `_timestamp` too.
     """
     return ConfiguredSink("stdout", checked_options("sink", "stdout", locals()))
@@ -1221,55 +1227,56 @@ def webhook(
     batch_format: Literal["lines", "array"] = UNSET,
     max_in_flight: int = UNSET,
 ) -> ConfiguredSink:
-    """Sends rows to an address with POST, once the epoch of the row is past its commit point.
+    """Sends rows to an address with POST, after the commit point of their epoch.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         tls_ca: A file with the certificates to trust, instead of those of the system.
-        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
         endpoint: The address, such as https://host/path.
         headers: Headers of every request, as `Name: value, Name: value`; their values are never shown.
-        batch_size: How many rows there are at most in one request.
+        batch_size: The most rows in one request.
         batch_format: With several rows: one in each line, or all in a JSON array.
-        max_in_flight: How many requests are under way at once; 1 keeps the order of rows.
+        max_in_flight: The most requests in flight; 1 keeps the order of rows.
     """
     return ConfiguredSink("webhook", checked_options("sink", "webhook", locals()))
 
@@ -1310,55 +1317,56 @@ def websocket(
     subscription_messages: Sequence[str] = UNSET,
     max_message_size: int | str = UNSET,
 ) -> ConfiguredSink:
-    """Sends each row as a message of a web socket, in order, once the epoch of the row is committed.
+    """Sends each row as a WebSocket message, in order, after the commit point of its epoch.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         tls_ca: A file with the certificates to trust, instead of those of the system.
-        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
         endpoint: The address, such as wss://host/path.
         headers: Headers of every request, as `Name: value, Name: value`; their values are never shown.
-        subscription_message: A message that is sent first, after every connection.
-        subscription_messages: Several of them; in SQL as subscription_messages.0, subscription_messages.1 and
-            so on.
-        max_message_size: How large a message that comes may be, uncompressed.
+        subscription_message: A message to send after connecting, such as a subscription.
+        subscription_messages: Several such messages; in SQL as subscription_messages.0,
+            subscription_messages.1 and so on.
+        max_message_size: The largest incoming message, uncompressed.
     """
     return ConfiguredSink("websocket", checked_options("sink", "websocket", locals()))

@@ -64,62 +64,63 @@ def confluent(
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         metadata: Column → what of a message it holds: offset_id, partition, topic, timestamp, key.
-        idle_timeout: After this long without messages the source holds the watermark back no more.
-        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several with
-            commas.
-        schema_registry_api_key: The user of the schema registry.
-        schema_registry_api_secret: The user's password there.
-        value_subject: What the schema of the messages is registered as; by default `{topic}-value`.
-        bootstrap_servers: Some brokers of the cluster, such as `host:9092,other:9092`.
+        idle_timeout: After this long without messages the source no longer holds the watermark back.
+        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several comma-
+            separated.
+        schema_registry_api_key: The API key (user name).
+        schema_registry_api_secret: The API secret (password).
+        value_subject: The subject of the schema; by default `{topic}-value`.
+        bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
         topic: The topic to read or to write.
-        client_configs: More settings of the client, librdkafka, as `name=value,name=value`.
-        source_offset: Where a new pipeline starts: with what is `latest`, with the `earliest` message there
-            is, or where the consumer group `source.group_id` stands, if it stands anywhere.
-        source_read_mode: `read_committed` leaves out messages of transactions that are open or were aborted.
-        source_group_id: The consumer group that shows how far the pipeline is; by default one of its own.
-        source_group_id_prefix: How the name of the pipeline's own consumer group begins.
-        source_bounded: Whether to finish with the last message that was there when the pipeline first
-            started.
-        source_lost_messages: What to do if messages were deleted before they were read: end the run, or go
-            on.
+        client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
+        source_offset: Where a new pipeline starts: `latest`, `earliest`, or the committed offset of the
+            consumer group `source.group_id`, if there is one.
+        source_read_mode: `read_committed` skips messages of open and aborted transactions.
+        source_group_id: The consumer group whose committed offsets show the progress of the pipeline; by
+            default its own.
+        source_group_id_prefix: Prefix of the name of the pipeline's own consumer group.
+        source_bounded: End with the last message that existed when the pipeline first started.
+        source_lost_messages: What to do if messages were deleted before they were read: end the run, or
+            continue.
         key: The API key of the cluster.
         secret: The secret of the API key.
     """
@@ -139,22 +140,23 @@ def delta(
     starting_version: int | Literal["latest"] | None = UNSET,
     skip_change_commits: bool = UNSET,
 ) -> ConfiguredSource:
-    """Reads the rows of a Delta Lake table, then, if it is watched, those that are appended to it.
+    """Reads the rows of a Delta Lake table, then, if it is watched, the rows that are appended to it.
 
     Args:
-        storage: How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`,
-            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; what
-            is not given is taken from the environment.
+        storage: Settings of the object store, as `storage.KEY` = 'value': `storage.aws_endpoint`,
+            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed;
+            missing settings are taken from the environment.
         path: The directory of the table, as a path or a URL.
-        watch_interval: Look for new files this often, for ever; without it what is there is read once.
-        timestamp_column: The column with the event time: ISO texts, or numbers in timestamp_unit.
+        watch_interval: Look for new files at this interval and never end; without it the existing files are
+            read once.
+        timestamp_column: The column with the event time: ISO 8601 strings, or numbers in timestamp_unit.
         timestamp_unit: The unit of event times that are numbers: s, ms, us or ns.
         idle_timeout: After this long without rows the files no longer hold the watermark back.
         format: The format of the files.
-        schema: Column → type; other columns are left out. Without it the table's columns are read.
-        starting_version: Begin with what this version of the table added, or with what comes after the
-            `latest`; by default with all rows that are there.
-        skip_change_commits: Whether versions that delete or change rows are left out, or end the run.
+        schema: Column → type; other columns are ignored. Without it all columns are read.
+        starting_version: Start with the rows added by this version, or after the `latest` version; by default
+            with all existing rows.
+        skip_change_commits: Skip versions that delete or change rows, instead of ending the run.
     """
     return ConfiguredSource("delta", checked_options("source", "delta", locals()))
 
@@ -199,61 +201,61 @@ def filesystem(
     regex_pattern: str | None = UNSET,
     compression: Literal["auto", "none", "gzip", "zstd", "bz2", "lz4", "brotli"] = UNSET,
 ) -> ConfiguredSource:
-    """Reads every file of a directory once, in the order of their paths; then it is finished, or goes on.
+    """Reads every file of a directory once, in the order of the paths; then it ends, or watches for new ones.
 
     Args:
-        parquet_compression: How Parquet files are compressed.
-        parquet_row_group_size: About how many bytes of rows a row group of a Parquet file holds,
-            uncompressed.
-        avro_compression: How Avro files are compressed.
+        parquet_compression: The compression of Parquet files.
+        parquet_row_group_size: The approximate uncompressed size of a row group of a Parquet file.
+        avro_compression: The compression of Avro files.
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        json_compression: How files of lines are compressed by a sink.
-        storage: How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`,
-            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; what
-            is not given is taken from the environment.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        json_compression: The compression of files of lines that a sink writes.
+        storage: Settings of the object store, as `storage.KEY` = 'value': `storage.aws_endpoint`,
+            `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed;
+            missing settings are taken from the environment.
         path: A file or a directory, as a path or a URL.
-        watch_interval: Look for new files this often, for ever; without it what is there is read once.
-        timestamp_column: The column with the event time: ISO texts, or numbers in timestamp_unit.
+        watch_interval: Look for new files at this interval and never end; without it the existing files are
+            read once.
+        timestamp_column: The column with the event time: ISO 8601 strings, or numbers in timestamp_unit.
         timestamp_unit: The unit of event times that are numbers: s, ms, us or ns.
         idle_timeout: After this long without rows the files no longer hold the watermark back.
-        regex_pattern: Only files whose path below the directory has a part that matches are read.
-        compression: How files of lines are compressed; `auto` goes by their names, such as `x.json.gz`.
+        regex_pattern: Only files whose path below the directory contains a match are read.
+        compression: Compression of files of lines; `auto` goes by the file name, such as `x.json.gz`.
     """
     return ConfiguredSource("filesystem", checked_options("source", "filesystem", locals()))
 
@@ -279,7 +281,7 @@ def impulse(
             clock.
         message_count: Events in total, over all subtasks (some engines count per subtask); without it, no
             end.
-        start_time: Event time of the first event, ISO text or nanoseconds since 1970; by default, now.
+        start_time: Event time of the first event, ISO 8601 string or nanoseconds since 1970; by default now.
         align: Truncate the start to a multiple of this duration, such as `1m`.
         idle_timeout: After this long without events the source no longer holds the watermark back.
         schema: The columns to emit, of counter and subtask_index, and their integer types.
@@ -336,72 +338,73 @@ def kafka(
     auth_password: str | None = UNSET,
     auth_region: str | None = UNSET,
 ) -> ConfiguredSource:
-    """Reads the messages of a topic, each once; `_timestamp` is the time that Kafka has for them.
+    """Reads the messages of a topic, each once; `_timestamp` is the timestamp of the Kafka message.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         metadata: Column → what of a message it holds: offset_id, partition, topic, timestamp, key.
-        idle_timeout: After this long without messages the source holds the watermark back no more.
-        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several with
-            commas.
-        schema_registry_api_key: The user of the schema registry.
-        schema_registry_api_secret: The user's password there.
-        value_subject: What the schema of the messages is registered as; by default `{topic}-value`.
-        bootstrap_servers: Some brokers of the cluster, such as `host:9092,other:9092`.
+        idle_timeout: After this long without messages the source no longer holds the watermark back.
+        schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several comma-
+            separated.
+        schema_registry_api_key: The API key (user name).
+        schema_registry_api_secret: The API secret (password).
+        value_subject: The subject of the schema; by default `{topic}-value`.
+        bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
         topic: The topic to read or to write.
-        client_configs: More settings of the client, librdkafka, as `name=value,name=value`.
-        source_offset: Where a new pipeline starts: with what is `latest`, with the `earliest` message there
-            is, or where the consumer group `source.group_id` stands, if it stands anywhere.
-        source_read_mode: `read_committed` leaves out messages of transactions that are open or were aborted.
-        source_group_id: The consumer group that shows how far the pipeline is; by default one of its own.
-        source_group_id_prefix: How the name of the pipeline's own consumer group begins.
-        source_bounded: Whether to finish with the last message that was there when the pipeline first
-            started.
-        source_lost_messages: What to do if messages were deleted before they were read: end the run, or go
-            on.
-        auth_type: How to log in: `none`, or `sasl` with name and password.
+        client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
+        source_offset: Where a new pipeline starts: `latest`, `earliest`, or the committed offset of the
+            consumer group `source.group_id`, if there is one.
+        source_read_mode: `read_committed` skips messages of open and aborted transactions.
+        source_group_id: The consumer group whose committed offsets show the progress of the pipeline; by
+            default its own.
+        source_group_id_prefix: Prefix of the name of the pipeline's own consumer group.
+        source_bounded: End with the last message that existed when the pipeline first started.
+        source_lost_messages: What to do if messages were deleted before they were read: end the run, or
+            continue.
+        auth_type: How to log in: `none`, or `sasl` with user and password.
         auth_mechanism: With sasl: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
         auth_protocol: With sasl: SASL_SSL or SASL_PLAINTEXT.
         auth_username: With sasl: the user.
         auth_password: With sasl: the password.
-        auth_region: Of aws_msk_iam, which is refused.
+        auth_region: For aws_msk_iam, which is not supported.
     """
     return ConfiguredSource("kafka", checked_options("source", "kafka", locals()))
 
@@ -414,7 +417,7 @@ def memory(
     timestamp_unit: Literal["s", "ms", "us", "ns"] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
 ) -> ConfiguredSource:
-    """Emits the rows it was given, in order, once each; then it is finished.
+    """Emits the given rows, in order, once each; then it ends.
 
     Args:
         rows: The rows of one lane: dicts, a pyarrow Table or record batches.
@@ -468,61 +471,62 @@ def mqtt(
     qos: Literal["AtMostOnce", "AtLeastOnce", "ExactlyOnce"] = UNSET,
     session_expiry: str | float | timedelta = UNSET,
 ) -> ConfiguredSource:
-    """Reads the messages of a topic, or with `+` and `#` of several; each is in a log before it is read.
+    """Reads the messages of a topic, or with `+` and `#` of several; each is logged before it is processed.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        metadata: Column → what of a message it holds besides its content.
-        idle_timeout: After this long without messages the source holds the watermark back no more.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        metadata: Column → the metadata field that it holds.
+        idle_timeout: After this long without messages the source no longer holds the watermark back.
         tls_ca: A file with the certificates to trust, instead of those of the system.
-        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
-        url: The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (web sockets).
+        url: The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (WebSocket).
         username: The user, if the broker asks for one.
         password: The password of the user.
-        client_prefix: How the name that the broker knows the client by begins.
-        max_packet_size: Larger messages are not received, and not sent.
-        protocol: The version of MQTT to speak.
-        topic: The topic; `+` stands for any level, and `#` at the end for all that follow.
-        qos: How sure the delivery is: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).
-        session_expiry: How long the broker keeps messages for a pipeline that does not run (MQTT 5).
+        client_prefix: Prefix of the MQTT client id.
+        max_packet_size: The largest message to receive or send.
+        protocol: The version of MQTT.
+        topic: The topic; `+` matches any level, and `#` at the end all further levels.
+        qos: The quality of service: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).
+        session_expiry: How long the broker stores messages for a stopped pipeline (MQTT 5).
     """
     return ConfiguredSource("mqtt", checked_options("source", "mqtt", locals()))
 
@@ -586,77 +590,78 @@ def nats(
     consumer_max_waiting: int = UNSET,
     consumer_max_expires: int = UNSET,
 ) -> ConfiguredSource:
-    """Reads the messages of a JetStream stream by their sequences, or listens to a subject of core NATS.
+    """Reads a JetStream stream by sequence numbers, or subscribes to a subject of core NATS.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         metadata: Column → what of a message it holds: subject, sequence.
-        idle_timeout: After this long without messages the source holds the watermark back no more.
-        servers: Some servers, such as `nats://host:4222,nats://other:4222`.
+        idle_timeout: After this long without messages the source no longer holds the watermark back.
+        servers: Servers to connect to, comma-separated, such as `nats://host:4222,nats://other:4222`.
         auth_type: How to log in: `none`, `credentials` (user and password), `jwt` or `nkey`.
         auth_username: With credentials: the user.
         auth_password: With credentials: the password.
         auth_jwt: With jwt: the token of the user.
         auth_nkey_seed: With jwt and nkey: the seed of the user's key.
-        tls_ca: A file with the certificates that those of servers must go back to.
-        tls_cert: A file with the certificate that this side shows.
+        tls_ca: A file with the CA certificates to trust.
+        tls_cert: A file with the client certificate.
         tls_key: A file with the key of `tls.cert`.
         stream: The JetStream stream to read; instead of `subject`.
-        subject: The subject of core NATS to listen to, such as `orders.*`; instead of `stream`.
-        source_offset: Where a new pipeline starts in a stream: with its first message, or with what is new.
-        source_bounded: Whether to finish with the last message that the stream had when the pipeline started.
-        source_lost_messages: What to do if a stream dropped messages before they were read: end the run, or
-            go on.
-        consumer_description: How the consumers of the stream are described.
+        subject: The subject of core NATS to subscribe to, such as `orders.*`; instead of `stream`.
+        source_offset: Where a new pipeline starts in a stream: `earliest`, or `latest` for new messages only.
+        source_bounded: End with the last message that existed when the pipeline first started.
+        source_lost_messages: What to do if messages were dropped before they were read: end the run, or
+            continue.
+        consumer_description: The description of the consumers.
         consumer_filter_subjects: Only messages of these subjects are read.
-        consumer_num_replicas: How many copies a consumer has.
-        consumer_inactive_threshold: When the servers forget a consumer that nobody uses.
-        consumer_max_batch: How many messages are asked for at once.
-        consumer_max_bytes: How many bytes are asked for at once.
-        consumer_replay_policy: `Instant`: as fast as can be; no other.
+        consumer_num_replicas: The number of replicas of a consumer.
+        consumer_inactive_threshold: How long the servers keep an inactive consumer.
+        consumer_max_batch: The most messages in one request.
+        consumer_max_bytes: The most bytes in one request.
+        consumer_replay_policy: Only `Instant`: as fast as possible.
         consumer_ack_policy: When messages are done: accepted, and not used: the checkpoint knows what was
             read.
         consumer_ack_wait: When a message is sent again: accepted, and not used: the checkpoint knows what was
             read.
-        consumer_sample_frequency: Observed acknowledgements: accepted, and not used.
-        consumer_rate_limit: Bits in a second: accepted, and not used.
+        consumer_sample_frequency: Sampling of acknowledgements: accepted, and not used.
+        consumer_rate_limit: Bits per second: accepted, and not used.
         consumer_max_ack_pending: Messages that are not done: accepted, and not used: the checkpoint knows
             what was read.
         consumer_max_deliver: How often a message is sent again: accepted, and not used: the checkpoint knows
@@ -682,8 +687,8 @@ def nexmark(
         event_rate: Events per second of event time, over all subtasks.
         runtime: Event time to cover, a duration or seconds: event_rate × runtime events in all.
         message_count: Events in total, over all subtasks; without it and runtime, no end.
-        base_time: Event time of the first event, ISO text or nanoseconds since 1970; by default, when the
-            pipeline was first started.
+        base_time: Event time of the first event, ISO 8601 string or nanoseconds since 1970; by default the
+            time of the first start.
         seed: Another seed gives other people, auctions and bids.
         paced: Whether events appear at event_rate on the wall clock; if false, as fast as they can be read,
             which needs runtime or message_count.
@@ -731,59 +736,60 @@ def polling_http(
     emit_behavior: Literal["all", "changed"] = UNSET,
     max_body_size: int | str = UNSET,
 ) -> ConfiguredSource:
-    """Asks an address at an interval; each answer is a message, in the state directory before it is read.
+    """Requests an address at an interval; each response is a message, logged before it is processed.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        metadata: Column → what of a message it holds besides its content.
-        idle_timeout: After this long without messages the source holds the watermark back no more.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        metadata: Column → the metadata field that it holds.
+        idle_timeout: After this long without messages the source no longer holds the watermark back.
         tls_ca: A file with the certificates to trust, instead of those of the system.
-        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
         endpoint: The address, such as https://host/path.
         headers: Headers of every request, as `Name: value, Name: value`; their values are never shown.
-        method: How it is asked.
-        body: What is sent with every request.
-        poll_interval_ms: How many milliseconds are between the beginnings of two requests.
-        emit_behavior: Whether every answer is a message, or only one that has changed.
-        max_body_size: How large an answer may be, uncompressed.
+        method: The HTTP method.
+        body: The body of every request.
+        poll_interval_ms: Milliseconds between the starts of two requests.
+        emit_behavior: Whether every response is a message, or only a changed one.
+        max_body_size: The largest response, uncompressed.
     """
     return ConfiguredSource("polling_http", checked_options("source", "polling_http", locals()))
 
@@ -805,7 +811,7 @@ def postgres(
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
 ) -> ConfiguredSource:
-    """Reads the rows of a table of PostgreSQL, then every change of it, each once.
+    """Reads the rows of a PostgreSQL table, then every change of it, each once.
 
     Args:
         url: The database, such as postgresql://user:password@host:5432/database.
@@ -813,17 +819,17 @@ def postgres(
         password: The password, if not in `url`.
         table: The table, such as `orders` or `sales.orders`.
         schema: Column → type, such as int64, double, string, timestamp.
-        primary_key: The columns that tell rows apart.
-        source_changes: `all`: rows are added and taken back as the table changes; `inserts`: only added.
-        source_snapshot: Whether the rows that are there when the pipeline first starts come first.
-        source_bounded: Whether to finish with the rows that are there when the pipeline first starts.
-        source_slot: The replication slot that is created; by default one named after the pipeline.
-        source_publication: The publication that holds the table; created if it is missing.
-        source_truncate: What to do when the table is truncated: end the run, or keep the rows as they were.
-        bad_data: What to do with rows that have a value which its column cannot hold, such as the timestamp
+        primary_key: The columns of the primary key.
+        source_changes: `all`: rows are added and retracted as the table changes; `inserts`: inserts only.
+        source_snapshot: Read a snapshot of the existing rows first.
+        source_bounded: End after the snapshot of the existing rows.
+        source_slot: The replication slot to create; by default it is named after the pipeline.
+        source_publication: The publication that includes the table; created if it is missing.
+        source_truncate: What to do when the table is truncated: end the run, or keep the rows.
+        bad_data: What to do with rows that have a value out of range for its column, such as the timestamp
             `infinity`: end the run, drop and count them, or send them to the output `dead_letter` (in SQL:
             `dead_letter_table`).
-        idle_timeout: After this long without changes the source holds the watermark back no more.
+        idle_timeout: After this long without changes the source no longer holds the watermark back.
     """
     return ConfiguredSource("postgres", checked_options("source", "postgres", locals()))
 
@@ -877,61 +883,62 @@ def rabbitmq(
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         metadata: Column → what of a message it holds: exchange, routing_key, message_id, redelivered, offset.
-        idle_timeout: After this long without messages the source holds the watermark back no more.
+        idle_timeout: After this long without messages the source no longer holds the watermark back.
         host: The name or address of the server.
         port: Its port for AMQP 0.9.1; by default 5672, with TLS 5671.
         username: The user.
         password: The password of the user.
         virtual_host: The virtual host.
         tls_enabled: Whether to connect through TLS.
-        tls_trust: Whether any certificate of the server will do; for tests.
-        tls_root: A file with the certificates that the server's must go back to.
-        tls_cert: A file with the certificate that this side shows.
-        tls_key: A file with the key of that certificate.
-        load_balancer_mode: Whether the host stands for several servers: accepted, and not used.
+        tls_trust: Whether any server certificate is accepted; for tests.
+        tls_root: A file with the CA certificates to trust.
+        tls_cert: A file with the client certificate.
+        tls_key: A file with the key of the client certificate.
+        load_balancer_mode: Whether the host is a load balancer: accepted, and not used.
         queue: The queue to read; instead of `stream`.
         stream: The stream to read; instead of `queue`.
         source_offset: Where a new pipeline starts in a stream: with the `first` message (or `earliest`), with
             the `last` chunk of messages, or with the `next` one to come (or `latest`).
-        source_prefetch: How many messages may be on the way or not yet in the log.
+        source_prefetch: The prefetch count: the most messages that are not acknowledged.
     """
     return ConfiguredSource("rabbitmq", checked_options("source", "rabbitmq", locals()))
 
@@ -969,50 +976,50 @@ def single_file(
     wait_for_control: bool = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
 ) -> ConfiguredSource:
-    """Reads the lines of one local file from beginning to end, each line once; then it is finished.
+    """Reads the lines of one local file, each line once; then it ends.
 
     Args:
-        format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: values with commas;
-            `raw_string`, `raw_bytes`: the column `value` as it is.
+        format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: comma-separated
+            values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
+        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored. Without
-            it, types are inferred from the first 1000 lines, texts staying texts.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+            it, types are inferred from the first 1000 lines; strings stay strings.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
         path: The file to read.
-        timestamp_column: The column with the event time: ISO texts, or numbers in timestamp_unit.
+        timestamp_column: The column with the event time: ISO 8601 strings, or numbers in timestamp_unit.
         timestamp_unit: The unit of event times that are numbers: s, ms, us or ns.
         wait_for_control: Accepted for compatibility; it has no effect.
         idle_timeout: After this long without rows the file no longer holds the watermark back.
@@ -1045,7 +1052,7 @@ def spark(
         trigger: The shortest time between two micro-batches.
         timestamp_column: The column that is the event time.
         timestamp_unit: What numbers in that column count.
-        idle_timeout: After this long without rows the source holds the watermark back no more.
+        idle_timeout: After this long without rows the source no longer holds the watermark back.
     """
     return ConfiguredSource("spark", checked_options("source", "spark", locals()))
 
@@ -1087,56 +1094,57 @@ def sse(
     events: Sequence[str] | str = UNSET,
     max_event_size: int | str = UNSET,
 ) -> ConfiguredSource:
-    """Reads an event stream; the data of each event is a message, in the state directory before it is read.
+    """Reads an event stream; the data of each event is a message, logged before it is processed.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        metadata: Column → what of a message it holds besides its content.
-        idle_timeout: After this long without messages the source holds the watermark back no more.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        metadata: Column → the metadata field that it holds.
+        idle_timeout: After this long without messages the source no longer holds the watermark back.
         tls_ca: A file with the certificates to trust, instead of those of the system.
-        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
         endpoint: The address, such as https://host/path.
         headers: Headers of every request, as `Name: value, Name: value`; their values are never shown.
-        events: The events that are wanted, by name, with commas between; by default all of them.
-        max_event_size: How large an event may be.
+        events: The names of the events to read, comma-separated; by default all.
+        max_event_size: The largest event.
     """
     return ConfiguredSource("sse", checked_options("source", "sse", locals()))
 
@@ -1179,57 +1187,58 @@ def websocket(
     subscription_messages: Sequence[str] = UNSET,
     max_message_size: int | str = UNSET,
 ) -> ConfiguredSource:
-    """Reads the messages of a web socket, texts and bytes alike; each is in a log before it is read.
+    """Reads the messages of a WebSocket, text or binary; each is logged before it is processed.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
-            of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is.
+            of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
+            unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are cut to this many bytes.
-        schema: Column → type, such as int64, double, string, timestamp; other columns are left out.
-        primary_key: The columns that tell which row a change of debezium_json is about.
-        json_timestamp_format: How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json
-            does by default. Numbers that are read count in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has
-            them by default.
-        json_include_schema: Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes
-            them.
-        json_unstructured: Whether each message is one JSON value of any shape, as a text in the column
-            `value`.
-        json_confluent_schema_registry: Whether each message names its schema in a schema registry.
-        avro_confluent_schema_registry: Whether each message names the schema it was written with, in a schema
+        framing_max_length: Lines are truncated to this many bytes.
+        schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
+        primary_key: The columns that identify the row of a change (debezium_json).
+        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
+            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
+        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
+            debezium_json.
+        json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
+        json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
+        json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
             registry.
-        avro_raw_datums: Whether each message is a record alone; without it, and without a registry, each is
-            an Avro file, with its schema.
-        avro_schema: The schema of records that come without one, and of those that are written, as JSON or as
-            the path of a file with it; by default it follows from the columns.
+        avro_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        avro_raw_datums: Whether each message is a bare record; without it, and without a registry, each
+            message is an Avro file with its schema.
+        avro_schema: The schema of bare records, and of written ones, as JSON or as the path of a file; by
+            default it is derived from the columns.
         avro_into_unstructured_json: Whether each record is read as JSON, into the column `value`, whatever
             its schema.
-        protobuf_descriptor: A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.
-        protobuf_schema: A `.proto` file, by its path or itself; what it imports is found beside it. Without
-            it, and without a descriptor, the type follows from the columns.
-        protobuf_message_name: The type of the messages; needed if the file has several.
-        protobuf_length_delimited: Whether each row stands behind its length; a message then has any number of
-            them.
+        protobuf_descriptor: A file with a descriptor set: `protoc --include_imports
+            --descriptor_set_out=FILE`.
+        protobuf_schema: A `.proto` file, as a path or its content; imports are resolved relative to it.
+            Without it, and without a descriptor, the type is derived from the columns.
+        protobuf_message_name: The message type; needed if the file has several.
+        protobuf_length_delimited: Rows are length-prefixed; a message then has any number of rows.
         protobuf_into_unstructured_json: Whether each message is read as JSON, into the column `value`,
             whatever its type.
-        protobuf_confluent_schema_registry: Whether each message names its type in a schema registry.
-        csv_delimiter: What stands between two values.
-        csv_quote: What stands around values that have a delimiter in them; nothing for no quotes.
-        csv_header: Whether the first line of a file names the columns; messages have no such line.
-        csv_null: The texts without quotes that are read as null, with commas; the first is written.
-        metadata: Column → what of a message it holds besides its content.
-        idle_timeout: After this long without messages the source holds the watermark back no more.
+        protobuf_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
+            registry.
+        csv_delimiter: The delimiter between values.
+        csv_quote: Encloses values that contain a delimiter; empty for no quoting.
+        csv_header: Whether the first line of a file names the columns; messages have no header.
+        csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        metadata: Column → the metadata field that it holds.
+        idle_timeout: After this long without messages the source no longer holds the watermark back.
         tls_ca: A file with the certificates to trust, instead of those of the system.
-        tls_cert: A file with the certificate to show, if the server asks for one.
+        tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
         endpoint: The address, such as wss://host/path.
         headers: Headers of every request, as `Name: value, Name: value`; their values are never shown.
-        subscription_message: A message that is sent first, after every connection.
-        subscription_messages: Several of them; in SQL as subscription_messages.0, subscription_messages.1 and
-            so on.
-        max_message_size: How large a message that comes may be, uncompressed.
+        subscription_message: A message to send after connecting, such as a subscription.
+        subscription_messages: Several such messages; in SQL as subscription_messages.0,
+            subscription_messages.1 and so on.
+        max_message_size: The largest incoming message, uncompressed.
     """
     return ConfiguredSource("websocket", checked_options("source", "websocket", locals()))

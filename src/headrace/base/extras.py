@@ -1,4 +1,4 @@
-"""Optional client libraries: loaded when they are needed, or an error that says what to install."""
+"""Load optional client libraries, with an error that says what to install."""
 
 import importlib
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ def load_extra(
 ) -> ModuleType:
     """Import a module of an optional package, and the submodules that it does not import by itself.
 
-    `feature` is what needs it, `extra` the extra of Headrace that brings it, and `package` its name for pip.
-    Raises a MissingExtraError with the command that installs it.
+    `feature` is what needs it, `extra` the extra of Headrace that installs it, and `package` its name for
+    pip. Raises a MissingExtraError with the command that installs it.
 
     >>> load_extra("no_such_client", feature="`x`", extra="x", package="no-such-client")
     Traceback (most recent call last):

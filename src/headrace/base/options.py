@@ -1,4 +1,4 @@
-"""Declared options: one schema per connector or operator, validated with words a person can use."""
+"""Declared options: one schema per connector or operator, validated with readable errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Options(BaseModel):
     """The base of every declared set of options: typed, frozen, no unknown keys.
 
     Values may come from SQL, YAML or Python: booleans are also read from `true`, `false`, `yes` and `no`,
-    numbers from texts that hold a number.
+    numbers from strings that hold a number.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -66,7 +66,7 @@ def _read_names(value: Any) -> Any:
 
 
 Names = Annotated[list[str], BeforeValidator(_read_names)]
-"""An option that takes a list of names, or one text with commas between them."""
+"""An option that takes a list of names, or one comma-separated string."""
 
 
 def _read_secret(value: Any) -> Any:
@@ -80,7 +80,7 @@ Secret = Annotated[
 
 
 def read_settings(value: Any) -> Any:
-    """Settings for a mapping: `name=value,name=value` as one; anything else as it is."""
+    """Parse `name=value,name=value` into a mapping; return anything else unchanged."""
     if not isinstance(value, str):
         return value
     settings: dict[str, str] = {}
@@ -111,7 +111,7 @@ def parse_options(model: type[AnyOptions], values: Mapping[str, Any], *, what: s
 
 
 def _explain(item: ErrorDetails, model: type[Options]) -> tuple[str | None, str]:
-    """Which option is wrong, None if they are wrong together, and what is wrong."""
+    """Return the option that is wrong, None if it is a combination, and what is wrong."""
     if not item["loc"]:
         return None, item["msg"].removeprefix("Value error, ")
     option, name = str(item["loc"][0]), ".".join(str(part) for part in item["loc"])
@@ -131,7 +131,7 @@ _QUOTED = re.compile(r"'([^']*)'")
 
 
 def _suggest_value(item: ErrorDetails) -> str | None:
-    """The near values of an enumeration, for one that is not among them; the message lists them all."""
+    """Return the similar values of an enumeration; the message lists them all."""
     if item["type"] not in {"literal_error", "enum"} or not isinstance(item["input"], str):
         return None
     values = _QUOTED.findall(item["ctx"]["expected"])

@@ -1,4 +1,4 @@
-"""Tries again what failed for a while: which errors pass, how long to wait, when to give up."""
+"""Retry transient errors with backoff, jitter and a deadline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Backoff:
     """The pauses between attempts, in seconds: each is `factor` times the one before, at most `longest`.
 
-    Up to `jitter` of a pause is left out at random, so that many clients of one server do not return at once.
+    Up to `jitter` of a pause is subtracted at random, so that the clients of a server do not return at once.
     """
 
     first: float = 0.1
@@ -27,7 +27,7 @@ class Backoff:
     jitter: float = 0.2
 
     def pauses(self) -> Iterator[float]:
-        """The pauses, one after the other, without end."""
+        """Yield the pauses, without end."""
         pause = self.first
         while True:
             yield pause * (1 - self.jitter * random.random())  # noqa: S311 - no secret depends on it
@@ -46,15 +46,15 @@ def with_retry(
     progress: Callable[[], object] | None = None,
     requested_pause: Callable[[Exception], float] | None = None,
 ) -> T:
-    """Do `action`, again after each error that `is_transient`, and return its result.
+    """Run `action`, with retries after each error that `is_transient`, and return its result.
 
     Gives up with the last error when the next attempt would begin more than `deadline` seconds after the
     first failure, after `attempts` attempts, or when `stop` is set; a pause ends at once when it is.
     `on_retry(error, n)` is called before the pause that follows attempt `n`.
 
-    An action that does a part of its work before it fails tells so by `progress()`, which then has another
-    value than before the attempt: deadline and pauses begin anew. `requested_pause(error)` is how many
-    seconds the other side asks to wait; the pause is at least that long, and the deadline as much later.
+    An action that does a part of its work before it fails reports that by `progress()`: if its value changed
+    since the last attempt, the deadline and the pauses start again. `requested_pause(error)` is how many
+    seconds the server asks to wait; the pause is at least that long, and the deadline is extended by it.
     """
     backoff = backoff or Backoff()
     pauses, ends, attempt = backoff.pauses(), None, 0
@@ -88,5 +88,5 @@ def with_retry(
 
 
 def is_retryable(error: Exception) -> bool:
-    """Whether an error says of itself that another attempt may help."""
+    """Whether an error is marked as worth another attempt."""
     return isinstance(error, HeadraceError) and error.retry

@@ -1,1 +1,1 @@
-"""Sources and sinks: one file per outside system. They know neither Spark nor each other."""
+"""Sources, sinks and lookup tables: a folder or a file for each external system."""

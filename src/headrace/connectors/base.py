@@ -1,4 +1,4 @@
-"""What every connector shares: options, staged output, event times."""
+"""The base of all connectors: options, staged output, event times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headrace.model.operator import (
 )
 
 INLINE_LIMIT = 32 * 1024
-"""Payloads up to this size travel in the commit data itself instead of a staged file."""
+"""Payloads up to this size are part of the commit data; larger ones are staged in a file."""
 
 TIMESTAMP_TYPE = pa.timestamp("ns")
 
@@ -38,10 +38,9 @@ Promise = Literal["exactly once", "at least once", "at most once"]
 
 @dataclass(frozen=True)
 class Delivery:
-    """How often the rows of a source count, or the rows of a sink are seen, and what makes it so.
+    """A delivery guarantee of a source or a sink, and how it is achieved.
 
-    `how` completes the sentence for the reference: one line, without a full stop. `when` names the options
-    that it holds for, if it depends on them.
+    `how` is one line for the reference, without a full stop. `when` names the options that it depends on.
     """
 
     promise: Promise
@@ -62,11 +61,11 @@ class Connector:
     Options: ClassVar[type[DeclaredOptions]]
     options: Any
     accepts_updates: bool = False
-    """Of a sink: whether it takes rows that take back earlier ones (the column `_retract`)."""
+    """Of a sink: whether it accepts retractions (the column `_retract`)."""
     updates_with: ClassVar[str] = "write format = 'debezium_json'"
-    """Of a sink: what a user can write in SQL for it to take such rows."""
+    """Of a sink: what to write in SQL so that it accepts them."""
     deliveries: ClassVar[Sequence[Delivery]] = ()
-    """What it promises; several if that depends on options."""
+    """The delivery guarantees; several if they depend on options."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         if options is None:
@@ -84,47 +83,47 @@ class Connector:
 
     @classmethod
     def is_updating(cls, options: Mapping[str, Any]) -> bool:
-        """Of a source: whether with these options its rows can take back earlier ones (`_retract`)."""
+        """Of a source: whether it emits retractions (`_retract`) with these options."""
         return bool(options.get("format") == "debezium_json")
 
     def validate(self) -> None:
-        """Check what can only be checked on the driver, before anything runs; raise what is wrong."""
+        """Check the options on the driver, before anything runs; raises an error for what is wrong."""
 
     def reach(self) -> str:
-        """Ask the other side once: a line about what answered; raises an ExternalError if nothing does.
+        """Contact the external system once, and return a line about it; raises an ExternalError.
 
-        For `headrace connectors test`: it reads and writes nothing that stays.
+        For `headrace connectors test`: it consumes and changes nothing.
         """
         return ""
 
     def for_sampling(self) -> Self:
-        """Of a source: one that reads a sample and leaves no trace on the other side."""
+        """Of a source: return a copy that reads a sample and changes nothing in the external system."""
         return self
 
     def find_columns(self) -> pa.Schema:
-        """Of a source that was told no columns: which there are, by the schema that it names or by a sample.
+        """Of a source without declared columns: find them from a schema or from a sample.
 
-        Asks the other side, within seconds, and leaves no trace. No columns mean that nothing is there to
-        tell; a ConfigurationError says that nothing can.
+        Contacts the external system for some seconds, and changes nothing. No columns mean that there is no
+        data yet; a ConfigurationError means that columns cannot be found.
         """
         raise ConfigurationError("its rows do not tell what columns there are")
 
     def display(self) -> str:
-        """The name and the options that were set, on one line."""
-        given = self.options.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        inner = ", ".join(f"{name}={value}" for name, value in given.items())
+        """Return the name and the options that are set, on one line."""
+        values = self.options.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        inner = ", ".join(f"{name}={value}" for name, value in values.items())
         return f"{type(self).__name__}({inner})"
 
 
 class RowsSink(Connector, ArrowOperator):
-    """A sink that keeps the rows of an epoch until its commit on the driver."""
+    """A sink that stages the rows of an epoch until the commit on the driver."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self._batches: list[pa.RecordBatch] = []
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Keep the batch until the epoch ends."""
+        """Buffer the batch until the epoch ends."""
         self._batches.append(batch)
 
     def handle_checkpoint(
@@ -141,13 +140,13 @@ class RowsSink(Connector, ArrowOperator):
     def staged_rows(
         data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> tuple[list[pa.RecordBatch], frozenset[str]]:
-        """The rows of an epoch in the order of subtasks, and the ids of the attempts that staged them."""
+        """Return the rows of an epoch in the order of subtasks, and the ids of the staging attempts."""
         batches, attempts = staged_batches(data, "rows", ctx)
         return batches, frozenset(attempts)
 
 
 def without_event_time(batch: AnyRows) -> AnyRows:
-    """The columns of the user: all but `_timestamp`."""
+    """Return the rows without the column `_timestamp`."""
     return batch.drop_columns([TIMESTAMP]) if TIMESTAMP in batch.schema.names else batch
 
 
@@ -156,7 +155,7 @@ def report_bad(
 ) -> None:
     """Count records that cannot be read; `keep` sends them to the output `dead_letter`.
 
-    What is dropped is told by its first.
+    Of dropped records the first is logged.
     """
     if not bad:
         return
@@ -176,11 +175,10 @@ def report_bad(
 
 
 def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> bytes:
-    """Keep `payload` until the commit; the result is the commit data that `unstage` reads.
+    """Stage `payload` for the commit; return the commit data for `unstage`.
 
-    Small payloads travel inside the commit data. Every attempt has an `id` of its own, so that a
-    repeated commit can be told from a new one. Staged files stay until the engine's cleanup: a commit
-    may be repeated.
+    Small payloads are part of the commit data. Every attempt has its own `id`, which distinguishes a retried
+    commit from a new one. Staged files stay until the engine's cleanup, because a commit may be retried.
     """
     data: dict[str, Any] = {"id": uuid.uuid4().hex, **extra}
     if len(payload) <= INLINE_LIMIT:
@@ -192,7 +190,7 @@ def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> byte
 
 
 def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]]:
-    """The payload and the description that `stage` was given."""
+    """Return the payload and the description that were passed to `stage`."""
     described: dict[str, Any] = json.loads(data)
     if "inline" in described:
         return base64.b64decode(described["inline"]), described
@@ -203,14 +201,14 @@ def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]
 def staged_batches(
     data: Mapping[str, Mapping[int, bytes]], table: str, ctx: OperatorContext
 ) -> tuple[list[pa.RecordBatch], list[str]]:
-    """What was staged as Arrow IPC, in the order of subtasks, and the ids of the attempts that did so."""
-    staged = [unstage(ctx, one) for _, one in sorted(data.get(table, {}).items())]
+    """Return the batches staged as Arrow IPC, in the order of subtasks, and the ids of the attempts."""
+    staged = [unstage(ctx, content) for _, content in sorted(data.get(table, {}).items())]
     batches = [batch for payload, _ in staged for batch in from_ipc(payload)]
     return batches, [described["id"] for _, described in staged]
 
 
 def deliver_once(ctx: OperatorContext, attempts: Sequence[str], deliver: Callable[[], None]) -> None:
-    """Deliver what was staged by some attempts, unless an earlier commit has come to the end of that."""
+    """Deliver the staged data of some attempts, unless an earlier commit completed it."""
     marker = f"delivered/{ctx.task_info.operator_id}.json"
     if ctx.storage.exists(marker) and json.loads(ctx.storage.read(marker)) == attempts:
         return
@@ -219,8 +217,8 @@ def deliver_once(ctx: OperatorContext, attempts: Sequence[str], deliver: Callabl
 
 
 def to_ipc(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Batches as one Arrow IPC stream; columns that only some have are null in the others."""
-    batches = one_schema(batches)
+    """Write batches as one Arrow IPC stream; missing columns are null."""
+    batches = unify_schemas(batches)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batches[0].schema) as writer:
         for batch in batches:
@@ -228,8 +226,8 @@ def to_ipc(batches: Sequence[pa.RecordBatch]) -> bytes:
     return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def one_schema(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """The batches with one schema; columns that only some have are null in the others."""
+def unify_schemas(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """Return the batches with one schema; missing columns are null."""
     if all(batch.schema == batches[0].schema for batch in batches):
         return batches
     tables = [pa.Table.from_batches([batch]) for batch in batches]
@@ -243,7 +241,7 @@ def one_schema(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 
 def from_ipc(data: bytes) -> list[pa.RecordBatch]:
-    """The batches of an Arrow IPC stream."""
+    """Read the batches of an Arrow IPC stream."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return list(reader)
 
@@ -253,7 +251,7 @@ _PER_SECOND: Mapping[TimeUnit, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 1
 
 
 def read_event_time(column: pa.ChunkedArray, name: str, *, unit: TimeUnit = "ns") -> pa.ChunkedArray:
-    """A column as event times, `timestamp[ns]`, UTC: timestamps, dates, ISO texts or numbers in `unit`."""
+    """Convert a column to event times, `timestamp[ns]` in UTC: timestamps, dates, ISO strings, numbers."""
     kind = column.type
     try:
         if pa.types.is_integer(kind):
@@ -292,7 +290,7 @@ def _read_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def with_event_time(
     rows: pa.Table, *, time: int, column: str | None = None, unit: TimeUnit = "ns"
 ) -> pa.Table:
-    """The rows with `_timestamp`: from `column`, from a column of that name, or `time` for all of them."""
+    """Add `_timestamp`: from `column`, from a column of that name, or `time` for all rows."""
     source, field = column or TIMESTAMP, pa.field(TIMESTAMP, TIMESTAMP_TYPE)
     if source not in rows.schema.names:
         times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows).view(TIMESTAMP_TYPE)
@@ -304,7 +302,7 @@ def with_event_time(
 
 
 def parse_instant(value: Any) -> int:
-    """An instant in nanoseconds since 1970 UTC, from an ISO text, a datetime or such a number."""
+    """Parse an ISO string, a datetime or a number as nanoseconds since 1970 UTC."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -323,12 +321,12 @@ def parse_instant(value: Any) -> int:
 
 
 def wall_clock(time: float) -> int:
-    """Wall clock seconds as nanoseconds, to the microsecond."""
+    """Convert wall clock seconds to nanoseconds, with microsecond precision."""
     return round(time * 1_000_000) * 1_000
 
 
 def check_column(name: str, columns: Sequence[str], *, what: str) -> None:
-    """Raise a ConfigurationError with the near names unless `name` is one of `columns`."""
+    """Raise a ConfigurationError with similar names unless `name` is one of `columns`."""
     if name not in columns:
         raise ConfigurationError(
             f"{what}: there is no column `{name}`",

@@ -1,4 +1,4 @@
-"""`blackhole`: takes rows and keeps nothing but their number."""
+"""The `blackhole` sink: discard rows and count them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 class BlackholeSink(Connector, ArrowOperator):
     """Discards every row and counts them in the metric `rows`.
 
-    It has no state and nothing to commit, so it runs inside the task of whatever is before it, at any
-    parallelism; there is nothing to resume. Rows that take back earlier ones are counted like all others.
+    It has no state and nothing to commit, so it runs in the task of its input, at any parallelism.
+    Retractions are counted like other rows.
     """
 
     accepts_updates = True
 
-    deliveries = (Delivery("exactly once", "rows are counted with their epoch, and nobody sees them"),)
+    deliveries = (Delivery("exactly once", "rows are counted once per epoch, and not written"),)
 
     class Options(FormatOptions):
-        """The options of formats are checked and have no effect."""
+        """Format options are checked and have no effect."""
 
     options: Options
 

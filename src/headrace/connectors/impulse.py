@@ -1,4 +1,4 @@
-"""`impulse`: numbers at a rate, for demonstrations, tests and benchmarks."""
+"""The `impulse` source: generate numbers at a rate, for demonstrations, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def _read_interval(value: Any) -> Any:
 class ImpulseSource(Connector, SourceOperator):
     """Emits the numbers 0, 1, 2, … once each, at a rate or as fast as the machine can.
 
-    Columns: `counter` (one count over the whole source), `subtask_index` (which share of the epoch made
-    the row, 0 up to the parallelism) and `_timestamp`. The counter, the start and the pace live in the
-    offset: after a restart, at any parallelism, no number is lost or repeated. Any number of tasks share
-    an epoch. With a rate, what fell due during a stall or while stopped is made up for, so the rate holds
-    over the whole life of the pipeline; a changed rate or interval counts from where it was changed.
+    Columns: `counter` (one count over the whole source), `subtask_index` (the split of the epoch that
+    generated the row, 0 up to the parallelism) and `_timestamp`. The counter, the start and the rate are part
+    of the offset: after a restart, at any parallelism, no number is lost or repeated. Any number of tasks
+    share an epoch. With a rate, events that were due during a stall or while stopped are emitted later, so
+    the rate holds over the whole life of the pipeline; a changed rate or interval applies from the change on.
     """
 
     table_schema: ClassVar[pa.Schema] = pa.schema({"counter": pa.int64(), "subtask_index": pa.int64()})
     """The columns of a table that declares none."""
 
     deliveries = (
-        Delivery("exactly once", "the counter is in the checkpoint, and any row can be made again"),
+        Delivery("exactly once", "the counter is in the checkpoint, and any row can be generated again"),
     )
 
     class Options(DeclaredOptions):
@@ -96,7 +96,9 @@ class ImpulseSource(Connector, SourceOperator):
         )
         start_time: Annotated[int, BeforeValidator(parse_instant)] | None = Field(
             None,
-            description="Event time of the first event, ISO text or nanoseconds since 1970; by default, now.",
+            description=(
+                "Event time of the first event, ISO 8601 string or nanoseconds since 1970; by default now."
+            ),
         )
         align: Duration | None = Field(
             None, description="Truncate the start to a multiple of this duration, such as `1m`."
@@ -117,10 +119,10 @@ class ImpulseSource(Connector, SourceOperator):
             for name in ("delay", "align"):
                 value = getattr(self, name)
                 if value is not None and value <= timedelta(0):
-                    raise ValueError(f"{name} must be longer than nothing")
+                    raise ValueError(f"{name} must be greater than zero")
             names = [] if self.columns is None else self.columns.names
-            known = len(set(names)) == len(names) and set(names) <= {"counter", "subtask_index"}
-            if not known or not all(map(pa.types.is_integer, self.columns.types if self.columns else [])):
+            is_valid = len(set(names)) == len(names) and set(names) <= {"counter", "subtask_index"}
+            if not is_valid or not all(map(pa.types.is_integer, self.columns.types if self.columns else [])):
                 raise ValueError(
                     "invalid schema for impulse source: it must be `counter BIGINT NOT NULL, "
                     f"subtask_index BIGINT NOT NULL`, got {_describe(self.columns)}"
@@ -135,7 +137,7 @@ class ImpulseSource(Connector, SourceOperator):
 
     @property
     def _period(self) -> Fraction | None:
-        """Nanoseconds of wall clock between two events, exact."""
+        """Return the exact nanoseconds of wall clock between two events."""
         if self.options.delay is not None:
             return Fraction(nanoseconds(self.options.delay))
         if self.options.event_rate is not None:
@@ -144,13 +146,13 @@ class ImpulseSource(Connector, SourceOperator):
         return None
 
     def validate(self) -> None:
-        """Refuse a count and an interval whose last event time lies past the year 2262."""
+        """Raise an error if the last event time is after the year 2262."""
         count, interval = self.options.message_count, self.options.event_time_interval
         if count is not None and interval is not None:
             _check_instant((self.options.start_time or 0) + count * interval)
 
     def initial_offset(self, *, time: float) -> Offset:
-        """The counter at 0; the start of event time is decided here, once."""
+        """Return the counter 0 and the start of event time, which is fixed here."""
         now = wall_clock(time)
         start = self.options.start_time if self.options.start_time is not None else now
         if self.options.align is not None:
@@ -168,7 +170,7 @@ class ImpulseSource(Connector, SourceOperator):
         }
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """As many numbers as are due by `limit.time`, at most `limit.rows`."""
+        """Return the counter after the numbers that are due by `limit.time`, at most `limit.rows`."""
         position = dict(start[LANE])
         counter, now = position["counter"], wall_clock(limit.time)
         if (position["period"], position["interval"]) != (
@@ -192,7 +194,7 @@ class ImpulseSource(Connector, SourceOperator):
         return {LANE: position}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """Even, contiguous shares of the numbers between the offsets; share i is `subtask_index` i."""
+        """Return even, contiguous splits of the numbers; split i has `subtask_index` i."""
         position, first, last = end[LANE], start[LANE]["counter"], end[LANE]["counter"]
         total = last - first
         shares = min(parallelism, total)
@@ -212,7 +214,7 @@ class ImpulseSource(Connector, SourceOperator):
         ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Make the numbers of one share, at most 65,536 in a batch."""
+        """Generate the numbers of one split, at most 65,536 in a batch."""
         detail = ctx.split.detail
         _check_instant(_instant(detail, detail["end"]))
         first, last = detail["counter"], detail["end"]
@@ -237,12 +239,12 @@ class ImpulseSource(Connector, SourceOperator):
             ) from None
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether `message_count` events have been made."""
+        """Whether `message_count` events have been generated."""
         count = self.options.message_count
         return count is not None and bool(offset[LANE]["counter"] >= count)
 
     def count(self, start: Offset, end: Offset) -> int:
-        """Exactly the rows of the range."""
+        """Return the exact number of rows in a range."""
         return int(end[LANE]["counter"] - start[LANE]["counter"])
 
 
@@ -255,7 +257,7 @@ def _text(period: Fraction | None) -> str | None:
 
 
 def _step(position: Mapping[str, Any]) -> Fraction | None:
-    """Nanoseconds of event time between two events; None when event time is the planning time."""
+    """Return the event time between two events in nanoseconds; None if it is the planning time."""
     if position["interval"] is not None:
         return Fraction(position["interval"])
     return None if position["period"] is None else Fraction(position["period"])
@@ -269,18 +271,18 @@ def _instant(position: Mapping[str, Any], counter: int) -> int:
 
 
 def _instants(position: Mapping[str, Any], begin: int, rows: int) -> NDArray[np.int64]:
-    """The event times of `rows` numbers from `begin`, exact: the fraction is carried in integers."""
+    """Return the exact event times of `rows` numbers from `begin`, computed in integers."""
     step = _step(position)
     if step is None:
         return np.full(rows, position["time"], dtype=np.int64)
-    whole, part = divmod(step.numerator, step.denominator)
+    quotient, remainder = divmod(step.numerator, step.denominator)
     behind = (begin - position["base"]) * step.numerator
     first, rest = divmod(behind, step.denominator)
     first += position["start_time"]
     steps: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
-    times: NDArray[np.int64] = steps * whole + first
-    if part:
-        times += (steps * part + rest) // step.denominator
+    times: NDArray[np.int64] = steps * quotient + first
+    if remainder:
+        times += (steps * remainder + rest) // step.denominator
     return times
 
 

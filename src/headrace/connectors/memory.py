@@ -1,4 +1,4 @@
-"""`memory`: rows given in the program, and rows collected for the program. For tests and small jobs."""
+"""The `memory` source and sink: rows of the program itself, for tests and small jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BATCH_ROWS = 65_536
 
 
 def _read_rows(value: Any) -> Any:
-    """Rows in any of the accepted shapes, as one table."""
+    """Return rows in any of the accepted forms as one table."""
     if isinstance(value, pa.Table):
         return value
     if isinstance(value, pa.RecordBatch):
@@ -76,12 +76,12 @@ Rows = Annotated[
 
 
 class MemorySource(Connector, SourceOperator):
-    """Emits the rows it was given, in order, once each; then it is finished.
+    """Emits the given rows, in order, once each; then it ends.
 
-    `MemorySource([{"a": 1, "_timestamp": …}, …])`. Every row has a position of its own, so an epoch may end
-    after any row, and a resumed pipeline goes on with the next one as long as the program gives the same
-    rows again. Each lane is a stream of its own with its own order; the tasks of an epoch share its rows.
-    Event time is the column `_timestamp`, or `timestamp_column`, or the time when the epoch was planned.
+    `MemorySource([{"a": 1, "_timestamp": …}, …])`. Every row has its own position, so an epoch may end after
+    any row, and a pipeline resumes with the next one if the program passes the same rows again. Each lane is
+    a separate stream with its own order; the tasks of an epoch share its rows. Event time is the column
+    `_timestamp`, or `timestamp_column`, or the time when the epoch was planned.
     """
 
     deliveries = (
@@ -130,7 +130,7 @@ class MemorySource(Connector, SourceOperator):
         return type(self), (self.options,)
 
     def _prepare(self, lanes: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """One schema over all lanes, with the event time in `_timestamp` if there is any."""
+        """Return the lanes with one schema, and the event time in `_timestamp` if there is any."""
         prepared = {name: self._stamp(table) for name, table in lanes.items()}
         if len(prepared) > 1:
             try:
@@ -155,11 +155,11 @@ class MemorySource(Connector, SourceOperator):
         return table.append_column(field, times)
 
     def initial_offset(self, *, time: float) -> Offset:
-        """The first row of every lane."""
+        """Return the first row of every lane."""
         return {lane: {"row": 0, "time": wall_clock(time)} for lane in self._lanes}
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """`limit.rows` more rows, shared evenly by the lanes that have rows left."""
+        """Return the position after `limit.rows` more rows, shared evenly by the lanes with rows left."""
         left = {lane: self._lanes[lane].num_rows - start[lane]["row"] for lane in self._lanes}
         open_lanes = sorted((lane for lane in left if left[lane] > 0), key=lambda lane: start[lane]["row"])
         budget, end, now = limit.rows, dict(start), wall_clock(limit.time)
@@ -178,10 +178,10 @@ class MemorySource(Connector, SourceOperator):
         return end if end != start else start
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """Contiguous shares of each lane's new rows, about `parallelism` of them in all."""
-        taken = {lane: end[lane]["row"] - start[lane]["row"] for lane in self._lanes}
-        total, final, splits = sum(taken.values()), self.is_finished(end), []
-        for lane, rows in taken.items():
+        """Return contiguous splits of the new rows of each lane, about `parallelism` in all."""
+        counts = {lane: end[lane]["row"] - start[lane]["row"] for lane in self._lanes}
+        total, final, splits = sum(counts.values()), self.is_finished(end), []
+        for lane, rows in counts.items():
             if not rows:
                 continue
             shares = min(rows, max(1, round(parallelism * rows / total)))
@@ -197,7 +197,7 @@ class MemorySource(Connector, SourceOperator):
         return splits
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Emit the rows of one share."""
+        """Emit the rows of one split."""
         detail = ctx.split.detail
         rows = self._lanes[ctx.split.lane].slice(detail["row"], detail["end"] - detail["row"])
         if TIMESTAMP not in rows.schema.names:
@@ -208,11 +208,11 @@ class MemorySource(Connector, SourceOperator):
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether every lane has come to its last row."""
+        """Whether every lane is at its end."""
         return all(offset[lane]["row"] >= rows.num_rows for lane, rows in self._lanes.items())
 
     def count(self, start: Offset, end: Offset) -> int:
-        """Exactly the rows of the range."""
+        """Return the exact number of rows in a range."""
         return sum(end[lane]["row"] - start[lane]["row"] for lane in self._lanes)
 
 
@@ -227,11 +227,11 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class MemorySink(RowsSink):
-    """Collects the committed rows in the driver, where `collected(job_id, name)` finds them.
+    """Collects the committed rows in the driver, where `collected(job_id, name)` returns them.
 
-    Rows of an epoch appear when the epoch is committed, and once, however often the commit is repeated.
-    Subtasks collect at any parallelism; rows are kept in the order of epochs, then of subtasks. After a
-    crash only what is committed in the new process is there: the store is memory, not state.
+    Rows of an epoch appear when the epoch is committed, and once, however often the commit is retried. It
+    runs at any parallelism; rows are in the order of epochs, then of subtasks. After a crash only the rows
+    committed by the new process are available: they are in memory, not in the state.
     """
 
     accepts_updates = True
@@ -243,7 +243,7 @@ class MemorySink(RowsSink):
     class Options(DeclaredOptions):
         """The options of the memory sink."""
 
-        name: str = Field("memory", min_length=1, description="Under which name the rows are collected.")
+        name: str = Field("memory", min_length=1, description="The name of the collected rows.")
 
     options: Options
 
@@ -256,7 +256,7 @@ class MemorySink(RowsSink):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Put the rows of the epoch into the store of this process, in place of an earlier commit of it."""
+        """Store the rows of the epoch in this process, in place of an earlier commit of it."""
         batches, _ = self.staged_rows(data, ctx)
         store = _COLLECTED.setdefault(ctx.task_info.job_id, {}).setdefault(self.options.name, {})
         store[epoch, ctx.task_info.operator_id] = batches
@@ -266,12 +266,12 @@ _COLLECTED: dict[str, dict[str, dict[tuple[int, str], list[pa.RecordBatch]]]] = 
 
 
 def collected(job_id: str, name: str) -> pa.Table:
-    """The rows that the memory sink `name` of a job has committed in this process; empty if none."""
+    """Return the rows that the memory sink `name` of a job committed in this process; empty if none."""
     return _table(_COLLECTED.get(job_id, {}).get(name, {}))
 
 
 def take_collected(job_id: str) -> dict[str, pa.Table]:
-    """The rows of every memory sink of a job, by the sink's name; the store forgets them."""
+    """Return and remove the rows of every memory sink of a job, by the sink's name."""
     return {name: _table(epochs) for name, epochs in _COLLECTED.pop(job_id, {}).items()}
 
 

@@ -1,4 +1,4 @@
-"""`nexmark`: people, auctions and bids of an online auction house, the data of the Nexmark benchmark."""
+"""The `nexmark` source: people, auctions and bids, the data of the Nexmark benchmark."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ GROUP = 50
 """One person, three auctions and 46 bids; also the events among which event time is out of order."""
 AUCTIONS = 3
 STRIDE = 953
-"""Prime to 50: event n of a group has the place `953 × n mod 50` in event time."""
+"""Prime to 50: event n of a group has the index `953 × n mod 50` in event time."""
 FIRST_ID = 1000
 FIRST_CATEGORY, CATEGORIES = 10, 5
 IN_FLIGHT, ACTIVE_PEOPLE, LEAD = 100, 1000, 10
@@ -83,7 +83,7 @@ HORIZON = IN_FLIGHT * GROUP // AUCTIONS
 """Events until 100 more auctions have been opened: how long an auction is open on average."""
 CHANNELS = 10_000
 WORDS = 4096
-"""Distinct texts of each column of random text."""
+"""Distinct strings of each column of random strings."""
 
 _FINEST = 10**12
 _LAST_INSTANT = 2**63 - 1
@@ -93,10 +93,10 @@ class NexmarkSource(Connector, SourceOperator):
     """Emits the events of an auction house: of every 50, one person, three auctions and 46 bids.
 
     Columns: `person`, `auction` and `bid`, structs of which exactly one is set, and `_timestamp`. Event n is
-    a function of `seed` and n alone; its event time follows from the rate and the base time, which live in
-    the offset. After a restart, at any parallelism, no event is lost, repeated or different. Any number of
-    tasks share an epoch. Event time is out of order within groups of 50 events. What fell due during a stall
-    or while stopped is made up for; a changed rate counts from where it was changed.
+    a function of `seed` and n alone; its event time follows from the rate and the base time, which are part
+    of the offset. After a restart, at any parallelism, no event is lost, repeated or different. Any number of
+    tasks share an epoch. Event time is out of order within groups of 50 events. Events that were due during a
+    stall or while stopped are emitted later; a changed rate applies from the change on.
     """
 
     table_schema: ClassVar[pa.Schema] = TABLE_SCHEMA
@@ -104,7 +104,8 @@ class NexmarkSource(Connector, SourceOperator):
 
     deliveries = (
         Delivery(
-            "exactly once", "the number of the event is in the checkpoint, and any event can be made again"
+            "exactly once",
+            "the number of the event is in the checkpoint, and any event can be generated again",
         ),
     )
 
@@ -124,8 +125,8 @@ class NexmarkSource(Connector, SourceOperator):
         base_time: Annotated[int, BeforeValidator(parse_instant)] | None = Field(
             None,
             description=(
-                "Event time of the first event, ISO text or nanoseconds since 1970; by default, when the "
-                "pipeline was first started."
+                "Event time of the first event, ISO 8601 string or nanoseconds since 1970; by default the "
+                "time of the first start."
             ),
         )
         seed: int = Field(0, description="Another seed gives other people, auctions and bids.")
@@ -147,12 +148,12 @@ class NexmarkSource(Connector, SourceOperator):
 
         @property
         def period(self) -> Fraction:
-            """Nanoseconds between two events, exact."""
+            """Return the exact nanoseconds between two events."""
             return (10**9 / Fraction(str(self.event_rate))).limit_denominator(_FINEST)
 
         @property
         def total(self) -> int | None:
-            """How many events there are in all, if they end."""
+            """Return the total number of events; None if it is unbounded."""
             bounds = [] if self.message_count is None else [self.message_count]
             if self.runtime is not None:
                 bounds.append(int(Fraction(str(self.event_rate)) * nanoseconds(self.runtime) / 10**9))
@@ -161,13 +162,13 @@ class NexmarkSource(Connector, SourceOperator):
     options: Options
 
     def validate(self) -> None:
-        """Refuse a rate and a number of events whose last event time lies past the year 2262."""
+        """Raise an error if the last event time is after the year 2262."""
         if self.options.total is not None:
             position = self.initial_offset(time=0)[LANE]
             _check_instants(position, self.options.total)
 
     def initial_offset(self, *, time: float) -> Offset:
-        """Event 0; the start of event time is decided here, once."""
+        """Return event 0 and the start of event time, which is fixed here."""
         now = wall_clock(time)
         start = self.options.base_time if self.options.base_time is not None else now
         return {LANE: {"event": 0, "base": 0, "base_time": start, "begun": now, **self._pace}}
@@ -177,7 +178,7 @@ class NexmarkSource(Connector, SourceOperator):
         return {"period": str(self.options.period), "paced": self.options.paced}
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """As many events as are due by `limit.time`, at most `limit.rows`."""
+        """Return the position after the events that are due by `limit.time`, at most `limit.rows`."""
         position = dict(start[LANE])
         event, now = position["event"], wall_clock(limit.time)
         if any(position[name] != value for name, value in self._pace.items()):
@@ -196,7 +197,7 @@ class NexmarkSource(Connector, SourceOperator):
         return {LANE: {**position, "event": end}}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """Even, contiguous shares of the events between the offsets."""
+        """Return even, contiguous splits of the events."""
         position, first, last = end[LANE], start[LANE]["event"], end[LANE]["event"]
         total = last - first
         shares = min(parallelism, total)
@@ -215,7 +216,7 @@ class NexmarkSource(Connector, SourceOperator):
         ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Make the events of one share, at most 16,384 in a batch."""
+        """Generate the events of one split, at most 16,384 in a batch."""
         detail = ctx.split.detail
         _check_instants(detail, detail["end"])
         for begin in range(detail["event"], detail["end"], BATCH_ROWS):
@@ -224,12 +225,12 @@ class NexmarkSource(Connector, SourceOperator):
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether all events have been made."""
+        """Whether all events have been generated."""
         total = self.options.total
         return total is not None and bool(offset[LANE]["event"] >= total)
 
     def count(self, start: Offset, end: Offset) -> int:
-        """Exactly the rows of the range."""
+        """Return the exact number of rows in a range."""
         return int(end[LANE]["event"] - start[LANE]["event"])
 
 
@@ -244,15 +245,15 @@ class _Dice:
         return _mix(self._steps + np.uint64(_column_key(self._seed, column)))
 
     def below(self, column: str, bound: int | Numbers) -> Numbers:
-        """Whole numbers from 0 up to, not including, `bound`."""
+        """Return integers from 0 up to, not including, `bound`."""
         return (self._throw(column) % np.asarray(bound).astype(np.uint64)).astype(np.int64)
 
     def chance(self, column: str, ratio: int) -> NDArray[np.bool_]:
-        """True in all but one of `ratio` cases."""
+        """Return True in all but one of `ratio` cases."""
         return self.below(column, ratio) > 0
 
     def price(self, column: str) -> Numbers:
-        """Prices from 100 to 100,000,000, spread evenly over the orders of magnitude."""
+        """Return prices from 100 to 100,000,000, uniform in their logarithm."""
         exponent = (self._throw(column) >> np.uint64(11)) * (6 / 2**53)
         prices: Numbers = (np.power(10.0, exponent) * 100).astype(np.int64)
         return prices
@@ -273,13 +274,13 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @functools.lru_cache(maxsize=256)
 def _column_key(seed: int, column: str) -> int:
-    """Where the random numbers of one column start."""
+    """Return the key of the random numbers of one column."""
     return int.from_bytes(hashlib.blake2b(f"{seed} {column}".encode(), digest_size=8).digest())
 
 
 @dataclass(frozen=True)
 class _Events:
-    """Events of one kind: the group of 50 each belongs to, its place in the group, its event time."""
+    """Events of one kind: the group of 50, the index in the group, and the event time of each."""
 
     dice: _Dice
     groups: Numbers
@@ -290,11 +291,11 @@ class _Events:
 
     @property
     def last_auctions(self) -> Numbers:
-        """The newest auction as of each event, counted from 0."""
+        """Return the newest auction as of each event, counted from 0."""
         return self.groups * AUCTIONS + np.minimum(self.places, AUCTIONS) - 1
 
     def people(self, column: str) -> Numbers:
-        """Ids of people: three in four are the hot one, the others any of the active."""
+        """Return ids of people: three in four are the hot one, the others any active one."""
         last = self.groups
         active = np.minimum(last, ACTIVE_PEOPLE)
         anyone = last - active + self.dice.below(column, active + 1 + LEAD)
@@ -302,7 +303,7 @@ class _Events:
         return np.where(self.dice.chance(f"hot {column}", 4), hot, anyone) + FIRST_ID
 
     def auctions(self, column: str) -> Numbers:
-        """Ids of auctions: one in two is the hot one, the others any in flight."""
+        """Return ids of auctions: one in two is the hot one, the others any in flight."""
         last = self.last_auctions
         oldest = np.maximum(last - IN_FLIGHT, 0)
         any_open = oldest + self.dice.below(column, last - oldest + 1 + LEAD)
@@ -310,12 +311,12 @@ class _Events:
         return np.where(self.dice.chance(f"hot {column}", 2), hot, any_open) + FIRST_ID
 
     def texts(self, column: str, vocabulary: pa.StringArray) -> pa.StringArray:
-        """Texts of a vocabulary, each as likely as any other."""
+        """Return strings of a vocabulary, uniformly distributed."""
         return vocabulary.take(pa.array(self.dice.below(column, len(vocabulary))))
 
 
 def _make_events(position: Mapping[str, Any], begin: int, end: int, *, seed: int) -> pa.RecordBatch:
-    """The events from `begin` up to `end`, in the order in which they appear."""
+    """Return the events from `begin` up to `end`, in order of appearance."""
     numbers = np.arange(begin, end, dtype=np.int64)
     groups, places = numbers // GROUP, numbers * STRIDE % GROUP
     first = begin // GROUP * GROUP
@@ -386,7 +387,7 @@ def _make_bids(events: _Events) -> Fields:
 
 
 def _spread(kind: pa.StructType, fields: Fields, chosen: NDArray[np.bool_]) -> pa.StructArray:
-    """The structs of one kind at the `chosen` rows, null elsewhere; texts are not copied."""
+    """Return the structs of one kind at the `chosen` rows, null elsewhere; strings are not copied."""
     before = np.concatenate([[0], np.cumsum(chosen)])
 
     def at_rows(values: Numbers | pa.StringArray, kind: pa.DataType) -> pa.Array:
@@ -414,7 +415,7 @@ _HOT_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 
 @functools.cache
 def _words(shortest: int, longest: int, *, count: int = WORDS, name: str = "words") -> pa.StringArray:
-    """A vocabulary of random texts, the same in every process."""
+    """Return a vocabulary of random strings, the same in every process."""
     lengths = _Dice(0, np.arange(count)).below(f"{name} length", longest - shortest + 1) + shortest
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     letters = _ALPHABET[_Dice(0, np.arange(offsets[-1])).below(name, len(_ALPHABET))]
@@ -433,7 +434,7 @@ def _digits() -> pa.StringArray:
 
 @functools.cache
 def _channels() -> tuple[pa.StringArray, pa.StringArray]:
-    """The channels and the url of each: 10,000 numbered ones, then the hot ones."""
+    """Return the channels and their URLs: 10,000 numbered ones, then the hot ones."""
     count = CHANNELS + len(_HOT_CHANNELS)
     folders = [_words(3, 4, count=count, name=f"folder {i}").to_pylist() for i in range(3)]
     tagged = _Dice(0, np.arange(count)).chance("tagged", 10)
@@ -447,18 +448,18 @@ def _channels() -> tuple[pa.StringArray, pa.StringArray]:
 
 
 def _instant(position: Mapping[str, Any], event: int) -> int:
-    """The event time of a number, in order."""
+    """Return the event time of a number, in order."""
     period = Fraction(position["period"])
     return int(position["base_time"] + (event - position["base"]) * period.numerator // period.denominator)
 
 
 def _instants(position: Mapping[str, Any], begin: int, end: int) -> Numbers:
-    """The event times of the numbers from `begin` up to `end`, exact: fractions are carried as integers."""
+    """Return the exact event times of the numbers from `begin` up to `end`, computed in integers."""
     period = Fraction(position["period"])
-    whole, part = divmod(period.numerator, period.denominator)
+    quotient, remainder = divmod(period.numerator, period.denominator)
     first, rest = divmod((begin - position["base"]) * period.numerator, period.denominator)
     steps: Numbers = np.arange(end - begin, dtype=np.int64)
-    times: Numbers = steps * whole + (steps * part + rest) // period.denominator
+    times: Numbers = steps * quotient + (steps * remainder + rest) // period.denominator
     return times + np.int64(first + position["base_time"])
 
 

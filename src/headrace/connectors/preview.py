@@ -1,4 +1,4 @@
-"""`preview`: the rows of a bare SELECT, handed to whoever shows them in this process."""
+"""The `preview` sink: pass the rows of a bare SELECT to a callback in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors.base import RowsSink, one_schema, without_event_time
+from headrace.connectors.base import RowsSink, unify_schemas, without_event_time
 from headrace.model.operator import OperatorContext
 
 Show = Callable[[str, pa.Table], None]
@@ -20,7 +20,7 @@ _show: Show | None = None
 
 @contextmanager
 def shown_by(show: Show) -> Iterator[None]:
-    """While it lasts, the rows of every preview are handed to `show`, epoch by epoch, on the driver."""
+    """Within the block, pass the rows of every preview to `show`, epoch by epoch, on the driver."""
     global _show  # noqa: PLW0603 - a sink travels by pickle; what it shows on stays in this process
     before, _show = _show, show
     try:
@@ -44,11 +44,11 @@ def forget_preview(name: str) -> None:
 
 
 class PreviewSink(RowsSink):
-    """Shows committed rows in the process of the driver, and keeps nothing.
+    """Shows committed rows in the process of the driver, and stores nothing.
 
-    Rows appear when their epoch is committed, in the order of subtasks, and once, however often the commit
-    is repeated in this process. A resumed pipeline shows what it computes from then on; an epoch whose
-    commit was cut short may be shown again by the next process.
+    Rows appear when their epoch is committed, in the order of subtasks, and once, however often the commit is
+    retried in this process. A resumed pipeline shows new rows only; an epoch whose commit was interrupted may
+    be shown again by the next process.
     """
 
     accepts_updates = True
@@ -56,26 +56,24 @@ class PreviewSink(RowsSink):
     class Options(DeclaredOptions):
         """The options of the preview sink."""
 
-        name: str = Field(
-            "preview", min_length=1, description="What the rows are called where they are shown."
-        )
+        name: str = Field("preview", min_length=1, description="The display name of the rows.")
 
     options: Options
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Hand the rows of the epoch to whoever shows them."""
+        """Pass the rows of the epoch to the callback."""
         batches, attempts = self.staged_rows(data, ctx)
-        place = (ctx.task_info.job_id, ctx.task_info.operator_id)
-        if not batches or _SHOWN.get(place) == attempts:
+        key = (ctx.task_info.job_id, ctx.task_info.operator_id)
+        if not batches or _SHOWN.get(key) == attempts:
             return
-        _SHOWN[place] = attempts
+        _SHOWN[key] = attempts
         show = _SHOWN_APART.get(self.options.name, _show)
         if show is not None:
-            rows = pa.Table.from_batches(one_schema([without_event_time(batch) for batch in batches]))
+            rows = pa.Table.from_batches(unify_schemas([without_event_time(batch) for batch in batches]))
             show(self.options.name, rows)
 
 
 _SHOWN: dict[tuple[str, str], frozenset[str]] = {}
-"""What each preview has shown last: the attempts that staged it."""
+"""By preview: the attempts that staged the rows shown last."""

@@ -1,4 +1,4 @@
-"""Sources that cannot be asked again: what they receive is kept in a log until it is committed."""
+"""The base of non-replayable sources: received messages are logged until they are committed."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from headrace.model.operator import Collector, Finish, Limit, Offset, SourceCont
 
 LANE = "received"
 KEPT = 64
-"""How many parts of a log stay after they were committed, for a resume from an earlier epoch."""
+"""The number of committed log parts to keep, for a resume from an earlier epoch."""
 PATIENCE_SECONDS = 60.0
-"""After this long without a connection the run ends with what went wrong."""
+"""How long to retry without a connection before the run ends."""
 BUFFERED_MESSAGES, BUFFERED_BYTES = 100_000, 64 * 1024 * 1024
-"""What is held in memory before a connector has to wait with the next message."""
+"""The most data to buffer in memory before `put` blocks."""
 CLOSE_SECONDS = 5.0
-"""How long the end of a run waits for a connection to end."""
+"""How long the end of a run waits for `listen` to return."""
 _WAIT_SECONDS = 0.05
 _BACKOFF = Backoff(first=0.1, longest=10.0)
 
 
 class ReceivedLog:
-    """Parts of what was received, numbered from 1, in the storage that the state of the job is on.
+    """A log of received messages in the state storage, in parts numbered from 1.
 
-    A part begins with a line of JSON: whether nothing follows it (`ended`), and what the connector has to
-    know to go on after it (`resume`).
+    A part begins with a line of JSON: whether it is the last one (`ended`), and the connector's state after
+    it (`resume`).
     """
 
     def __init__(self, storage: Any, node: str) -> None:
@@ -53,14 +53,14 @@ class ReceivedLog:
         return f"{self._folder}/{part:010}.arrow"
 
     def last(self) -> int:
-        """The number of the newest part; 0 if there is none."""
+        """Return the number of the newest part; 0 if there is none."""
         names = [PurePosixPath(path) for path in self._storage.list(f"{self._folder}/")]
         # A part that a crash cut off is there under another name.
-        whole = [name.stem for name in names if name.suffix == ".arrow" and name.stem.isdigit()]
-        return max(map(int, whole), default=0)
+        complete = [name.stem for name in names if name.suffix == ".arrow" and name.stem.isdigit()]
+        return max(map(int, complete), default=0)
 
     def write(self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool, resume: Any = None) -> None:
-        """Keep a part; `ended` says that nothing follows it."""
+        """Write a part; `ended` marks it as the last one."""
         frames = [to_ipc([batch]) for batch in batches]
         framed = b"".join(len(frame).to_bytes(8, "little") + frame for frame in frames)
         head = json.dumps({"ended": ended, "resume": resume}).encode()
@@ -71,72 +71,72 @@ class ReceivedLog:
         return head
 
     def ends(self, part: int) -> bool:
-        """Whether nothing follows a part."""
+        """Whether a part is the last one."""
         return bool(self._head(part)["ended"])
 
     def resume(self, part: int) -> Any:
-        """What the connector has to know to go on after a part; None if there is no such part."""
+        """Return the connector's state after a part; None if there is no such part."""
         return self._head(part)["resume"] if part else None
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        """The batches of a part."""
-        whole = self._storage.read(self._path(part))
-        data = memoryview(whole)[whole.index(b"\n") + 1 :]
+        """Read the batches of a part."""
+        content = self._storage.read(self._path(part))
+        data = memoryview(content)[content.index(b"\n") + 1 :]
         while data:
             size = int.from_bytes(data[:8], "little")
             yield from from_ipc(bytes(data[8 : 8 + size]))
             data = data[8 + size :]
 
     def forget(self, committed: int) -> None:
-        """Remove what no epoch will read again."""
+        """Remove parts that no epoch will read again."""
         for part in range(committed - KEPT, max(0, committed - KEPT - 8), -1):
             self._storage.delete(self._path(part))
 
 
 class Received(NamedTuple):
-    """A message as it came."""
+    """A received message."""
 
     value: bytes
     time: int
     """Nanoseconds since 1970."""
     metadata: Mapping[str, Any]
     token: Any
-    """What the connector acknowledges it by."""
+    """What the connector needs to acknowledge it."""
     resume: Any = None
     """What the connector has to know to go on after it."""
 
 
 class Inbox:
-    """Where a connector puts what it receives, in a thread of its own."""
+    """A buffer for received messages, filled by the connector in its own thread."""
 
     def __init__(self, resume: Any = None) -> None:
         self._changed = threading.Condition()
         self._messages: deque[Received] = deque()
         self._bytes = 0
-        self._kept: list[Any] = []
+        self._logged: list[Any] = []
         self._generation = 0
-        self._taken: list[tuple[int, Any]] = []
+        self._in_flight: list[tuple[int, Any]] = []
         self._interrupt: Callable[[], None] | None = None
         self.closed = threading.Event()
         """Set when the run ends: `listen` should return soon."""
         self.resume = resume
-        """What the connector said it has to know to go on after the last message, of earlier runs too."""
-        self.heard = clock.monotonic()
-        """When the connection was last known to be there."""
+        """The connector's state after the last message, also of earlier runs."""
+        self.last_contact = clock.monotonic()
+        """The time of the last sign of life of the connection."""
         self.contacts = 0
-        """How often that was said; 0 if there never was a connection."""
+        """The number of signs of life; 0 if there never was a connection."""
 
     def connected(self) -> None:
-        """The other side has answered. Called by `listen` once it is connected; `put` implies it."""
-        self.heard = clock.monotonic()
+        """Record a sign of life. `listen` calls it once it is connected; `put` implies it."""
+        self.last_contact = clock.monotonic()
         self.contacts += 1
 
-    def excuse(self, seconds: float) -> None:
-        """The other side has asked to be left alone for so long: that does not count as its absence."""
-        self.heard += seconds
+    def extend_patience(self, seconds: float) -> None:
+        """Extend the patience by a time that the server asked to wait."""
+        self.last_contact += seconds
 
     def interrupt_with(self, function: Callable[[], None] | None) -> None:
-        """What ends a wait of `listen` that does not look at `closed`; called once, by another thread."""
+        """Set a function that interrupts `listen` when the run ends; another thread calls it once."""
         with self._changed:
             self._interrupt = function
         if function is not None and self.closed.is_set():
@@ -151,10 +151,10 @@ class Inbox:
         token: Any = None,
         resume: Any = None,
     ) -> None:
-        """Take a message; waits while too many are waiting, so that the sender has to as well.
+        """Add a message; blocks while the buffer is full.
 
-        `time` is in nanoseconds, now if not given. `token` comes back from `kept` when the message is safe.
-        `resume`, a JSON value, is what to go on after the message by: it is kept with it.
+        `time` is in nanoseconds, by default now. `take_logged_tokens` returns `token` when the message is
+        logged. `resume`, a JSON value, is the connector's state after the message: it is logged with it.
         """
         message = Received(value, clock.time_ns() if time is None else time, metadata or {}, token, resume)
         with self._changed:
@@ -172,40 +172,42 @@ class Inbox:
                 self._changed.notify_all()
         self.connected()
 
-    def kept(self) -> list[Any]:
-        """The tokens of messages of this connection that are in the log by now, each once."""
+    def take_logged_tokens(self) -> list[Any]:
+        """Return the tokens of logged messages of this connection, each once, to acknowledge them."""
         with self._changed:
-            tokens, self._kept = self._kept, []
+            tokens, self._logged = self._logged, []
             return tokens
 
     def take(self, most: int, seconds: float) -> list[Received]:
-        """What has come, waiting up to `seconds` for the first."""
+        """Return buffered messages, waiting up to `seconds` for the first."""
         with self._changed:
             self._changed.wait_for(lambda: self._messages or self.closed.is_set(), timeout=seconds)
-            taken = [self._messages.popleft() for _ in range(min(most, len(self._messages)))]
-            self._bytes -= sum(len(message.value) for message in taken)
-            self._taken += [(self._generation, one.token) for one in taken if one.token is not None]
+            messages = [self._messages.popleft() for _ in range(min(most, len(self._messages)))]
+            self._bytes -= sum(len(message.value) for message in messages)
+            self._in_flight += [
+                (self._generation, message.token) for message in messages if message.token is not None
+            ]
             self._changed.notify_all()
-            return taken
+            return messages
 
     def written(self) -> None:
-        """What was taken is in the log."""
+        """Mark the taken messages as logged."""
         with self._changed:
-            self._kept += [token for generation, token in self._taken if generation == self._generation]
-            self._taken = []
+            self._logged += [token for generation, token in self._in_flight if generation == self._generation]
+            self._in_flight = []
 
     def reconnect(self) -> None:
-        """The connection is gone: what is not acknowledged on it comes again."""
+        """Drop unlogged messages after a lost connection: they are redelivered."""
         with self._changed:
             again = [message for message in self._messages if message.token is not None]
             self._bytes -= sum(len(message.value) for message in again)
             self._messages = deque(message for message in self._messages if message.token is None)
             self._generation += 1
-            self._kept = []
+            self._logged = []
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let `put` and `listen` return."""
+        """Make `put` and `listen` return."""
         self.closed.set()
         with self._changed:
             interrupt, self._interrupt = self._interrupt, None
@@ -215,26 +217,26 @@ class Inbox:
 
 
 class LoggedSource(SourceOperator):
-    """A source whose offsets count parts of a log: what it receives is written there before it is read."""
+    """A source whose offsets count parts of a log: messages are logged before they are processed."""
 
     _log: ReceivedLog | None = None
     _parts = 0
 
     @abstractmethod
     def receive(self, rows: int) -> bool:
-        """Write what came, of about so many rows, as the next part, if any; whether nothing follows it."""
+        """Write about so many received rows as the next part, if any; return whether it is the last one."""
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """See what was received and not handled before."""
+        """Take the state storage, and find logged messages that are not processed yet."""
         self._log = ReceivedLog(storage, node)
         self._parts = self._log.last()
 
     def initial_offset(self, *, time: float) -> Offset:
-        """Nothing was received."""
+        """Return the offset 0: nothing is logged."""
         return {LANE: {"parts": 0, "ended": False}}
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """All that was received by now, written to the log first."""
+        """Log the received messages, and return the end of the log."""
         before, log, parts = start[LANE], self._log, self._parts
         assert log is not None, "open comes first"
         if before["ended"]:
@@ -246,20 +248,20 @@ class LoggedSource(SourceOperator):
         return start if self._parts == parts else {LANE: {"parts": self._parts, "ended": ended}}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """One task: the order matters."""
+        """Return one split, to keep the order."""
         return [Split(LANE, {"from": start[LANE]["parts"], **end[LANE]})]
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether nothing will ever follow."""
+        """Whether the last part of the log is processed."""
         return bool(offset[LANE]["ended"])
 
 
 class ReceivedSource(Connector, LoggedSource):
-    """A source of messages that come once, from a connection that is held beside the driver.
+    """A source of non-replayable messages, received over a connection on the driver.
 
-    A connector writes `listen`, and its options say in `METADATA` what messages have besides content. What
-    `listen` puts into the inbox is written to the state directory before an epoch may read it, and only then
-    are its tokens given back to be acknowledged: each message that was acknowledged counts exactly once.
+    A connector implements `listen`, and its options declare in `METADATA` the metadata of messages. Messages
+    in the inbox are written to the state directory before an epoch may read them, and only then acknowledged:
+    each acknowledged message counts exactly once.
     """
 
     options: Any
@@ -280,13 +282,13 @@ class ReceivedSource(Connector, LoggedSource):
         self._acknowledges = True
 
     def for_sampling(self) -> Self:
-        """One that acknowledges nothing: what it receives comes again."""
-        made = copy.copy(self)
-        made._acknowledges = False  # noqa: SLF001 - it is of the same class
-        return made
+        """Return a copy that acknowledges nothing: its messages are redelivered."""
+        sampler = copy.copy(self)
+        sampler._acknowledges = False  # noqa: SLF001 - it is of the same class
+        return sampler
 
     def find_columns(self) -> pa.Schema:
-        """Those of the schema that messages have, or else of the first that come."""
+        """Return the columns of the messages' schema, or those inferred from the first messages."""
         return message_columns(self, where=self.address)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -295,43 +297,43 @@ class ReceivedSource(Connector, LoggedSource):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where the messages come from, for messages to people: no secrets."""
+        """Return the address of the server for error messages, without secrets."""
 
     @abstractmethod
     def listen(self, inbox: Inbox) -> None:
-        """Connect, and put what comes into the inbox until `inbox.closed` is set.
+        """Connect, and put messages into the inbox until `inbox.closed` is set.
 
-        It runs in a thread of its own. Returning before that means that nothing will ever follow. A raise
-        means that the connection is lost: it is called again, after a pause that grows; an error whose
-        `retry` is false ends the run at once, and so does a minute without a connection.
+        It runs in its own thread. Returning earlier ends the source. An exception means that the connection
+        is lost: it is called again after a growing pause. An error whose `retry` is false ends the run at
+        once, and so does a minute without a connection.
         """
 
     def settle(self, resume: Any, messages: Sequence[Received]) -> tuple[Sequence[Received], Any]:
-        """Which of some messages are new, and what has to be known to go on after them, a JSON value.
+        """Return which messages are new, and the connector's state after them, a JSON value.
 
-        Called for messages that are about to be kept, in their order, with what it said the last time, of
-        earlier runs too. Messages that are not new are acknowledged and not kept again.
+        Called for messages before they are logged, in order, with the state that it returned last, also in
+        earlier runs. Messages that are not new are acknowledged and not logged again.
         """
-        known = [message.resume for message in messages if message.resume is not None]
-        return messages, known[-1] if known else resume
+        positions = [message.resume for message in messages if message.resume is not None]
+        return messages, positions[-1] if positions else resume
 
     def validate(self) -> None:
-        """Refuse columns that cannot be read."""
+        """Raise an error for columns that cannot be read."""
         check_readable(self.options)
         declared_columns(self.options, self.label)
 
     def display(self) -> str:
-        """Where the messages come from."""
+        """Return the address of the server."""
         return f"{type(self).__name__}({self.address})"
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """See what was received and not handled before."""
+        """Take the state storage, and find logged messages that are not processed yet."""
         super().open(storage, job_id=job_id, node=node)
         assert self._log is not None
         self._resume = self._log.resume(self._parts)
 
     def close(self) -> None:
-        """Stop listening; what was received and not acknowledged comes again, the rest is kept."""
+        """Stop `listen`; unacknowledged messages are redelivered, the others are logged."""
         inbox, thread = self._inbox, self._thread
         self._inbox = self._thread = None
         if inbox is None or thread is None:
@@ -344,7 +346,7 @@ class ReceivedSource(Connector, LoggedSource):
             self._write(left, ended=False)
 
     def receive(self, rows: int) -> bool:
-        """Write what is in the inbox to the log."""
+        """Write the messages of the inbox to the log."""
         if self._inbox is None:
             self._start(Inbox(self._resume))
         assert self._inbox is not None
@@ -376,7 +378,7 @@ class ReceivedSource(Connector, LoggedSource):
                 self.listen(inbox)
             except Exception as error:
                 if inbox.contacts > contacts:
-                    inbox.heard = clock.monotonic()
+                    inbox.last_contact = clock.monotonic()
                 self._failed, self._problem = clock.monotonic(), error
                 raise
 
@@ -397,7 +399,7 @@ class ReceivedSource(Connector, LoggedSource):
             return
         if not _is_transient(problem):
             raise problem
-        if inbox.heard > min(self._failed, clock.monotonic() - PATIENCE_SECONDS):
+        if inbox.last_contact > min(self._failed, clock.monotonic() - PATIENCE_SECONDS):
             return  # it is there again, or was there a moment ago
         if isinstance(problem, HeadraceError):
             raise problem
@@ -415,12 +417,12 @@ class ReceivedSource(Connector, LoggedSource):
             "time": pa.array([message.time for message in messages], pa.int64()),
         }
         for name, kind in self.options.METADATA.items():
-            columns[f"metadata.{name}"] = pa.array([one.metadata.get(name) for one in messages], kind)
+            columns[f"metadata.{name}"] = pa.array([message.metadata.get(name) for message in messages], kind)
         self._log.write(self._parts + 1, [pa.record_batch(columns)], ended=ended, resume=resume)
         self._parts, self._resume = self._parts + 1, resume
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read the log."""
+        """Read a part of the log."""
         detail = ctx.split.detail
         log = ReceivedLog(ctx.storage, ctx.task_info.operator_id)
         reader = MessageReader(self.options, connector=self.label, where=self.address)
@@ -433,7 +435,7 @@ class ReceivedSource(Connector, LoggedSource):
 
 
 def _is_transient(error: Exception) -> bool:
-    """Whether to connect again: errors of a client's library are those of a server that may come back."""
+    """Whether to reconnect: errors of client libraries count as transient."""
     return not isinstance(error, HeadraceError) or error.retry
 
 
@@ -446,5 +448,5 @@ def _messages(batch: pa.RecordBatch, part: int) -> Messages:
         batch.column("value").to_pylist(),
         times,
         metadata,
-        lambda place: f"place {place + 1} of part {part} of what was received",
+        lambda index: f"place {index + 1} of part {part} of what was received",
     )

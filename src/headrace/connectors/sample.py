@@ -1,4 +1,4 @@
-"""A sample of a source: some of its rows, read as a task would, for `connectors test` and to find columns."""
+"""Read a sample of a source, for `connectors test` and to find columns."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from headrace.model.operator import Limit, Metrics, SourceContext, TaskInfo
 from headrace.storage.open import open_storage
 
 SAMPLE_ROWS = 1000
-"""How many messages are looked at to find out what columns they have."""
+"""The number of messages to infer columns from."""
 SAMPLE_SECONDS = 5.0
-"""How long they are waited for."""
+"""How long to wait for them."""
 QUIET_SECONDS = 0.5
-"""How long more are waited for once some have come."""
+"""How long to wait for more once some have arrived."""
 
 
 def read_sample(
     source: Any, rows: int, seconds: float, *, quiet: float = 0.0
 ) -> tuple[list[pa.RecordBatch], list[str]]:
-    """Some rows of a source, and what was told about those that cannot be read.
+    """Return some rows of a source, and the errors of those that cannot be read.
 
-    It ends with `rows` rows, after `seconds`, and once rows have come and nothing more has for `quiet`.
+    It ends with `rows` rows, after `seconds`, or `quiet` seconds after the last row.
     """
     sample = _Sample()
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
@@ -44,24 +44,24 @@ def read_sample(
                     continue
                 for split in source.splits(at, reached, parallelism=1):
                     info = TaskInfo("sample", "sample", "sample", 0, 1, (0, 2**64 - 1), 1)
-                    ctx = SourceContext(info, split, storage, Metrics(), sample.told)
+                    ctx = SourceContext(info, split, storage, Metrics(), sample.errors)
                     source.on_start(ctx)
                     source.run(ctx, sample)
                     source.on_close(ctx, sample)
                 at = reached
-                if sample.batches or sample.told:
+                if sample.batches or sample.errors:
                     ends = min(ends, time.monotonic() + quiet)
         finally:
             source.close()
-    return sample.batches, sample.told
+    return sample.batches, sample.errors
 
 
 def message_columns(source: Any, *, where: str) -> pa.Schema:
-    """The columns of the messages of a source that was told none: by their schema, or else by a sample."""
+    """Find the columns of messages: by their schema, or else from a sample."""
     options: FormatOptions = source.options
-    found = implied_columns(options)
-    if found is not None:
-        return found
+    implied = implied_columns(options)
+    if implied is not None:
+        return implied
     columns = pa.schema({"value": pa.binary()})
     plain = {"format": "raw_bytes", "columns": columns, "framing": None, "metadata": {}, "bad_data": "fail"}
     raw = type(source)(options.model_copy(update=plain))
@@ -73,22 +73,22 @@ def message_columns(source: Any, *, where: str) -> pa.Schema:
 
 
 class _Sample:
-    """A collector that keeps what it is given."""
+    """A collector that stores rows and errors."""
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
-        self.told: list[str] = []
+        self.errors: list[str] = []
 
     @property
     def rows(self) -> int:
         return sum(batch.num_rows for batch in self.batches)
 
     def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
-        """Keep rows, and the errors of those that cannot be read."""
+        """Store rows, and the errors of those that cannot be read."""
         if not output:
             self.batches.append(batch)
         else:
-            self.told += batch.column("error").to_pylist()
+            self.errors += batch.column("error").to_pylist()
 
     def broadcast_watermark(self, watermark: Any) -> None:
-        """Nobody waits for it."""
+        """Ignore the watermark."""

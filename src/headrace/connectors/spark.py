@@ -116,7 +116,7 @@ class SparkSource(Connector, SourceOperator):
         timestamp_column: str | None = Field(None, description="The column that is the event time.")
         timestamp_unit: TimeUnit = Field("ns", description="What numbers in that column count.")
         idle_timeout: Duration | None = Field(
-            None, description="After this long without rows the source holds the watermark back no more."
+            None, description="After this long without rows the source no longer holds the watermark back."
         )
 
         @model_validator(mode="after")

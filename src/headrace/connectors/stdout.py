@@ -1,4 +1,4 @@
-"""`stdout`: rows for people as an aligned table, for pipes as JSON lines."""
+"""The `stdout` sink: print rows as an aligned table on a terminal, as JSON lines to a pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import OutputClosedError
-from headrace.connectors.base import Delivery, RowsSink, one_schema, without_event_time
+from headrace.connectors.base import Delivery, RowsSink, unify_schemas, without_event_time
 from headrace.formats.base import Format
 from headrace.formats.json.format import encode_json_values
 from headrace.formats.options import FormatOptions
@@ -30,15 +30,16 @@ _GAP = "  "
 class StdoutSink(RowsSink):
     """Writes committed rows to the standard output of the driver, one write per epoch.
 
-    Nothing is written before the epoch is committed. A commit repeated in one process writes once; after
-    a crash in the very moment of the commit the epoch may be written again by the next process, for
-    a terminal or a pipe cannot be asked what it has. Subtasks prepare at any parallelism and are written in
-    their order. When the reader closes the pipe the run is asked to stop (OutputClosedError).
+    Nothing is written before the epoch is committed. A commit that is retried in one process writes once;
+    after a crash during the commit the next process may write the epoch again, because a terminal or a pipe
+    cannot be read back. It runs at any parallelism; rows are written in the order of subtasks. When the
+    reader closes the pipe the run is stopped (OutputClosedError).
     """
 
     deliveries = (
         Delivery(
-            "at least once", "an epoch is printed by its commit; one that a crash cuts short is printed again"
+            "at least once",
+            "an epoch is printed by its commit; if a crash interrupts it, it is printed again",
         ),
     )
 
@@ -60,18 +61,18 @@ class StdoutSink(RowsSink):
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
-        """Whether the format can tell that a row takes back an earlier one."""
+        """Whether the format can express retractions."""
         return self.options.format in {"auto", "table", "debezium_json"}
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Keep the batch, without its event time unless that was asked for."""
+        """Buffer the batch, without its event time unless `with_timestamp` is set."""
         self._format(batch.schema).check(batch.schema)
         if not self.options.with_timestamp:
             batch = without_event_time(batch)
         super().process_batch(batch, ctx, collector)
 
     def _format(self, schema: pa.Schema) -> Format:
-        """The format of lines for rows like these; `auto` and `table` are JSON where they are lines."""
+        """Return the line format for these columns; `auto` and `table` become JSON."""
         options, columns = self.options, self.options.columns
         if columns is not None and self.options.with_timestamp and TIMESTAMP in schema.names:
             columns = columns.append(schema.field(TIMESTAMP))
@@ -83,7 +84,7 @@ class StdoutSink(RowsSink):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Write the rows of the epoch at once."""
+        """Write the rows of the epoch in one write."""
         key = (ctx.task_info.job_id, ctx.task_info.operator_id)
         printer = _PRINTERS.setdefault(key, _Printer())
         batches, attempts = self.staged_rows(data, ctx)
@@ -91,13 +92,13 @@ class StdoutSink(RowsSink):
             return
         out = sys.stdout
         if self.options.format == "table" or (self.options.format == "auto" and out.isatty()):
-            text = printer.table([self._shown(batch) for batch in batches])
+            text = printer.table([self._visible_columns(batch) for batch in batches])
         else:
             text = self._lines(batches)
         printer.written = attempts
         _write(out, text)
 
-    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _visible_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.options.columns is None:
             return batch
         return batch.select(
@@ -107,7 +108,7 @@ class StdoutSink(RowsSink):
     def _lines(self, batches: Sequence[pa.RecordBatch]) -> str:
         if any(RETRACT in batch.schema.names for batch in batches):
             # What happened to a row is told by all its changes of the epoch together.
-            batches = [pa.Table.from_batches(one_schema(batches))]
+            batches = [pa.Table.from_batches(unify_schemas(batches))]
         return b"".join(self._format(batch.schema).encode(batch) for batch in batches).decode(
             "utf-8", "replace"
         )
@@ -130,7 +131,7 @@ def _write(out: TextIO, text: str) -> None:
 
 
 class _Printer:
-    """What one sink has to remember between epochs: the column widths and what was written last."""
+    """The state of a sink between epochs: the column widths and the last commit."""
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
@@ -138,17 +139,17 @@ class _Printer:
         self.written: frozenset[str] = frozenset()
 
     def table(self, batches: Sequence[pa.RecordBatch]) -> str:
-        """The rows as aligned lines, after a header if the columns are new."""
+        """Return the rows as aligned lines, after a header if the columns are new."""
         lines: list[str] = []
         for batch in batches:
             cells = [_cells(column) for column in batch.columns]
             numeric = [_is_number(kind) for kind in batch.schema.types]
             fixed = [right or _is_time(kind) for right, kind in zip(numeric, batch.schema.types, strict=True)]
-            wanted = [max(map(_width, column), default=0) for column in cells]
+            widths = [max(map(_width, column), default=0) for column in cells]
             if self.schema is None or not self.schema.equals(batch.schema):
                 names = [_printable(name) for name in batch.schema.names]
                 self.widths = _fit(
-                    [max(_width(name), width) for name, width in zip(names, wanted, strict=True)], fixed
+                    [max(_width(name), width) for name, width in zip(names, widths, strict=True)], fixed
                 )
                 if self.schema is not None:
                     lines.append("")
@@ -158,7 +159,7 @@ class _Printer:
             # A number cut short would be another number: such columns grow instead.
             self.widths = [
                 max(width, want) if keep else width
-                for width, want, keep in zip(self.widths, wanted, fixed, strict=True)
+                for width, want, keep in zip(self.widths, widths, fixed, strict=True)
             ]
             lines.extend(self._line(row, numeric) for row in zip(*cells, strict=True))
         return "\n".join(lines) + "\n"
@@ -198,7 +199,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _fit(widths: Sequence[int], fixed: Sequence[bool]) -> list[int]:
-    """Widths that fit the terminal: texts are narrowed, the widest first; numbers and times are not."""
+    """Return widths that fit the terminal: the widest strings are narrowed; numbers and times are not."""
     fitted = [width if keep else min(width, _WIDEST) for width, keep in zip(widths, fixed, strict=True)]
     fitted = [max(width, 1) for width in fitted]
     room = shutil.get_terminal_size((120, 24)).columns - len(_GAP) * (len(fitted) - 1)
@@ -231,11 +232,11 @@ def _columns(char: str) -> int:
 def _pad(text: str, width: int, *, right: bool) -> str:
     own = _width(text)
     if own > width:
-        kept, used = "", 0
+        visible, used = "", 0
         for char in text:
             if used + _columns(char) > width - 1:
                 break
-            kept, used = kept + char, used + _columns(char)
-        text, own = kept + "…", used + 1
+            visible, used = visible + char, used + _columns(char)
+        text, own = visible + "…", used + 1
     space = " " * (width - own)
     return space + text if right else text + space

@@ -1,1 +1,1 @@
-"""Bytes to Arrow batches and back: one file per format."""
+"""Formats: convert bytes to Arrow batches and back; a folder or a file for each format."""

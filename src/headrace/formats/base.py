@@ -1,4 +1,4 @@
-"""What every format is: bytes to rows and rows to bytes, with the columns a table declares."""
+"""The interface of formats: bytes to rows and rows to bytes, with the columns that a table declares."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from headrace.base.columns import RETRACT
 from headrace.base.errors import BadLineError, PlanError, suggest
 
 JSON_COLUMN = {b"headrace.json": b"true"}
-"""The metadata of a text field that holds JSON: it is read and written as JSON, not as a text."""
+"""The metadata of a string field that holds JSON: it is read and written as JSON, not as a string."""
 
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 Path: TypeAlias = tuple[str, ...]
 _SHOWN = 200
 _NEWLINE = 10
 _COUNTED = 256 * 1024
-"""Bytes that are looked at together: so few that they stay in the cache of a core."""
+"""The number of bytes that are scanned together: they fit into the cache of a core."""
 
 
 def is_json(field: pa.Field) -> bool:
-    """Whether a field holds JSON values of any shape, as texts."""
+    """Whether a field holds any JSON values, as strings."""
     if isinstance(field.type, pa.BaseExtensionType) and field.type.extension_name == "arrow.json":
         return True
     return bool(field.metadata and field.metadata.get(b"headrace.json") == b"true")
 
 
 def plain_field(field: pa.Field) -> pa.Field:
-    """The field as batches have it: nullable, without metadata, at every depth."""
+    """Return the field as it is in batches: nullable, without metadata, at every depth."""
     kind = field.type
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -48,13 +48,13 @@ def plain_field(field: pa.Field) -> pa.Field:
 
 
 class RowEnds(Protocol):
-    """Finds where rows end in bytes that begin with a row; without `last`, more of them may follow."""
+    """Finds the ends of rows in bytes that start with a row; without `last`, more bytes may follow."""
 
     def __call__(self, data: bytes, *, last: bool) -> NDArray[np.int64]: ...
 
 
 class LineError(ValueError):
-    """Why a line or message is bad: the reason, the column if it is one, and what to do."""
+    """A bad line or message: the reason, the column if it is one, and what to do."""
 
     def __init__(self, reason: str, *, path: Path = (), hint: str | None = None) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class LineError(ValueError):
         self.hint = hint
 
     def at(self, number: int, line: bytes, where: str, *, binary: bool = False) -> BadLineError:
-        """The error of the line with this number; `binary` if it is no text."""
+        """Return the error of the line with this number; `binary` if it is not text."""
         hint = self.hint
         if hint is None and self.column is not None:
             hint = "correct the line, or declare the column with another type"
@@ -73,26 +73,26 @@ class LineError(ValueError):
 
 @dataclass(frozen=True)
 class Decoded:
-    """The rows that were read, and what was dropped on the way."""
+    """The rows that were read, and the errors of dropped records."""
 
     rows: pa.Table
     bad: Sequence[BadLineError] = ()
     counts: NDArray[np.int64] | None = None
-    """How many rows each line became; None if it was one for each line that is neither blank nor bad."""
+    """The number of rows of each line; None if every line that is neither blank nor bad has one."""
 
 
 class Format(ABC):
     """Reads and writes rows as lines or messages. It pickles.
 
-    `schema` holds the columns of the table: reading gives exactly these, in this order, writing writes these
-    and no others. Without a schema every column of a batch is written, and nothing can be read.
+    `schema` holds the columns of the table: reading returns exactly these, in this order, and writing writes
+    only these. Without a schema every column of a batch is written, and nothing can be read.
     """
 
     updating: bool = False
-    """Whether rows that take others back (`_retract`) can be read and written."""
+    """Whether retractions (`_retract`) can be read and written."""
 
     head_lines: int = 0
-    """How many rows at the beginning of a file are none, but tell about them."""
+    """The number of header lines of a file."""
 
     def __init__(self, schema: pa.Schema | None) -> None:
         self.schema = schema
@@ -103,19 +103,19 @@ class Format(ABC):
 
     @abstractmethod
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "input") -> Decoded:
-        """The rows of lines, or of messages given one by one; numbered from `first_line` in errors."""
+        """Decode lines, or a sequence of messages; errors number them from `first_line`."""
 
     row_ends: RowEnds | None = None
-    """Where rows end in a file whose rows may be several lines; None if each is one."""
+    """Finds the ends of rows that may span several lines; None if each line is a row."""
 
     def read_head(self, head: bytes, where: str) -> None:
-        """Learn from the first rows of a file, `head_lines`; to be called before others are decoded.
+        """Read the header of a file, its first `head_lines`; call it before decoding other lines.
 
-        Lines that are numbered from 1 on have them at their beginning, and need no call.
+        Lines that are numbered from 1 start with the header, and need no call.
         """
 
     def split_rows(self, data: bytes, first_line: int = 1) -> list[tuple[int, bytes]]:
-        """Each row of some lines, without its newline, with the number of its first line."""
+        """Yield each row of some lines, without its newline, with the number of its first line."""
         if self.row_ends is None:
             return split_lines(data, first_line)
         rows, begin = [], 0
@@ -126,15 +126,15 @@ class Format(ABC):
         return rows
 
     def head(self, schema: pa.Schema) -> bytes:
-        """The lines that a file of rows with these columns begins with."""
+        """Return the header of a file of rows with these columns."""
         return b""
 
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
-        """The rows as lines, each ended by a newline; without those that a file begins with."""
+        """Encode the rows as lines, each ended by a newline; without the header."""
 
     def messages(self, rows: Rows) -> list[bytes]:
-        """The rows as messages, without newlines between them."""
+        """Encode the rows as messages, without newlines."""
         return self.encode(rows).split(b"\n")[:-1]
 
     def check(self, schema: pa.Schema) -> None:
@@ -152,7 +152,7 @@ class Format(ABC):
                 )
 
     def columns(self, rows: Rows) -> tuple[list[pa.Field], pa.RecordBatch]:
-        """The declared fields and their columns in these types; all but `_retract` if none are declared."""
+        """Return the declared fields and their columns; all but `_retract` if none are declared."""
         self.check(rows.schema)
         if isinstance(rows, pa.Table):
             batches = rows.combine_chunks().to_batches()
@@ -172,20 +172,20 @@ class Format(ABC):
 
 
 def count_newlines(data: bytes) -> int:
-    """How many newlines there are; several times faster than `bytes.count` where lines are short."""
+    """Count newlines; several times faster than `bytes.count` where lines are short."""
     buffer = np.frombuffer(data, np.uint8)
     pieces = (buffer[begin : begin + _COUNTED] for begin in range(0, len(buffer), _COUNTED))
     return sum(int(np.count_nonzero(piece == _NEWLINE)) for piece in pieces)
 
 
 def line_ends(data: bytes, *, last: bool) -> NDArray[np.int64]:
-    """Where lines end: behind their newlines, and with `last` at the very end."""
+    """Return the ends of lines, after their newlines, and with `last` also the end of the data."""
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1
     return np.append(ends, len(data)) if last and data and not data.endswith(b"\n") else ends
 
 
 def split_lines(data: bytes | Sequence[bytes], first_line: int = 1) -> list[tuple[int, bytes]]:
-    """Each line, or each message, with its number; the newline at the very end begins no line."""
+    """Yield each line, or each message, with its number; a trailing newline starts no line."""
     if isinstance(data, bytes):
         data = data.removesuffix(b"\n").split(b"\n") if data else []
     return list(enumerate(data, first_line))
@@ -201,13 +201,13 @@ def bad_line(
     hint: str | None = None,
     binary: bool = False,
 ) -> BadLineError:
-    """The error for a line that cannot be read: its number, why, and its beginning."""
+    """Return the error for a line that cannot be read: its number, the reason and an excerpt."""
     content = line.hex(" ") if binary else line.decode("utf-8", "replace").strip()
-    shown = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
+    excerpt = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
     if column is not None:
         reason = f"column `{column}`: {reason}"
     return BadLineError(
-        f"line {number} cannot be read, {reason}: {shown}",
+        f"line {number} cannot be read, {reason}: {excerpt}",
         line=number,
         content=content,
         column=column,
@@ -225,7 +225,7 @@ def bad_file(
     hint: str | None = None,
     position: str = "the whole file",
 ) -> BadLineError:
-    """The error for a file, or what is left of it, that cannot be read; its bytes are not part of it."""
+    """Return the error for a file, or the rest of it, that cannot be read, without its bytes."""
     column_text = "" if column is None else f"column `{column}`: "
     return BadLineError(
         f"`{where}` cannot be read, {column_text}{reason}",
@@ -240,7 +240,7 @@ def bad_file(
 
 
 def plain_name(name: str) -> str:
-    """A name that schemas of Avro and Protobuf take: letters, digits and `_`.
+    """Return a name that is valid in Avro and Protobuf: letters, digits and `_`.
 
     >>> plain_name("unit price (€)")
     'unit_price____'

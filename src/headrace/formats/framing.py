@@ -1,4 +1,4 @@
-"""Messages with several rows, one in each line."""
+"""Framing: messages with several rows, one in each line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.formats.base import Decoded, Format, Rows, split_lines
 
 
 class Framed(Format):
-    """A format whose messages hold a row in each line; lines may be cut to a length."""
+    """A format whose messages hold a row in each line; lines may be truncated to a length."""
 
     def __init__(self, inner: Format, max_length: int | None) -> None:
         super().__init__(inner.schema)
@@ -18,15 +18,15 @@ class Framed(Format):
         self._max_length = max_length
 
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "input") -> Decoded:
-        """The rows of every line of every message."""
+        """Decode every line of every message."""
         messages = [data] if isinstance(data, bytes) else data
         lines = [line[: self._max_length] for message in messages for _, line in split_lines(message)]
         return self._inner.decode(lines, first_line=first_line, where=where)
 
     def encode(self, rows: Rows) -> bytes:
-        """The rows as lines."""
+        """Encode the rows as lines."""
         return self._inner.encode(rows)
 
     def messages(self, rows: Rows) -> list[bytes]:
-        """The rows as messages."""
+        """Encode the rows as messages."""
         return self._inner.messages(rows)

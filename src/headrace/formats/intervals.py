@@ -1,4 +1,4 @@
-"""Intervals as texts: `1 mons 2 days 3 hours 4 mins 5.5 secs`, as SQL shows them; ISO 8601 is read too."""
+"""Intervals as strings: `1 mons 2 days 3 hours 4 mins 5.5 secs` as in SQL; ISO 8601 is read too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ISO_TIME = {"H": "hour", "M": "minute", "S": "second"}
 
 
 def format_interval(value: pa.MonthDayNano) -> str:
-    """Write an interval of months, days and nanoseconds.
+    """Format an interval of months, days and nanoseconds.
 
     >>> format_interval(pa.MonthDayNano([1, -2, 90_500_000_000]))
     '1 mons -2 days 1 mins 30.5 secs'
@@ -40,7 +40,7 @@ def format_interval(value: pa.MonthDayNano) -> str:
 
 
 def parse_interval(text: str) -> pa.MonthDayNano:
-    """Read an interval; what is not one raises a ValueError.
+    """Parse an interval; raises a ValueError.
 
     >>> parse_interval("1 mons 2 days 1 mins 30.5 secs") == parse_interval("P1M2DT1M30.5S")
     True

@@ -1,4 +1,4 @@
-"""The options of formats, the same for every connector that has lines or messages."""
+"""The options of formats, the same for every connector with lines or messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LineFormatName = Literal["json", "debezium_json", "csv", "raw_string", "raw_byte
 FileFormatName = Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"]
 
 _FORMATS_WITH: Mapping[str, set[str]] = {"avro": {"avro"}, "protobuf": {"protobuf"}, "csv": {"csv"}}
-"""The formats that options are for, by what stands before the point of their names."""
+"""The formats that options apply to, by the prefix of their names."""
 _EVERY = {"json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes", "parquet"}
 _NOT_LINES = {"avro", "protobuf", "parquet"}
 
@@ -60,15 +60,16 @@ Columns = Annotated[
 
 
 class CommonOptions(Options):
-    """What is said whatever the format is."""
+    """The options that apply to every format."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     format: FormatName = Field(
         "json",
         description=(
-            "`json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records "
-            "of a schema; `csv`: values with commas; `raw_string`, `raw_bytes`: the column `value` as it is."
+            "`json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: "
+            "records of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the "
+            "column `value`, unchanged."
         ),
     )
     bad_data: Literal["fail", "drop", "dead_letter"] = Field(
@@ -85,20 +86,20 @@ class CommonOptions(Options):
         None,
         ge=1,
         alias="framing.newline.max_length",
-        description="Lines are cut to this many bytes.",
+        description="Lines are truncated to this many bytes.",
     )
     columns: Columns | None = Field(
         None,
         alias="schema",
-        description="Column → type, such as int64, double, string, timestamp; other columns are left out.",
+        description="Column → type, such as int64, double, string, timestamp; other columns are ignored.",
     )
     primary_key: Names = Field(
-        default=[], description="The columns that tell which row a change of debezium_json is about."
+        default=[], description="The columns that identify the row of a change (debezium_json)."
     )
 
 
 class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, CommonOptions):
-    """How rows are written as bytes, by the names that SQL, YAML and Python share."""
+    """The options of all formats, with the same names in SQL, YAML and Python."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -108,7 +109,7 @@ class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, Commo
             raise ValueError(
                 "`framing` = 'newline' is for messages of lines: not for avro, protobuf or registries"
             )
-        self._check_others()
+        self._check_unused()
         if self.names_schemas and self.registry() is None:
             raise ValueError(
                 f"`{self._prefix}.confluent_schema_registry` needs `schema_registry.endpoint`, "
@@ -121,8 +122,8 @@ class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, Commo
                 raise ValueError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
         return self
 
-    def _check_others(self) -> None:
-        """Refuse options of other formats than the one chosen."""
+    def _check_unused(self) -> None:
+        """Raise an error for options of formats other than the chosen one."""
         for name in sorted(self.model_fields_set):
             field = type(self).model_fields[name]
             option = field.alias or name
@@ -140,47 +141,49 @@ class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, Commo
 
     @property
     def names_schemas(self) -> bool:
-        """Whether messages name their schema in a registry."""
+        """Whether messages start with the id of their schema in a registry."""
         return bool(getattr(self, f"{self._prefix}_confluent_schema_registry", False))
 
     @property
     def unstructured(self) -> bool:
-        """Whether messages are read as JSON into the column `value`, whatever their shape."""
+        """Whether messages are read as JSON into the column `value`, whatever their schema."""
         return bool(
             self.json_unstructured or self.avro_into_unstructured_json or self.protobuf_into_unstructured_json
         )
 
     def registry(self) -> SchemaRegistry | None:
-        """The schema registry of the messages; connectors that have one say which."""
+        """Return the schema registry of the messages; connectors with a registry override it."""
         return None
 
     def format_for(self, schema: pa.Schema | None) -> Format:
-        """The format for rows with these columns; None writes whatever columns there are."""
+        """Return the format for rows with these columns; None writes all columns."""
         inner = _MAKERS.get(self.format, _MAKERS["json"])(self, schema)
         return inner if self.framing is None else Framed(inner, self.framing_max_length)
 
 
 class LineFormatOptions(FormatOptions):
-    """The options of formats that files of lines can have."""
+    """The options of formats for files of lines."""
 
     format: LineFormatName = Field(
         "json",
         description=(
-            "`json`: an object for each row; `debezium_json`: changes of rows; `csv`: values with commas; "
-            "`raw_string`, `raw_bytes`: the column `value` as it is."
+            "`json`: an object for each row; `debezium_json`: changes of rows; `csv`: comma-separated "
+            "values; `raw_string`, `raw_bytes`: the column `value`, unchanged."
         ),
     )
 
 
 class FileFormatOptions(FormatOptions, AvroFileOptions, ParquetOptions):
-    """The options of formats that whole files can have."""
+    """The options of formats for files."""
 
     format: FileFormatName = Field(  # type: ignore[assignment]
         "json",
         description="In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.",
     )
     json_compression: Literal["uncompressed", "gzip"] = Field(
-        "uncompressed", alias="json.compression", description="How files of lines are compressed by a sink."
+        "uncompressed",
+        alias="json.compression",
+        description="The compression of files of lines that a sink writes.",
     )
 
     @model_validator(mode="after")
@@ -214,7 +217,7 @@ _MAKERS: Mapping[str, _Maker] = {
 
 
 def check_readable(options: FormatOptions) -> None:
-    """Refuse columns that cannot be read, and changes of rows without a key that tells the rows apart."""
+    """Raise an error for columns that cannot be read, and for changes without a primary key."""
     if options.format == "debezium_json" and not options.primary_key:
         raise ConfigurationError(
             "the format `debezium_json` needs a primary key to read changes",
@@ -225,7 +228,7 @@ def check_readable(options: FormatOptions) -> None:
 
 
 def implied_columns(options: FormatOptions) -> pa.Schema | None:
-    """The columns that undeclared rows have by their format alone; None if the rows have to tell."""
+    """Return the columns that follow from the format alone; None if they have to be inferred from rows."""
     if options.format in {"raw_string", "raw_bytes"} or options.unstructured:
         return pa.schema({"value": pa.binary() if options.format == "raw_bytes" else pa.string()})
     if options.json_confluent_schema_registry and (registry := options.registry()) is not None:
@@ -238,16 +241,16 @@ def implied_columns(options: FormatOptions) -> pa.Schema | None:
 
 
 def infer_from(options: FormatOptions, sample: bytes | Sequence[bytes], *, where: str) -> pa.Schema:
-    """The columns of undeclared rows: from their format alone, or else from a sample of them.
+    """Return the columns of undeclared rows: from their format alone, or else from a sample.
 
     The sample is the beginning of a file, or some messages.
     """
     columns = implied_columns(options)
     if columns is not None:
         return columns
-    whole = isinstance(sample, bytes)
+    is_file = isinstance(sample, bytes)
     if options.format == "csv":
-        if not whole:  # messages have no line with names
+        if not is_file:  # messages have no line with names
             options = options.model_copy(update={"csv_header": False})
         lines = sample if isinstance(sample, bytes) else b"\n".join(sample)
         return infer_columns(lines, options, where=where) if lines.strip() else pa.schema([])

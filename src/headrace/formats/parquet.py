@@ -1,4 +1,4 @@
-"""Parquet files: rows of a range, by the columns a table declares, and rows as files of about a size."""
+"""The Parquet format: read a range of rows in the declared columns, write files of about a size."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _SHOWN = 200
 
 
 class ParquetOptions(Options):
-    """How files of Parquet are written."""
+    """The options of Parquet files."""
 
     parquet_compression: ParquetCompression = Field(
-        "zstd", alias="parquet.compression", description="How Parquet files are compressed."
+        "zstd", alias="parquet.compression", description="The compression of Parquet files."
     )
     parquet_row_group_size: Size | None = Field(
         None,
         ge=1,
         alias="parquet.row_group_size",
-        description="About how many bytes of rows a row group of a Parquet file holds, uncompressed.",
+        description="The approximate uncompressed size of a row group of a Parquet file.",
     )
 
 
 class ParquetFormat(Format):
-    """Rows as whole Parquet files."""
+    """Rows as complete Parquet files."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ParquetFormat(Format):
     def decode(
         self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "Parquet"
     ) -> Decoded:
-        """The rows of whole files."""
+        """Decode complete files."""
         tables: list[pa.Table] = []
         for content in [data] if isinstance(data, bytes) else data:
             with pq.ParquetFile(pa.BufferReader(content)) as file:
@@ -61,11 +61,11 @@ class ParquetFormat(Format):
         return Decoded(pa.concat_tables(tables) if tables else _plain(self.schema).empty_table())
 
     def encode(self, rows: Rows) -> bytes:
-        """The rows as one file."""
+        """Encode the rows as one file."""
         return b"".join(self.files(rows)) or _write(_plain(self.schema).empty_table())
 
     def files(self, rows: Rows, *, file_bytes: int | None = None) -> Iterator[bytes]:
-        """The rows as files; with `file_bytes`, each is ended when it has become that long."""
+        """Encode the rows as files; with `file_bytes`, each ends when it reaches that size."""
         _, batch = self.columns(rows)
         table = pa.Table.from_batches([batch])
         row_bytes = max(1, table.nbytes // max(1, table.num_rows))
@@ -98,9 +98,9 @@ def read_rows(
     where: str,
     drop_bad: bool = False,
 ) -> Iterator[Decoded]:
-    """The rows from `first` up to `end` of a file, in the columns of `schema`; all columns without one.
+    """Yield the rows from `first` up to `end` of a file, in the columns of `schema`, or all columns.
 
-    With `drop_bad`, rows that do not fit are told instead of raised.
+    With `drop_bad`, errors of rows that do not fit are returned instead of raised.
     """
     groups: list[int] = []
     position = seen = 0
@@ -130,23 +130,23 @@ def read_rows(
             break  # what is left of the group is not decoded
 
 
-def _paths(file_schema: pa.Schema, wanted: pa.Schema) -> list[str]:
-    """What to read of a file: columns, and only those fields in them that are wanted."""
+def _paths(file_schema: pa.Schema, target: pa.Schema) -> list[str]:
+    """Return the paths of the columns and fields to read from a file."""
     return [
         path
-        for column in wanted
+        for column in target
         if column.name in file_schema.names
         for path in _inside(file_schema.field(column.name), column)
     ]
 
 
-def _inside(column: pa.Field, wanted: pa.Field) -> list[str]:
-    if not (pa.types.is_struct(column.type) and pa.types.is_struct(wanted.type)):
+def _inside(column: pa.Field, target: pa.Field) -> list[str]:
+    if not (pa.types.is_struct(column.type) and pa.types.is_struct(target.type)):
         return [column.name]
     members = {part.name: part for part in column.type}
     inner = [
         path
-        for member in wanted.type
+        for member in target.type
         if member.name in members
         for path in _inside(members[member.name], member)
     ]
@@ -157,9 +157,9 @@ def _inside(column: pa.Field, wanted: pa.Field) -> list[str]:
 def conform(
     table: pa.Table, schema: pa.Schema, *, first: int = 0, where: str, drop_bad: bool = False
 ) -> Decoded:
-    """The columns of `schema` in its types, missing ones null; rows are numbered from `first`.
+    """Convert rows to the columns of `schema`, missing ones null; rows are numbered from `first`.
 
-    A type that cannot be read as the one declared is a ConfigurationError.
+    Raises a ConfigurationError for a type that cannot be converted to the declared one.
     """
     bad: list[BadLineError] = []
     tables = list(_conform(table, schema, first, where, bad))
@@ -215,9 +215,9 @@ def _cast(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
 
 def _bad_row(number: int, row: pa.Table, error: LineError, where: str) -> BadLineError:
     content = encode_json_lines(row).decode().strip()
-    shown = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
+    excerpt = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
     return BadLineError(
-        f"row {number} cannot be read, column `{error.column}`: {error.reason}: {shown}",
+        f"row {number} cannot be read, column `{error.column}`: {error.reason}: {excerpt}",
         line=number,
         content=content,
         column=error.column,
@@ -232,7 +232,7 @@ def _plain(schema: pa.Schema | None) -> pa.Schema:
 
 
 def check_parquet(schema: pa.Schema) -> None:
-    """Refuse columns of types that Parquet does not have."""
+    """Raise an error for columns of types that Parquet does not have."""
     for field in schema:
         try:
             pq.write_table(pa.schema([plain_field(field)]).empty_table(), pa.BufferOutputStream())

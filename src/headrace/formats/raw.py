@@ -1,4 +1,4 @@
-"""Lines and messages as they are, in the one column `value`: `raw_string` and `raw_bytes`."""
+"""The formats `raw_string` and `raw_bytes`: lines and messages unchanged, in the one column `value`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RawFormat(Format):
         self._drop_bad = drop_bad
 
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "lines") -> Decoded:
-        """A row for each line."""
+        """Return a row for each line."""
         lines = split_lines(data, first_line)
         values = pa.array([line for _, line in lines], pa.binary())
         if pa.types.is_binary(self._kind):
@@ -43,18 +43,18 @@ class RawFormat(Format):
             return Decoded(pa.table({COLUMN: pa.array(texts, pa.string())}), bad)
 
     def encode(self, rows: Rows) -> bytes:
-        """The values, each followed by a newline."""
+        """Return the values, each followed by a newline."""
         return b"".join(message + b"\n" for message in self.messages(rows))
 
     def messages(self, rows: Rows) -> list[bytes]:
-        """The values; a null is an empty one."""
+        """Return the values; a null is an empty one."""
         _, batch = self.columns(rows)
         check_value_column(batch.schema, self._kind)
         return [value or b"" for value in batch.column(COLUMN).cast(pa.binary()).to_pylist()]
 
 
 def check_value_column(schema: pa.Schema, kind: pa.DataType, *, what: str | None = None) -> None:
-    """Refuse columns other than the one that a raw format reads and writes."""
+    """Raise an error for columns other than the one column of a raw format."""
     if schema.names != [COLUMN] or schema.field(COLUMN).type != kind:
         name, word = ("raw_bytes", "BYTEA") if pa.types.is_binary(kind) else ("raw_string", "TEXT")
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Arrow types as people write them in options: `int64`, `timestamp`, `list<string>`, `struct<a: int64>`."""
+"""Arrow types in options: `int64`, `timestamp`, `list<string>`, `struct<a: int64>`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|([A-Za-z_][\w]*(?:\[\w+\])?)|(\d
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Read a type; unknown names are answered with the near ones.
+    """Parse a type; the error for an unknown name suggests similar ones.
 
     >>> parse_type("list<struct<a: int64, b: text>>")
     ListType(list<item: struct<a: int64, b: string>>)
@@ -50,7 +50,7 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def format_type(kind: pa.DataType) -> str:
-    """Write a type so that `parse_type` reads it."""
+    """Format a type so that `parse_type` reads it."""
     if pa.types.is_struct(kind):
         fields = ", ".join(f"{_name(field.name)}: {format_type(field.type)}" for field in kind)
         return f"struct<{fields}>"

@@ -1,1 +1,1 @@
-"""State: tables that operators declare, and the backing stores that keep them."""
+"""State: the tables that operators declare, and the backing stores that persist them."""

@@ -1,4 +1,4 @@
-"""Checkpoints on storage: metadata, the commit point, and the removal of what nothing refers to.
+"""Checkpoints on storage: metadata, the commit point, and the removal of unreferenced files.
 
     checkpoints/checkpoint-0000012/metadata.json                 the commit point of epoch 12
     checkpoints/checkpoint-0000012/committed.json                its sinks have committed
@@ -41,21 +41,21 @@ _T = TypeVar("_T")
 
 
 class BackingStore(Protocol):
-    """Where checkpoints are kept."""
+    """A store for checkpoints."""
 
     def name(self) -> str:
-        """What the store is called in settings."""
+        """Return the name of the store in settings."""
 
     def prepare_checkpoint_load(self, metadata: CheckpointMetadata) -> None:
-        """Make sure that a checkpoint can be restored; raise a StateError if it cannot."""
+        """Check that a checkpoint can be restored; raises a StateError if it cannot."""
 
     def load_checkpoint_metadata(self, job_id: str, epoch: int) -> CheckpointMetadata:
-        """The metadata of one checkpoint."""
+        """Load the metadata of one checkpoint."""
 
     def load_operator_metadata(
         self, job_id: str, operator_id: str, epoch: int
     ) -> OperatorCheckpointMetadata | None:
-        """The state of one operator as of `epoch`, or None if it saved none then."""
+        """Load the state of one operator as of `epoch`; None if it saved none then."""
 
     def write_operator_checkpoint_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
         """Save the state of one operator, before the checkpoint that refers to it."""
@@ -74,22 +74,22 @@ class ParquetBackend:
         self.storage = storage
         self._cache_dir = cache_dir
         self._settled: set[int] = set()
-        """Epochs that are no longer checkpoints and hold nothing but files still in use."""
+        """Epochs that are no longer checkpoints and hold only files that are still in use."""
         self._needs: dict[int, set[str]] = {}
-        """What each kept checkpoint needs; it does not change, so an epoch reads only the newest."""
+        """The files of each retained checkpoint; they do not change, so an epoch reads only the newest."""
 
     def name(self) -> str:
-        """What the store is called in settings."""
+        """Return the name of the store in settings."""
         return "parquet"
 
     # ------------------------------------------------------------------------------ reading
 
     def epochs(self) -> list[int]:
-        """Every epoch that is a checkpoint, oldest first."""
+        """Return every epoch that is a checkpoint, oldest first."""
         return [epoch for epoch in self._directories() if self.storage.exists(_metadata_path(epoch))]
 
     def latest_epoch(self) -> int | None:
-        """The newest checkpoint, or None if there is none."""
+        """Return the newest checkpoint, or None if there is none."""
         for epoch in reversed(self._directories()):
             if self.storage.exists(_metadata_path(epoch)):
                 return epoch
@@ -100,16 +100,16 @@ class ParquetBackend:
         return sorted(int(match.group(1)) for match in matches if match)
 
     def load_checkpoint_metadata(self, job_id: str, epoch: int) -> CheckpointMetadata:
-        """The metadata of one checkpoint; an empty `job_id` takes that of any job."""
+        """Load the metadata of one checkpoint; an empty `job_id` accepts any job."""
         path = _metadata_path(epoch)
         try:
             metadata = self._load(path, CheckpointMetadata.from_json)
         except FileNotFoundError:
-            known = self.epochs()
+            epochs = self.epochs()
             raise StateError(
                 f"there is no checkpoint of epoch {epoch}",
                 where=self.storage.url,
-                hint=f"there are {known[0]} to {known[-1]}" if known else "there is none at all",
+                hint=f"there are {epochs[0]} to {epochs[-1]}" if epochs else "there is none at all",
             ) from None
         _check_job(path, job_id, metadata.job_id)
         return metadata
@@ -117,7 +117,7 @@ class ParquetBackend:
     def load_operator_metadata(
         self, job_id: str, operator_id: str, epoch: int
     ) -> OperatorCheckpointMetadata | None:
-        """The state of one operator as saved in `epoch`; None if it saved none then."""
+        """Load the state of one operator as saved in `epoch`; None if it saved none then."""
         path = _operator_path(epoch, operator_id)
         try:
             metadata = self._load(path, OperatorCheckpointMetadata.from_json)
@@ -127,9 +127,9 @@ class ParquetBackend:
         return metadata
 
     def prepare_checkpoint_load(self, metadata: CheckpointMetadata) -> None:
-        """Check that every operator's metadata is there, and every file they refer to, in its full size.
+        """Check that the metadata of every operator and all their files exist, with the expected sizes.
 
-        What is inside the files is checked when they are read: a resume must not cost the whole state.
+        The content of files is checked when they are read: a resume must not read the whole state.
         """
         for operator_id, epoch in metadata.operators.items():
             for file in self._referred(metadata.job_id, operator_id, epoch).files():
@@ -182,9 +182,9 @@ class ParquetBackend:
                 where=self.storage.url,
                 hint="use the version of Headrace that wrote it, or a newer one",
             )
-        found = _checksum(content)
-        if found != checksum:
-            raise damaged(f"expected checksum {str(checksum)[:16]}…, found {found[:16]}…")
+        actual = _checksum(content)
+        if actual != checksum:
+            raise damaged(f"expected checksum {str(checksum)[:16]}…, found {actual[:16]}…")
         try:
             return parse(content)
         except (KeyError, TypeError, ValueError) as error:
@@ -193,9 +193,9 @@ class ParquetBackend:
     # ------------------------------------------------------------------------------ writing
 
     def write_operator_checkpoint_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
-        """Save the state of one operator; again for an epoch that failed, never for one committed."""
+        """Save the state of one operator; may overwrite that of a failed epoch, never of a committed one."""
         if self.storage.exists(_metadata_path(metadata.epoch)):
-            raise self._taken(metadata.epoch)
+            raise self._in_use_error(metadata.epoch)
         self.storage.write(_operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json()))
 
     def rewrite_operator_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
@@ -203,13 +203,13 @@ class ParquetBackend:
         self.storage.write(_operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json()))
 
     def write_checkpoint_metadata(self, metadata: CheckpointMetadata) -> None:
-        """Commit the epoch: THE commit point. A second writer of the epoch gets a StateInUseError."""
+        """Commit the epoch: this is the commit point. A second writer of the epoch gets a StateInUseError."""
         path, data = _metadata_path(metadata.epoch), _dump(metadata.to_json())
         # A store may report a conflict with our own write, when it retried one whose answer was lost.
         if not self.storage.create(path, data) and self.storage.read(path) != data:
-            raise self._taken(metadata.epoch)
+            raise self._in_use_error(metadata.epoch)
 
-    def _taken(self, epoch: int) -> StateInUseError:
+    def _in_use_error(self, epoch: int) -> StateInUseError:
         return StateInUseError(
             f"epoch {epoch} has already been committed by another run",
             where=self.storage.url,
@@ -217,7 +217,7 @@ class ParquetBackend:
         )
 
     def mark_committed(self, epoch: int) -> None:
-        """Note that the sinks of an epoch have committed; may be repeated."""
+        """Record that the sinks of an epoch have committed; may be repeated."""
         self.storage.write(_committed_path(epoch), _dump({"epoch": epoch, "time": time.time()}))
 
     def is_committed(self, metadata: CheckpointMetadata) -> bool:
@@ -227,7 +227,7 @@ class ParquetBackend:
     # ------------------------------------------------------------------------------ checking
 
     def live_files(self, epoch: int) -> set[str]:
-        """Every state file that a checkpoint refers to."""
+        """Return every state file that a checkpoint refers to."""
         metadata = self.load_checkpoint_metadata("", epoch)
         return {
             file.file
@@ -236,7 +236,7 @@ class ParquetBackend:
         }
 
     def verify(self, epoch: int) -> list[str]:
-        """Read every file of a checkpoint; what is wrong with it, nothing if it is good."""
+        """Read every file of a checkpoint; return what is wrong with it, nothing if it is good."""
         problems: list[str] = []
         try:
             metadata = self.load_checkpoint_metadata("", epoch)
@@ -260,7 +260,7 @@ class ParquetBackend:
         return problems
 
     def last_good_epoch(self, before: int) -> int | None:
-        """The newest checkpoint older than `before` of which every file is whole."""
+        """Return the newest checkpoint older than `before` with all files intact."""
         for epoch in reversed(self.epochs()):
             if epoch < before and not self.verify(epoch):
                 return epoch
@@ -269,49 +269,51 @@ class ParquetBackend:
     # ------------------------------------------------------------------------------ removing
 
     def discard_after(self, epoch: int) -> None:
-        """Forget every checkpoint newer than `epoch`, so that a run can resume there."""
-        newer = [one for one in self._directories() if one > epoch]
+        """Delete every checkpoint newer than `epoch`, so that a run can resume there."""
+        newer = [newer_epoch for newer_epoch in self._directories() if newer_epoch > epoch]
         # The newest first: whatever a crash leaves is again an unbroken row of checkpoints.
-        for one in reversed(newer):
+        for newer_epoch in reversed(newer):
             # Its commit first: a mark left behind would speak for the next checkpoint of that number.
-            self.storage.delete(_committed_path(one))
-            self.storage.delete(_metadata_path(one))
-        for one in reversed(newer):
-            for path in self.storage.list(checkpoint_directory(one)):
+            self.storage.delete(_committed_path(newer_epoch))
+            self.storage.delete(_metadata_path(newer_epoch))
+        for newer_epoch in reversed(newer):
+            for path in self.storage.list(checkpoint_directory(newer_epoch)):
                 self.storage.delete(path)
         self._settled -= set(newer)
         self._needs = {}
 
     def cleanup_checkpoint(self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int) -> None:
         """Remove the checkpoints from `old_min_epoch` to before `min_epoch` and what only they use."""
-        epochs = [one for one in self._directories() if old_min_epoch <= one < min_epoch]
-        kept = [one for one in self.epochs() if min_epoch <= one <= metadata.epoch]
-        self._remove(epochs, kept)
+        epochs = [candidate for candidate in self._directories() if old_min_epoch <= candidate < min_epoch]
+        retained = [candidate for candidate in self.epochs() if min_epoch <= candidate <= metadata.epoch]
+        self._remove(epochs, retained)
 
     def cleanup(self, keep: int, current_epoch: int) -> list[int]:
         """Keep the last `keep` checkpoints up to `current_epoch`; returns the epochs removed.
 
-        Only epochs that fall out are looked at, and once in the life of this object all older ones, for
-        what failed attempts and interrupted cleanups left behind.
+        Only expired epochs are examined, and once in the life of this object all older ones, for files of
+        failed attempts and interrupted cleanups.
         """
         directories = self._directories()
-        older = [one for one in directories if one <= current_epoch]
-        kept: list[int] = []
-        for one in reversed(older):
-            if len(kept) == max(1, keep):
+        older = [epoch for epoch in directories if epoch <= current_epoch]
+        retained: list[int] = []
+        for epoch in reversed(older):
+            if len(retained) == max(1, keep):
                 break
-            if one in self._needs or self.storage.exists(_metadata_path(one)):
-                kept.append(one)
-        if not kept:
+            if epoch in self._needs or self.storage.exists(_metadata_path(epoch)):
+                retained.append(epoch)
+        if not retained:
             return []
-        doomed = [one for one in older if one < min(kept) and one not in self._settled]
+        doomed = [epoch for epoch in older if epoch < min(retained) and epoch not in self._settled]
         # Epochs between kept ones that never became checkpoints are strays too.
-        doomed += [one for one in older if min(kept) < one < max(kept) and one not in kept]
-        return self._remove(doomed, kept) if doomed else []
+        doomed += [
+            epoch for epoch in older if min(retained) < epoch < max(retained) and epoch not in retained
+        ]
+        return self._remove(doomed, retained) if doomed else []
 
-    def _remove(self, doomed: list[int], kept: list[int]) -> list[int]:
+    def _remove(self, doomed: list[int], retained: list[int]) -> list[int]:
         try:
-            in_use = self._paths_in_use(kept)
+            in_use = self._paths_in_use(retained)
         except (StateError, FileNotFoundError):
             return []  # what a damaged checkpoint needs is not known, so nothing may go yet
         is_first = not self._settled
@@ -331,9 +333,10 @@ class ParquetBackend:
             evict_cache(self.storage.url, in_use, cache_dir=self._cache_dir)
         return removed
 
-    def _paths_in_use(self, kept: list[int]) -> set[str]:
+    def _paths_in_use(self, retained: list[int]) -> set[str]:
         self._needs = {
-            epoch: self._needs[epoch] if epoch in self._needs else self._needed_by(epoch) for epoch in kept
+            epoch: self._needs[epoch] if epoch in self._needs else self._needed_by(epoch)
+            for epoch in retained
         }
         return set().union(*self._needs.values())
 
@@ -346,14 +349,14 @@ class ParquetBackend:
         return paths
 
     def _paths_of(self, epoch: int) -> set[str]:
-        """What an epoch wrote and what it refers to."""
+        """Return the paths that an epoch wrote and refers to."""
         paths = set(self.storage.list(checkpoint_directory(epoch)))
         try:
             metadata = self.load_checkpoint_metadata("", epoch)
             operators = set(metadata.operators.items())
         except StateError:
-            found = (_operator_of(path) for path in paths)
-            operators = {(operator_id, epoch) for operator_id in found if operator_id}
+            operator_ids = (_operator_of(path) for path in paths)
+            operators = {(operator_id, epoch) for operator_id in operator_ids if operator_id}
         for operator_id, saved in operators:
             try:
                 operator = self.load_operator_metadata("", operator_id, saved)
@@ -396,9 +399,9 @@ def _dump(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(envelope, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _check_job(path: str, expected: str, found: str) -> None:
-    if expected and found != expected:
+def _check_job(path: str, expected: str, actual: str) -> None:
+    if expected and actual != expected:
         raise IncompatibleStateError(
-            f"`{path}` belongs to the job `{found}`, not to `{expected}`",
+            f"`{path}` belongs to the job `{actual}`, not to `{expected}`",
             hint="one state directory serves one pipeline; give this one its own",
         )

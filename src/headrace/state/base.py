@@ -1,4 +1,4 @@
-"""What every state table has."""
+"""The base of state tables."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ class StateTable(ABC):
         """The runs of earlier epochs, oldest first; nothing of them is read before it is needed."""
         self.low, self.high = low, high
         self.late_rows = 0
-        """Rows of this epoch that came too late to be kept."""
+        """The number of rows of this epoch that arrived too late."""
         self._watermark = watermark
 
     @property
     def name(self) -> str:
-        """What the table is called in `tables()`."""
+        """Return the name of the table in `tables()`."""
         return self.config.name
 
     def advance(self, watermark: int) -> None:
-        """Event time has come to `watermark`: what retention no longer covers is gone for reads."""
+        """Advance event time to `watermark`: reads no longer see rows older than the retention."""
         if self._watermark is None or watermark > self._watermark:
             self._watermark = watermark
 
     @property
     def cutoff(self) -> int:
-        """The first instant that reads still see."""
+        """Return the first instant that reads still see."""
         return self.layout.cutoff(self._watermark)
 
     def files(self) -> list[StateFile]:
-        """The saved files, oldest first, with the ranges of time that are gone from them."""
+        """Return the saved files, oldest first, with their deleted ranges of time."""
         return [replace(run.file, deleted=run.deleted) for run in self.saved if run.file is not None]
 
     @abstractmethod
     def changes(self) -> Iterator[TableData]:
-        """The changes of this epoch, as messages to the writer."""
+        """Return the changes of this epoch, as messages to the writer."""
 
 
 def restored_run(file: StateFile, layout: RunLayout, run_files: RunFiles) -> Run:
-    """A saved run, opened when it is first read."""
+    """Return a saved run, which is opened when it is first read."""
     return Run(
         load=functools.cache(functools.partial(run_files.segments, file, layout)),
         rows=file.rows,

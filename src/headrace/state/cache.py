@@ -1,8 +1,8 @@
-"""Where a machine keeps copies of the state files it works with, and what of them may go.
+"""The local cache of state files, and its eviction.
 
-Each storage has a directory of its own. Everything there can be made anew from the storage, so anything may
-be deleted at any time: copies of files that are no longer used, and directories that nothing was written to
-for a week, or for an hour if their storage is gone.
+Each storage has its own directory. Everything in it can be created again from the storage, so anything may be
+deleted at any time: copies of unused files, and directories without a write for a week, or for an hour if
+their storage no longer exists.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _STORAGE: Final = "storage"
 """A link to the storage, if it is a directory of this machine."""
 _UNUSED_SECONDS: Final = 7 * 24 * 3600
 _GONE_SECONDS: Final = 3600
-"""Not at once: a container may share the directory and not see the storage of another one."""
+"""Not at once: a container may share the directory and not see the storage of another container."""
 
 
 def cache_directory(storage_url: str, cache_dir: str | None = None) -> str:
-    """Where this machine keeps its copies of the runs of one storage."""
+    """Return the cache directory of this machine for one storage."""
     root = cache_dir or os.path.join(tempfile.gettempdir(), f"headrace-cache-{os.getuid()}")
     return os.path.join(root, hashlib.sha256(canonical_url(storage_url).encode()).hexdigest()[:24])
 
 
 def make_cache(storage_url: str, cache_dir: str | None = None) -> str:
-    """The directory for the copies of one storage; what others no longer need is removed when it is made."""
+    """Create the cache directory of one storage, and remove unused ones of others; return it."""
     directory = cache_directory(storage_url, cache_dir)
     if not os.path.isdir(directory):
         os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -45,7 +45,7 @@ def make_cache(storage_url: str, cache_dir: str | None = None) -> str:
 
 
 def cached_name(file: str, version: str) -> str:
-    """What the copy of a file is called; `version` tells its content and order."""
+    """Return the name of the copy of a file; `version` identifies its content and order."""
     return f"{_stem(file)}-{version}.arrow"
 
 
@@ -73,9 +73,9 @@ def _sweep(root: str) -> None:
         directory = os.path.join(root, name)
         link = os.path.join(directory, _STORAGE)
         with contextlib.suppress(FileNotFoundError):
-            gone = os.path.islink(link) and not os.path.exists(link)
+            is_orphan = os.path.islink(link) and not os.path.exists(link)
             unused = time.time() - os.stat(directory).st_mtime
-            if unused > (_GONE_SECONDS if gone else _UNUSED_SECONDS):
+            if unused > (_GONE_SECONDS if is_orphan else _UNUSED_SECONDS):
                 shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""What an operator declares about its state tables."""
+"""Declarations of state tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TableKind = Literal["global", "time", "keyed"]
 
 @dataclass(frozen=True)
 class TableConfig:
-    """One state table of an operator: its shape, how long rows live and which version it is."""
+    """The declaration of a state table: its columns, retention and version."""
 
     name: str
     kind: TableKind
@@ -71,7 +71,7 @@ class TableConfig:
 
 
 def global_table_config(name: str, description: str = "", *, version: int = 1) -> TableConfig:
-    """A small table of named values; every subtask sees the entries of all subtasks.
+    """Declare a small table of named values; every subtask sees the entries of all subtasks.
 
     Args:
         name: the name of the table.
@@ -99,7 +99,7 @@ def timestamp_table_config(
     order_by: Literal["time", "key"] = "time",
     version: int = 1,
 ) -> TableConfig:
-    """Rows with a `_timestamp`, dropped once they are older than the watermark less `retention`.
+    """Declare a table of rows with a `_timestamp`, dropped when older than the watermark less `retention`.
 
     `generational` keeps, of rows with the same key, only the one of the latest epoch. `order_by` says
     which reads are cheap: ranges of time (windows) or keys (joins).
@@ -157,9 +157,9 @@ def keyed_table_config(
     route: Sequence[str] = (),
     version: int = 1,
 ) -> TableConfig:
-    """One row per key, for any number of keys; a read costs the keys asked for, not the table.
+    """Declare a table with one row per key; the cost of a read depends on the keys, not on the table.
 
-    Where rows are shuffled by the first columns of the key alone, `route` has these.
+    If rows are shuffled by the first columns of the key alone, `route` names these.
 
     Args:
         name: the name of the table.

@@ -1,8 +1,8 @@
-"""State files: Parquet is the truth, a local Arrow copy makes point reads cheap.
+"""State files: Parquet on the storage, and a local Arrow copy for fast point reads.
 
 A run is written as Parquet (zstd) to the storage and as an uncompressed Arrow file to a cache directory on
-this machine. Reads memory-map the Arrow file; one that is not there is made from the Parquet file, whose
-size and checksum are compared first.
+this machine. Reads memory-map the Arrow file; a missing one is created from the Parquet file, whose size and
+checksum are verified first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _remove(path: str) -> None:
 
 
 class _HashingFile:
-    """A file that knows the checksum of what was written to it."""
+    """A file that computes the checksum of its content while it is written."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "wb")  # noqa: SIM115 - closed by `close`, which Arrow calls
@@ -99,7 +99,7 @@ def write_run(
     order_name = b"time" if layout.by_time else b"key"
     schema = layout.stored.with_metadata({_ORDER_KEY: order_name})
     own = (KEY_HASH, OPERATION)
-    numbers = [one.name for one in layout.stored if one.name not in own and _is_number(one.type)]
+    numbers = [field.name for field in layout.stored if field.name not in own and _is_number(field.type)]
     sink = _HashingFile(parquet_path)
     try:
         with (
@@ -164,7 +164,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def read_verified(storage: Storage, file: StateFile) -> pa.Buffer:
-    """The bytes of a state file, after comparing their number and checksum with the metadata."""
+    """Read a state file, and verify its size and checksum against the metadata."""
     try:
         data = storage.read(file.file)
     except (FileNotFoundError, IsADirectoryError):
@@ -174,11 +174,11 @@ def read_verified(storage: Storage, file: StateFile) -> pa.Buffer:
             where=storage.url,
             hint="restore the file, or resume from an older checkpoint",
         ) from None
-    found = hashlib.sha256(data).hexdigest()
-    if len(data) != file.bytes or found != file.checksum:
+    checksum = hashlib.sha256(data).hexdigest()
+    if len(data) != file.bytes or checksum != file.checksum:
         raise CorruptStateError(
             f"state file `{file.file}` is damaged: expected {file.bytes} bytes with checksum"
-            f" {file.checksum[:16]}…, found {len(data)} bytes with checksum {found[:16]}…",
+            f" {file.checksum[:16]}…, found {len(data)} bytes with checksum {checksum[:16]}…",
             where=storage.url,
             hint="restore the file, or resume from an older checkpoint",
         )
@@ -186,7 +186,7 @@ def read_verified(storage: Storage, file: StateFile) -> pa.Buffer:
 
 
 def read_rows(storage: Storage, file: StateFile) -> pa.Table:
-    """Every row of a state file as it is on disk, verified."""
+    """Read every row of a state file as stored, verified."""
     try:
         return pq.read_table(pa.BufferReader(read_verified(storage, file)))
     except pa.ArrowInvalid as error:
@@ -196,7 +196,7 @@ def read_rows(storage: Storage, file: StateFile) -> pa.Table:
 
 
 class RunFiles:
-    """Opens the runs of one storage; what was opened last stays open, in every table of the process."""
+    """Opens the runs of one storage; recently used ones stay open for all tables of the process."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class RunFiles:
         self._use_cache = use_cache
 
     def segments(self, file: StateFile, layout: RunLayout) -> Sequence[Segment]:
-        """The rows of a file, brought to the table's declared version and order."""
+        """Return the rows of a file, in the table's declared version and order."""
         if not self._use_cache or file.version != layout.version:
             return self._from_parquet(file, layout)
         directory = cache_directory(self.storage.url, self.cache_dir)
@@ -249,7 +249,7 @@ class RunFiles:
 
     def _sorted_rows(self, file: StateFile, layout: RunLayout) -> pa.Table:
         table = read_rows(self.storage, file)
-        wanted = b"time" if layout.by_time else b"key"
+        expected = b"time" if layout.by_time else b"key"
         order = (table.schema.metadata or {}).get(_ORDER_KEY)
         try:
             table = table.select(layout.stored.names).cast(layout.stored)
@@ -258,7 +258,7 @@ class RunFiles:
                 f"state file `{file.file}` does not have the columns of table `{layout.table}`: {error}",
                 hint="give the table a new version and say how its rows migrate",
             ) from None
-        return table if order == wanted else _sort(table, layout)
+        return table if order == expected else _sort(table, layout)
 
     def _from_parquet(self, file: StateFile, layout: RunLayout) -> Sequence[Segment]:
         if file.version == layout.version:
@@ -347,7 +347,7 @@ def _large_batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 
 def run_path(*, epoch: int, operator_id: str, table: str, subtask: int, compacted: bool = False) -> str:
-    """A new file name for a run, unique to this attempt."""
+    """Return a new file name for a run, unique to this attempt."""
     suffix = "-compacted" if compacted else ""
     return (
         f"{operator_directory(epoch, operator_id)}/"
@@ -356,10 +356,10 @@ def run_path(*, epoch: int, operator_id: str, table: str, subtask: int, compacte
 
 
 def checkpoint_directory(epoch: int) -> str:
-    """Where everything of an epoch is."""
+    """Return the directory of an epoch."""
     return f"checkpoints/checkpoint-{epoch:07}"
 
 
 def operator_directory(epoch: int, operator_id: str) -> str:
-    """Where the files of one operator of an epoch are."""
+    """Return the directory of one operator in an epoch."""
     return f"{checkpoint_directory(epoch)}/operator-{operator_id}"

@@ -1,4 +1,4 @@
-"""Global tables: small tables of named values, which are kept as JSON."""
+"""Global tables: small tables of named values, stored as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OBJECT: Final = "__object__"
 
 
 def encode_value(value: Any) -> bytes:
-    """A value as JSON text.
+    """Encode a value as JSON.
 
     Bytes become `{"__bytes__": "<base64>"}`. An object that has that key, or `__object__`, itself is
     wrapped as `{"__object__": {…}}`. Tuples come back as lists.
@@ -37,7 +37,7 @@ def encode_value(value: Any) -> bytes:
 
 
 def decode_value(text: bytes) -> Any:
-    """The value that `encode_value` wrote."""
+    """Decode a value that `encode_value` wrote."""
     return _from_json(json.loads(text))
 
 
@@ -68,12 +68,12 @@ def _from_json(value: Any) -> Any:
 
 
 def encode_key(key: GlobalKey) -> bytes:
-    """A key of a global table as JSON text; a tuple becomes a list."""
+    """Encode a key of a global table as JSON; a tuple becomes a list."""
     return json.dumps(_key_to_json(key), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode_key(text: bytes) -> GlobalKey:
-    """The key that `encode_key` wrote."""
+    """Decode a key that `encode_key` wrote."""
     return _key_from_json(json.loads(text))
 
 
@@ -109,34 +109,34 @@ class GlobalTable(StateTable):
         return dict(zip(keys, values, strict=True))
 
     def insert(self, key: GlobalKey, value: Any) -> None:
-        """Set the value of `key`: anything JSON can hold, and bytes."""
+        """Set the value of `key`: anything that JSON can represent, and bytes."""
         self._changed[encode_key(key)] = encode_value(value)
 
     def get(self, key: GlobalKey, default: Any = None) -> Any:
-        """The value of `key`, a fresh copy each time, or `default`."""
+        """Return a copy of the value of `key`, or `default`."""
         name = encode_key(key)
         text = self._changed[name] if name in self._changed else self._entries.get(name)
         return default if text is None else decode_value(text)
 
     def get_all(self) -> dict[GlobalKey, Any]:
-        """Every entry."""
+        """Return every entry."""
         merged: dict[bytes, bytes | None] = {**self._entries, **self._changed}
         return {
             decode_key(key): decode_value(text) for key, text in sorted(merged.items()) if text is not None
         }
 
     def delete(self, key: GlobalKey) -> None:
-        """Remove `key`; one that is not there is fine."""
+        """Remove `key` if it exists."""
         self._changed[encode_key(key)] = None
 
     def take(self) -> dict[GlobalKey, Any]:
-        """Every entry; the table is empty afterwards."""
+        """Return and remove every entry."""
         entries = self.get_all()
         for key in entries:
             self.delete(key)
         return entries
 
     def changes(self) -> Iterator[TableData]:
-        """The keys that were set or deleted in this epoch."""
+        """Return the keys that were set or deleted in this epoch."""
         for key, value in sorted(self._changed.items()):
             yield TableData(self.name, KeyedData(key, value))

@@ -1,7 +1,7 @@
-"""Looking into saved state: what checkpoints hold, their tables as rows and as SQL, and maintenance.
+"""Inspect saved state: list checkpoints, read tables as rows or with SQL, clean up and compact.
 
-Everything here returns data and prints nothing. Reading needs no lock and works while a pipeline runs: a
-checkpoint that is cleaned up under the reader's hands is replaced by a newer one.
+Everything here returns data and prints nothing. Reading needs no lock and works while a pipeline runs: if a
+checkpoint is removed meanwhile, a newer one is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class CheckpointSummary:
-    """One line about a checkpoint. `problem` says why it cannot be read, if it cannot."""
+    """A summary of a checkpoint. `problem` is the reason if it cannot be read."""
 
     epoch: int
     start_time: float = 0.0
@@ -54,7 +54,7 @@ class CheckpointSummary:
 
 @dataclass(frozen=True)
 class TableDescription:
-    """One table of an operator; `rows` counts stored rows, among them replaced ones and tombstones."""
+    """One table of an operator; `rows` counts stored rows, including replaced ones and tombstones."""
 
     name: str
     kind: str
@@ -82,7 +82,7 @@ class OperatorDescription:
 
 @dataclass(frozen=True)
 class CheckpointDescription:
-    """Everything a checkpoint says about itself."""
+    """The operators, tables and offsets of a checkpoint."""
 
     metadata: CheckpointMetadata
     committed: bool
@@ -90,13 +90,13 @@ class CheckpointDescription:
 
     @property
     def offsets(self) -> Mapping[str, Any]:
-        """Where every source continues."""
+        """Return the offset of every source."""
         return self.metadata.offsets
 
 
 @dataclass(frozen=True)
 class CompactionReport:
-    """What an offline compaction did. `skipped` are tables that wait for a migration."""
+    """The result of an offline compaction. `skipped` are tables that need a migration."""
 
     epoch: int
     files_before: int = 0
@@ -109,13 +109,15 @@ class CompactionReport:
 
 
 def list_checkpoints(storage: Storage) -> list[CheckpointSummary]:
-    """Every checkpoint, oldest first."""
+    """Return a summary of every checkpoint, oldest first."""
     backend = ParquetBackend(storage)
     summaries = []
     for epoch in backend.epochs():
         try:
             metadata = backend.load_checkpoint_metadata("", epoch)
-            files = {file.file: file for one in _operators(backend, metadata) for file in one.files()}
+            files = {
+                file.file: file for operator in _operators(backend, metadata) for file in operator.files()
+            }
         except StateError as error:
             if not storage.exists(f"checkpoints/checkpoint-{epoch:07}/metadata.json"):
                 continue  # cleaned up since it was listed
@@ -139,17 +141,17 @@ def list_checkpoints(storage: Storage) -> list[CheckpointSummary]:
 
 
 def show(storage: Storage, epoch: int | None = None) -> CheckpointDescription:
-    """What one checkpoint holds, the latest unless told otherwise."""
+    """Describe a checkpoint, by default the latest."""
 
     def describe(backend: ParquetBackend, metadata: CheckpointMetadata) -> CheckpointDescription:
-        operators = tuple(_describe(one) for one in _operators(backend, metadata))
+        operators = tuple(_describe(operator) for operator in _operators(backend, metadata))
         return CheckpointDescription(metadata, backend.is_committed(metadata), operators)
 
     return _read(storage, epoch, describe)
 
 
 def table_rows(storage: Storage, operator_id: str, table: str, epoch: int | None = None) -> pa.Table:
-    """The live rows of a table over all subtasks; those of a global table as JSON texts."""
+    """Return the live rows of a table over all subtasks; those of a global table as JSON strings."""
 
     def rows(backend: ParquetBackend, metadata: CheckpointMetadata) -> pa.Table:
         operator = _find_operator(backend, metadata, operator_id)
@@ -184,7 +186,7 @@ def query(storage: Storage, sql: str, epoch: int | None = None) -> pa.Table:
                 names += [plain, f'"{dotted}"']
                 if dotted.lower() not in lowered and plain not in lowered:
                     continue  # not part of the question, so not read
-                batches = _one_partition(_live(storage, operator, config))
+                batches = _as_partition(_live(storage, operator, config))
                 context.register_record_batches(f'"{dotted}"', batches)
                 context.register_record_batches(f'"{plain}"', batches)
         try:
@@ -219,7 +221,7 @@ def export(storage: Storage, directory: str, epoch: int | None = None) -> list[s
 
 
 def cleanup(storage: Storage, keep: int) -> list[int]:
-    """Keep the last `keep` checkpoints; returns the epochs removed. Refused while a run is going on."""
+    """Keep the last `keep` checkpoints; return the epochs removed. Raises an error while a run is active."""
     with StateLock(storage):
         backend = ParquetBackend(storage)
         latest = backend.latest_epoch()
@@ -229,10 +231,10 @@ def cleanup(storage: Storage, keep: int) -> list[int]:
 def compact(storage: Storage) -> CompactionReport:
     """Merge every table of the latest checkpoint into one file per subtask, in place.
 
-    Refused while a run holds the state directory. Safe against a crash at any point: the merged files are
-    written first, under new names; then each operator's `metadata.json` is replaced in one step by one
-    that lists files with the same rows; only then, and only in a local directory, files that no
-    checkpoint refers to are deleted.
+    Raises an error while a run holds the state directory. Safe against a crash at any point: the merged files
+    are written first, under new names; then each operator's `metadata.json` is replaced in one step by one
+    that lists files with the same rows; only then, and only in a local directory, files that no checkpoint
+    refers to are deleted.
     """
     with StateLock(storage):
         backend = ParquetBackend(storage)
@@ -249,7 +251,7 @@ def compact(storage: Storage) -> CompactionReport:
             if compacted != operator:
                 backend.rewrite_operator_metadata(compacted)
         if storage.local_path("") is not None:
-            in_use = {file for one in backend.epochs() for file in backend.live_files(one)}
+            in_use = {file for epoch in backend.epochs() for file in backend.live_files(epoch)}
             for file in before:
                 if file.file not in in_use:
                     storage.delete(file.file)
@@ -270,27 +272,29 @@ def _compact_operator(
 ) -> tuple[OperatorCheckpointMetadata, list[str]]:
     skipped: list[str] = []
     tables: dict[int, dict[str, tuple[StateFile, ...]]] = {
-        one.subtask: dict(one.tables) for one in operator.subtasks
+        subtask.subtask: dict(subtask.tables) for subtask in operator.subtasks
     }
     for name, config in operator.table_configs.items():
         layout = RunLayout.of(config)
         if any(
-            file.version != config.version for one in operator.subtasks for file in one.tables.get(name, ())
+            file.version != config.version
+            for subtask in operator.subtasks
+            for file in subtask.tables.get(name, ())
         ):
             skipped.append(f"{operator.operator_id}.{name}")
             continue
-        for one in sorted(operator.subtasks, key=lambda item: item.subtask):
-            files: Sequence[StateFile] = one.tables.get(name, ())
-            low, high = key_range(one.subtask, operator.parallelism)
+        for subtask in sorted(operator.subtasks, key=lambda item: item.subtask):
+            files: Sequence[StateFile] = subtask.tables.get(name, ())
+            low, high = key_range(subtask.subtask, operator.parallelism)
             if layout.is_global:  # the first subtask carries the entries of all
                 low, high = 0, KEY_SPACE - 1
                 files = select_files(operator, name, low=low, high=high, is_global=True)
-                files = files if one.subtask == min(tables) else ()
+                files = files if subtask.subtask == min(tables) else ()
             if len(files) > 1 or any(file.tombstones or file.deleted for file in files):
-                files = _compact_files(storage, operator, one, layout, files=files, low=low, high=high)
-            if name in one.tables or files:
-                tables[one.subtask][name] = tuple(files)
-    subtasks = tuple(replace(one, tables=tables[one.subtask]) for one in operator.subtasks)
+                files = _compact_files(storage, operator, subtask, layout, files=files, low=low, high=high)
+            if name in subtask.tables or files:
+                tables[subtask.subtask][name] = tuple(files)
+    subtasks = tuple(replace(subtask, tables=tables[subtask.subtask]) for subtask in operator.subtasks)
     return replace(operator, subtasks=subtasks), skipped
 
 
@@ -333,7 +337,7 @@ def _read(
     epoch: int | None,
     action: Callable[[ParquetBackend, CheckpointMetadata], _T],
 ) -> _T:
-    """Run `action` on a checkpoint; on a newer one if the latest vanished meanwhile."""
+    """Run `action` on a checkpoint; on a newer one if the latest was removed meanwhile."""
     backend = ParquetBackend(storage)
     chosen = _latest(backend) if epoch is None else epoch
     while True:
@@ -386,7 +390,7 @@ def _find_operator(
 def _describe(operator: OperatorCheckpointMetadata) -> OperatorDescription:
     tables = []
     for name, config in operator.table_configs.items():
-        entries = [file for one in operator.subtasks for file in one.tables.get(name, ())]
+        entries = [file for subtask in operator.subtasks for file in subtask.tables.get(name, ())]
         files = {file.file: file for file in entries}
         layout = RunLayout.of(config)
         tables.append(
@@ -409,15 +413,15 @@ def _describe(operator: OperatorCheckpointMetadata) -> OperatorDescription:
         saved=operator.epoch,
         parallelism=operator.parallelism,
         watermarks={
-            one.subtask: None if one.watermark is None else one.watermark.to_json()
-            for one in operator.subtasks
+            subtask.subtask: None if subtask.watermark is None else subtask.watermark.to_json()
+            for subtask in operator.subtasks
         },
         tables=tuple(tables),
     )
 
 
 def _live(storage: Storage, operator: OperatorCheckpointMetadata, config: TableConfig) -> pa.Table:
-    """The live rows of one table. Rows of an older version get nulls in columns it did not have."""
+    """Return the live rows of one table. Rows of an older version have nulls in new columns."""
     layout = RunLayout.of(config)
 
     def fill(table: str, version: int, rows: pa.Table) -> pa.Table:
@@ -434,10 +438,10 @@ def _live(storage: Storage, operator: OperatorCheckpointMetadata, config: TableC
 
     run_files = RunFiles(storage, use_cache=False, migrate=fill)
     parts: list[pa.RecordBatch] = []
-    for one in sorted(operator.subtasks, key=lambda item: item.subtask):
-        low, high = key_range(one.subtask, operator.parallelism)
+    for subtask in sorted(operator.subtasks, key=lambda item: item.subtask):
+        low, high = key_range(subtask.subtask, operator.parallelism)
         files = select_files(operator, config.name, low=low, high=high, is_global=layout.is_global)
-        watermark = None if one.watermark is None else one.watermark.time
+        watermark = None if subtask.watermark is None else subtask.watermark.time
         runs = [restored_run(file, layout, run_files) for file in files]
         parts += merge(runs, layout, oldest=True, cutoff=layout.cutoff(watermark))
         if layout.is_global:
@@ -449,29 +453,29 @@ def _live(storage: Storage, operator: OperatorCheckpointMetadata, config: TableC
     return rows.cast(pa.schema([("key", pa.string()), ("value", pa.string())])).sort_by("key")
 
 
-def _one_partition(rows: pa.Table) -> list[list[pa.RecordBatch]]:
+def _as_partition(rows: pa.Table) -> list[list[pa.RecordBatch]]:
     batches = rows.combine_chunks().to_batches()
     return [batches or [pa.RecordBatch.from_pylist([], schema=rows.schema)]]
 
 
 def _explain(error: BaseException, sql: str, names: Sequence[str]) -> UserError:
-    """What is wrong with a query, in a line and with the names that exist."""
+    """Return the error for a failed query, with the existing names."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = re.sub(r"^(?:\w+\()?(?:DataFusion error: )?", "", lines[0]).rstrip('")')
     missing = re.search(r"[Tt]able '([^']+)' not found", text)
-    known = ", ".join(name for name in names if not name.startswith('"')) or "none"
+    tables = ", ".join(name for name in names if not name.startswith('"')) or "none"
     if missing:
         name = missing.group(1).removeprefix("datafusion.public.")
         return UserError(
             f"there is no table `{name}` in this checkpoint",
-            hint=suggest(name, names) or f"the tables are {known}",
+            hint=suggest(name, names) or f"the tables are {tables}",
             where=sql,
         )
     column = re.search(r"No field named ([^\s?]+)\.(?:\s|$)", text)
     if column:
         name = column.group(1).replace('"', "").rpartition(".")[2]
         listed = re.findall(r"Valid fields are (.+?)\.?$", "\n".join(lines), re.MULTILINE)
-        fields = [one.replace('"', "").rpartition(".")[2] for one in ", ".join(listed).split(", ")]
+        fields = [field.replace('"', "").rpartition(".")[2] for field in ", ".join(listed).split(", ")]
         return UserError(
             f"there is no column `{name}` in these tables",
             hint=suggest(name, fields, listing="the columns are"),

@@ -1,4 +1,4 @@
-"""One run per state directory: an advisory lock that dies with its process."""
+"""One run per state directory: an advisory lock that ends with its process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.storage.base import Storage
 class StateLock:
     """Holds a local state directory for one process; `acquire` raises StateInUseError if it is held.
 
-    The lock is the kernel's, on the file `lock`, so it cannot outlive its holder. On an object store it
+    The lock is held by the kernel, on the file `lock`, so it cannot outlive its holder. On an object store it
     does nothing: there, the second writer of an epoch fails at its commit point.
     """
 
@@ -25,7 +25,7 @@ class StateLock:
         self._file: IO[str] | None = None
 
     def acquire(self) -> None:
-        """Take the lock, or say which process has it."""
+        """Acquire the lock; the error names the process that holds it."""
         path = self._storage.local_path("lock")
         if path is None or self._file is not None:
             return
@@ -51,7 +51,7 @@ class StateLock:
         self._file = file
 
     def release(self) -> None:
-        """Give the lock back; the file stays."""
+        """Release the lock; the file stays."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,4 +1,4 @@
-"""The tables of one operator in one subtask: restored lazily, saved at the checkpoint."""
+"""The state tables of one operator in one subtask: restored lazily, saved at the checkpoint."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MANY_RANGES = 256
 
 
 class TableManager:
-    """Gives an operator its tables and writes them at the end of the epoch.
+    """Provides the tables of an operator, and writes them at the end of the epoch.
 
-    Making one reads nothing: the files of a table are opened when the table is first read. A subtask takes
-    over exactly the part of the restored files that its key range covers, whatever the parallelism was.
+    Creating one reads nothing: the files of a table are opened when the table is first read. A subtask
+    restores exactly the part of the files that its key range covers, whatever the parallelism was.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class TableManager:
         )
 
     def get(self, name: str) -> StateTable:
-        """The table declared as `name`."""
+        """Return the table declared as `name`."""
         if name not in self._tables:
             raise PlanError(
                 f"operator `{self.operator_id}` declares no table `{name}`",
@@ -96,22 +96,22 @@ class TableManager:
 
     @property
     def late_rows(self) -> int:
-        """Rows that came too late for the retention of a table in this epoch."""
+        """Return the number of rows that arrived too late for the retention in this epoch."""
         return sum(table.late_rows for table in self._tables.values())
 
     def insert_committing_data(self, table: str, data: bytes) -> None:
-        """Hand `data` to the commit of this epoch, under a name that need not be a declared table."""
+        """Pass `data` to the commit of this epoch, under a name that need not be a declared table."""
         self._writer.send(TableData(table, CommitData(data)))
 
     def advance(self, watermark: int) -> None:
-        """Event time has come to `watermark` within the epoch."""
+        """Advance event time to `watermark` within the epoch."""
         for table in self._tables.values():
             table.advance(watermark)
 
     def checkpoint(
         self, barrier_epoch: int, time: float, watermark: Watermark | None, then_stop: bool = False
     ) -> SubtaskCheckpointMetadata:
-        """Write what changed in this epoch, merge runs where there are many, and list the live files."""
+        """Write the changes of this epoch, merge runs where there are many, and return the live files."""
         if watermark is not None and watermark.time is not None:
             self.advance(watermark.time)
         merges: dict[str, tuple[Merge, ...]] = {}
@@ -144,7 +144,7 @@ def _rows(change: TableData) -> int:
 
 
 def _saved_watermark(restored: OperatorCheckpointMetadata) -> int | None:
-    """How far event time had come for every subtask, idle ones left out."""
+    """Return the saved watermark of all subtasks, without idle ones."""
     times = []
     for subtask in restored.subtasks:
         if subtask.watermark is None:
@@ -155,7 +155,7 @@ def _saved_watermark(restored: OperatorCheckpointMetadata) -> int | None:
 
 
 def check_compatible(operator_id: str, saved: TableConfig, declared: TableConfig) -> None:
-    """Raise an IncompatibleStateError where no migration could bring `saved` to `declared`."""
+    """Raise an IncompatibleStateError if no migration leads from `saved` to `declared`."""
 
     def refuse(what: str, hint: str) -> IncompatibleStateError:
         return IncompatibleStateError(
@@ -190,9 +190,9 @@ def check_compatible(operator_id: str, saved: TableConfig, declared: TableConfig
 def select_files(
     restored: OperatorCheckpointMetadata, table: str, *, low: int, high: int, is_global: bool
 ) -> list[StateFile]:
-    """The parts of a table's files that belong to one key range, oldest first."""
+    """Return the parts of a table's files that belong to one key range, oldest first."""
     parts: list[StateFile] = []
-    for subtask in sorted(restored.subtasks, key=lambda one: one.subtask):
+    for subtask in sorted(restored.subtasks, key=lambda item: item.subtask):
         for file in subtask.tables.get(table, ()):
             if is_global:
                 parts.append(file)
@@ -204,7 +204,7 @@ def select_files(
 
 
 def _append(parts: list[StateFile], part: StateFile) -> None:
-    """Add a part of a file; neighbouring parts, of a file two subtasks had shared, become one."""
+    """Add a part of a file; adjacent parts of one file are merged."""
     for index, other in enumerate(parts):
         if other.file == part.file and other.deleted == part.deleted:
             if other.max_key + 1 == part.min_key:
@@ -217,33 +217,33 @@ def _append(parts: list[StateFile], part: StateFile) -> None:
 
 
 def unexpired(runs: Sequence[Run], layout: RunLayout, *, cutoff: int) -> list[Run]:
-    """The runs that still matter, judged by their metadata alone.
+    """Return the runs that are still needed, by their metadata alone.
 
-    A run without live rows may still hold back older rows, by a tombstone or by having replaced them. It
-    goes when nothing older is left, or when it cannot hold back anything.
+    A run without live rows may still hide older rows, by a tombstone or by having replaced them. It is
+    dropped when nothing older is left, or when it cannot hide anything.
     """
     if not layout.timed:
         return list(runs)
-    kept: list[Run] = []
+    remaining: list[Run] = []
     for run in runs:
         harmless = run.tombstones == 0 and not layout.replaces
-        if (kept and not harmless) or not _all_gone(run, cutoff):
-            kept.append(run)
-    return kept
+        if (remaining and not harmless) or not _is_expired(run, cutoff):
+            remaining.append(run)
+    return remaining
 
 
-def _all_gone(run: Run, cutoff: int) -> bool:
+def _is_expired(run: Run, cutoff: int) -> bool:
     file = run.file
     if file is None or file.max_time is None or file.min_time is None:
         return file is not None
-    gone = union(run.deleted, MIN_TIME, cutoff)
-    return any(start <= file.min_time and file.max_time < end for start, end in gone)
+    deleted = union(run.deleted, MIN_TIME, cutoff)
+    return any(start <= file.min_time and file.max_time < end for start, end in deleted)
 
 
 def plan_merges(
     files: Sequence[StateFile], version: int, *, compact_after: int, changed: int
 ) -> tuple[Merge, ...]:
-    """Which runs to merge with this checkpoint.
+    """Return which runs to merge with this checkpoint.
 
     The epoch's own run, of `changed` rows, is one more after `files`, and part of one of the merges.
     """

@@ -1,4 +1,4 @@
-"""What tables and the engine say to the writer of a subtask's state."""
+"""The messages of tables and the engine to the writer of a subtask's state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.base.watermarks import Watermark
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The epoch ends: write everything received and answer with its metadata."""
+    """End the epoch: write everything received and return its metadata."""
 
     epoch: int
     time: float
@@ -45,7 +45,7 @@ class RecordBatchData:
 
 @dataclass(frozen=True)
 class KeyedData:
-    """One changed entry of a global table, both JSON texts; a value of None deletes the key."""
+    """One changed entry of a global table, both JSON strings; a value of None deletes the key."""
 
     key: bytes
     value: bytes | None
@@ -53,7 +53,7 @@ class KeyedData:
 
 @dataclass(frozen=True)
 class CommitData:
-    """What the driver hands to `handle_commit` once the epoch is past its commit point."""
+    """Data that the driver passes to `handle_commit` after the commit point of the epoch."""
 
     data: bytes
 

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself: plain data that reads and writes as JSON."""
+"""The metadata of a checkpoint: plain data that is stored as JSON."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.state.config import TableConfig
 class StateFile:
     """One live Parquet file of a table.
 
-    `file` is relative to the state directory. `min_key`/`max_key` are the part of the key space this
-    subtask uses the file for; after a rescale that may be less than the file holds. `order` is the
-    newest epoch whose changes are in the file: among files of one key the greater one wins. `tombstones`
-    is how many of the rows delete older ones. `deleted` are the ranges of time (start included, end not)
-    whose rows in this file are gone.
+    `file` is relative to the state directory. `min_key`/`max_key` are the part of the key space this subtask
+    uses the file for; after a rescale that may be less than the file holds. `order` is the newest epoch whose
+    changes are in the file: among files of one key the greater one wins. `tombstones` is how many of the rows
+    delete older ones. `deleted` are the ranges of time (start included, end not) whose rows in this file are
+    deleted.
     """
 
     file: str
@@ -155,12 +155,12 @@ class CheckpointMetadata:
     watermarks: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
     finished: bool = False
     needs_commit: bool = True
-    """Whether a sink has prepared something that its commit makes visible."""
+    """Whether a sink has staged something that its commit makes visible."""
     rows_in: int = 0
     rows_out: int = 0
     operator_names: Mapping[str, str] = field(default_factory=dict)
     run_id: str = ""
-    """Which run wrote it, so that a run knows its own writing again when the answer to it was lost."""
+    """Which run wrote it, so that a run recognizes its own write when the response was lost."""
     format: int = 1
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Which rows are the same: exact, null-safe and vectorised equality and grouping.
+"""Exact, null-safe and vectorised equality and grouping of rows.
 
-Hashes do the work and equality decides: two keys with one hash are still two keys. Nulls are equal to
+Hashes find candidates and equality decides: two keys with one hash are still two keys. Nulls are equal to
 nulls, NaN to NaN and -0.0 to 0.0, as in `headrace.base.keys`.
 """
 
@@ -24,7 +24,7 @@ _MANY: Final = 64 * 1024
 
 
 def single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array, its dictionary or extension type resolved."""
+    """Return a column as one array, with its dictionary or extension type resolved."""
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pa.ExtensionArray):
@@ -41,13 +41,15 @@ def equal_arrays(left: pa.Array, right: pa.Array) -> Mask:
         return np.ones(len(left), dtype=np.bool_)
     if pa.types.is_struct(kind):
         same = np.ones(len(left), dtype=np.bool_)
-        for one, other in zip(left.flatten(), right.flatten(), strict=True):
-            same &= equal_arrays(one, other)
+        for left_item, right_item in zip(left.flatten(), right.flatten(), strict=True):
+            same &= equal_arrays(left_item, right_item)
         same &= _nulls(left) == _nulls(right)
         return same
     if pa.types.is_nested(kind):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
-        return np.array([canonical(one) == canonical(other) for one, other in pairs], np.bool_)
+        return np.array(
+            [canonical(left_item) == canonical(right_item) for left_item, right_item in pairs], np.bool_
+        )
     same = _mask(pc.equal(left, right))
     if pa.types.is_floating(kind):
         same |= _mask(pc.and_(pc.is_nan(left), pc.is_nan(right)))
@@ -69,7 +71,7 @@ def _nulls(array: pa.Array) -> Mask:
 
 
 def canonical(value: Any) -> Any:
-    """A hashable stand-in for a Python value that equals exactly the stand-ins of equal values."""
+    """Return a hashable form of a Python value; equal values have equal forms."""
     if isinstance(value, float):
         return "nan" if value != value else value + 0.0  # noqa: PLR0124 - only NaN differs from itself
     if isinstance(value, list | tuple):
@@ -80,15 +82,15 @@ def canonical(value: Any) -> Any:
 
 
 def equal_rows(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Mask:
-    """Whether the rows at each position agree in every column."""
+    """Whether the rows at each position are equal in every column."""
     same = equal_arrays(left[0], right[0])
-    for one, other in zip(left[1:], right[1:], strict=True):
-        same &= equal_arrays(one, other)
+    for left_column, right_column in zip(left[1:], right[1:], strict=True):
+        same &= equal_arrays(left_column, right_column)
     return same
 
 
 def hash_order(hashes: Hashes) -> Positions:
-    """The order that sorts hashes, and leaves equal ones as they are."""
+    """Return the order that sorts hashes; the sort is stable."""
     if len(hashes) < _MANY:
         return np.argsort(hashes, kind="stable")
     # Numpy sorts 16 bits at once in linear time; the upper half nearly always says it all.
@@ -105,7 +107,7 @@ def hash_order(hashes: Hashes) -> Positions:
 
 
 def group_rows(hashes: Hashes, columns: Sequence[pa.Array]) -> tuple[Positions, Positions]:
-    """Bring equal rows together: (the order that does, the number of the group of each in that order).
+    """Group equal rows: return an order, and the number of the group of each row in that order.
 
     `hashes` are those of the columns. Inside a group the rows keep their order.
     """
@@ -132,7 +134,7 @@ def group_rows(hashes: Hashes, columns: Sequence[pa.Array]) -> tuple[Positions, 
 
 
 def _separate(order: Positions, new: Mask, columns: Sequence[pa.Array], *, start: int, stop: int) -> None:
-    """Sort out rows of one hash that are not all equal; so rare that Python may do it."""
+    """Group rows of one hash that are not all equal; so rare that Python may do it."""
     members = order[start:stop]
     values = zip(*(column.take(pa.array(members)).to_pylist() for column in columns), strict=True)
     ids: dict[Any, int] = {}
@@ -145,7 +147,7 @@ def _separate(order: Positions, new: Mask, columns: Sequence[pa.Array], *, start
 
 
 def once_each(hashes: Hashes) -> Hashes:
-    """Hashes in order, without repetitions; faster than `np.unique`, which hashes the hashes."""
+    """Return the distinct hashes, sorted; faster than `np.unique`, which hashes the hashes."""
     ordered: Hashes = np.sort(hashes)
     first = np.ones(len(ordered), dtype=np.bool_)
     first[1:] = ordered[1:] != ordered[:-1]
@@ -155,36 +157,38 @@ def once_each(hashes: Hashes) -> Hashes:
 def is_among(
     hashes: Hashes,
     columns: Sequence[pa.Array],
-    wanted_hashes: Hashes,
-    wanted: Sequence[pa.Array],
+    candidate_hashes: Hashes,
+    candidates: Sequence[pa.Array],
 ) -> Mask:
-    """Which rows are equal to at least one of the wanted rows."""
+    """Return which rows are equal to at least one of the candidates."""
     among = np.zeros(len(hashes), dtype=np.bool_)
-    if len(wanted_hashes) == 0 or len(hashes) == 0:
+    if len(candidate_hashes) == 0 or len(hashes) == 0:
         return among
-    order = np.argsort(wanted_hashes, kind="stable")
-    nearest = order[np.minimum(np.searchsorted(wanted_hashes[order], hashes), len(order) - 1)]
-    hits = np.flatnonzero(wanted_hashes[nearest] == hashes)
-    at, wanted_at = pa.array(hits), pa.array(nearest[hits])
-    same = equal_rows([one.take(at) for one in columns], [one.take(wanted_at) for one in wanted])
+    order = np.argsort(candidate_hashes, kind="stable")
+    nearest = order[np.minimum(np.searchsorted(candidate_hashes[order], hashes), len(order) - 1)]
+    hits = np.flatnonzero(candidate_hashes[nearest] == hashes)
+    at, candidate_at = pa.array(hits), pa.array(nearest[hits])
+    same = equal_rows(
+        [column.take(at) for column in columns], [column.take(candidate_at) for column in candidates]
+    )
     among[hits[same]] = True
     if not same.all():  # several keys have one hash: any of those that are wanted may be equal
         unsure = hits[~same]
-        others = np.flatnonzero(np.isin(wanted_hashes, hashes[unsure]))
+        colliding = np.flatnonzero(np.isin(candidate_hashes, hashes[unsure]))
         among[unsure] = _is_among_all(
             hashes[unsure],
-            [one.take(pa.array(unsure)) for one in columns],
-            wanted_hashes[others],
-            [one.take(pa.array(others)) for one in wanted],
+            [column.take(pa.array(unsure)) for column in columns],
+            candidate_hashes[colliding],
+            [column.take(pa.array(colliding)) for column in candidates],
         )
     return among
 
 
 def _is_among_all(
-    hashes: Hashes, columns: Sequence[pa.Array], wanted_hashes: Hashes, wanted: Sequence[pa.Array]
+    hashes: Hashes, columns: Sequence[pa.Array], candidate_hashes: Hashes, candidates: Sequence[pa.Array]
 ) -> Mask:
-    joined = [pa.concat_arrays(pair) for pair in zip(columns, wanted, strict=True)]
-    order, groups = group_rows(np.concatenate([hashes, wanted_hashes]), joined)
+    joined = [pa.concat_arrays(pair) for pair in zip(columns, candidates, strict=True)]
+    order, groups = group_rows(np.concatenate([hashes, candidate_hashes]), joined)
     hit = np.zeros(groups[-1] + 1, dtype=np.bool_)
     hit[groups[order >= len(hashes)]] = True
     among = np.empty(len(order), dtype=np.bool_)

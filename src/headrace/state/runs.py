@@ -1,9 +1,9 @@
-"""The log-structured part of state: sorted runs of changed rows, newest wins.
+"""The log-structured storage of state: sorted runs of changed rows, newest wins.
 
-A run holds the changes of one epoch, or of several that were merged. It is sorted by key hash or by time,
-so that a read is a binary search. Each row has an operation: an insert, or a tombstone that takes rows out
-of *older* runs; inserts of the same run are never touched by its tombstones. What tables hold in memory
-during an epoch are runs as well, so that reading, saving and compacting are one mechanism.
+A run holds the changes of one epoch, or of several that were merged. It is sorted by key hash or by time, so
+that a read is a binary search. Each row has an operation: an insert, or a tombstone that deletes rows of
+*older* runs; inserts of the same run are never affected by its tombstones. The changes that tables hold in
+memory during an epoch are runs as well, so that reading, saving and compacting are one mechanism.
 
 There are two disciplines. Where rows *replace* (keyed, global and generational tables) the newest row of a
 key is the key's state. Elsewhere a table is a multiset of rows.
@@ -37,7 +37,7 @@ DELETE_VALUE: Final = 3
 MIN_TIME: Final = -(2**63)
 MAX_TIME: Final = 2**63 - 1
 CHUNK: Final = 512 * 1024
-"""About how many rows are worked on at a time, and are in one record batch of a run."""
+"""The approximate number of rows that are processed at a time, and in one record batch of a run."""
 
 Times = npt.NDArray[np.int64]
 Ranges = tuple[tuple[int, int], ...]
@@ -46,7 +46,7 @@ Pick = Callable[["Segment"], Positions]
 
 @dataclass(frozen=True)
 class RunLayout:
-    """How the rows of one table are stored."""
+    """The storage layout of the rows of one table."""
 
     table: str
     columns: pa.Schema
@@ -67,7 +67,7 @@ class RunLayout:
 
     @classmethod
     def of(cls, config: TableConfig) -> RunLayout:
-        """The layout that a declared table has."""
+        """Return the layout of a declared table."""
         is_global, timed = config.kind == "global", config.kind == "time"
         columns = config.schema
         if is_global:
@@ -99,30 +99,30 @@ class RunLayout:
         )
 
     def hash_key(self, columns: Mapping[str, pa.Array] | pa.Table) -> Hashes:
-        """The hash that each row is stored by: rows of one route have neighbouring ones."""
+        """Return the key hash of each row; rows of one route have adjacent hashes."""
         if self.route in ((), self.key):
             return hash_columns([columns[name] for name in self.key])
         rest = [columns[name] for name in self.key[len(self.route) :]]
         return hash_below(self.hash_route(columns), hash_columns(rest))
 
     def hash_route(self, columns: Mapping[str, pa.Array] | pa.Table) -> Hashes:
-        """The hash of each row by the columns that decide its subtask."""
+        """Return the hash of each row by the columns that decide its subtask."""
         return hash_columns([columns[name] for name in self.route or self.key])
 
     def cutoff(self, watermark: int | None) -> int:
-        """The first instant that is still kept."""
+        """Return the first instant within the retention."""
         if watermark is None or self.retention is None:
             return MIN_TIME
         return max(MIN_TIME, watermark - self.retention)
 
     def public(self, rows: pa.Table) -> pa.Table:
-        """Rows with the declared columns and types only."""
+        """Return rows with the declared columns and types only."""
         rows = rows.select(self.columns.names)
         return rows if rows.schema.equals(self.columns) else rows.cast(self.columns)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Dictionaries are stored as what they stand for: those of two batches need not agree."""
+    """Decode dictionary columns: the dictionaries of two batches may differ."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
@@ -131,7 +131,7 @@ def _is_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def numbers(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-    """The values of a column of fixed width without a copy; what nulls hold means nothing."""
+    """Return the values of a fixed-width column without a copy; the values at nulls are undefined."""
     if len(array) == 0:
         return np.empty(0, dtype=dtype)
     values: npt.NDArray[np.generic] = np.frombuffer(array.buffers()[1], dtype=dtype)
@@ -159,13 +159,13 @@ class Segment:
         return len(self.hashes)
 
     def sorted_values(self) -> npt.NDArray[np.generic]:
-        """The column that the segment is sorted by."""
+        """Return the column that the segment is sorted by."""
         if self.by_time and self.times is not None:
             return self.times[self.timeless :]
         return self.hashes
 
     def take(self, positions: Positions) -> pa.RecordBatch:
-        """The rows at `positions`; neighbours are not copied."""
+        """Return the rows at `positions`; a contiguous range is not copied."""
         if len(positions) == 0:
             return self.batch.slice(0, 0)
         first, count = int(positions[0]), len(positions)
@@ -174,7 +174,7 @@ class Segment:
         return self.batch.take(pa.array(positions))
 
     def within(self, low: int, high: int) -> Positions:
-        """The rows with a key hash from `low` to `high`, both included."""
+        """Return the rows with a key hash from `low` to `high`, both included."""
         first, last = np.uint64(low), np.uint64(high)
         if self.by_time:
             return np.flatnonzero((self.hashes >= first) & (self.hashes <= last))
@@ -183,20 +183,20 @@ class Segment:
             np.searchsorted(self.hashes, last, side="right"),
         )
 
-    def with_hashes(self, wanted: Hashes) -> Positions:
-        """The rows with one of the hashes `wanted`, which are sorted."""
+    def with_hashes(self, hashes: Hashes) -> Positions:
+        """Return the rows with one of these sorted hashes."""
         if self.by_time:
-            return np.flatnonzero(np.isin(self.hashes, wanted))
-        return self.matches(wanted)[1]
+            return np.flatnonzero(np.isin(self.hashes, hashes))
+        return self.matches(hashes)[1]
 
-    def matches(self, wanted: Hashes) -> tuple[Positions, Positions]:
-        """Pairs (index in `wanted`, row) of equal hashes, for sorted `wanted`, sorted by key."""
+    def matches(self, hashes: Hashes) -> tuple[Positions, Positions]:
+        """Return pairs (index in `hashes`, row) of equal hashes; `hashes` are sorted, and rows by key."""
         none = np.empty(0, dtype=np.int64)
-        if len(self) == 0 or len(wanted) == 0:
+        if len(self) == 0 or len(hashes) == 0:
             return none, none
-        first = int(np.searchsorted(wanted, self.hashes[0], side="left"))
-        last = int(np.searchsorted(wanted, self.hashes[-1], side="right"))
-        near = wanted[first:last]
+        first = int(np.searchsorted(hashes, self.hashes[0], side="left"))
+        last = int(np.searchsorted(hashes, self.hashes[-1], side="right"))
+        near = hashes[first:last]
         left = np.searchsorted(self.hashes, near, side="left")
         hits = np.flatnonzero(self.hashes[left] == near)
         if len(hits) == 0:
@@ -208,19 +208,19 @@ class Segment:
             left, requests = _spans(left, counts), np.repeat(requests, counts)
         return requests, left
 
-    def below(self, wanted: Hashes) -> Positions:
-        """The rows whose hashes begin as those in `wanted`, which are sorted; needs rows sorted by key."""
-        left = np.searchsorted(self.hashes, wanted, side="left")
-        return _spans(left, np.searchsorted(self.hashes, wanted | ~ROUTE_BITS, side="right") - left)
+    def below(self, hashes: Hashes) -> Positions:
+        """Return the rows whose hashes have these sorted prefixes; needs rows sorted by key."""
+        left = np.searchsorted(self.hashes, hashes, side="left")
+        return _spans(left, np.searchsorted(self.hashes, hashes | ~ROUTE_BITS, side="right") - left)
 
-    def at_times(self, wanted: Times) -> Positions:
-        """The rows at one of the instants `wanted`."""
+    def at_times(self, times: Times) -> Positions:
+        """Return the rows at one of these instants."""
         if self.times is None:
             raise TypeError("a table without time has no instants")
-        return np.flatnonzero(np.isin(self.times, wanted))
+        return np.flatnonzero(np.isin(self.times, times))
 
     def between(self, start: int, end: int | None) -> Positions:
-        """The rows from `start` to before `end`, and the tombstones that are for all time."""
+        """Return the rows from `start` to before `end`, and the tombstones without a time."""
         if self.times is None:
             raise TypeError("a table without time has no ranges of time")
         if not self.by_time:
@@ -236,14 +236,14 @@ class Segment:
 
 
 def _spans(starts: Positions, counts: Positions) -> Positions:
-    """The positions of spans, one span after the other."""
+    """Return the positions of spans, one span after the other."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
 
 @dataclass
 class Run:
-    """One run of a table: a file, or rows in memory, and the part of it that counts."""
+    """One run of a table: a file, or rows in memory, and the part of it that is valid."""
 
     load: Callable[[], Sequence[Segment]]
     rows: int
@@ -253,11 +253,11 @@ class Run:
     file: StateFile | None = None
     tombstones: int = 0
     settled: bool = False
-    """Whether its rows are sorted and none hides another: alone it is as it would be merged."""
+    """Whether its rows are sorted and none hides another: a merge of it alone changes nothing."""
 
     @classmethod
     def of(cls, segments: Sequence[Segment], *, low: int, high: int, settled: bool = False) -> Run:
-        """A run in memory."""
+        """Return a run in memory."""
         return cls(
             load=lambda: segments,
             rows=sum(len(segment) for segment in segments),
@@ -268,7 +268,7 @@ class Run:
         )
 
     def delete_range(self, start: int, end: int) -> None:
-        """Take the rows of a range of time out of this run."""
+        """Delete the rows of a range of time from this run."""
         self.deleted = union(self.deleted, start, end)
 
 
@@ -276,39 +276,39 @@ def union(ranges: Ranges, start: int, end: int) -> Ranges:
     """Add a range to disjoint, sorted ranges."""
     if start >= end:
         return ranges
-    apart = [one for one in ranges if one[1] < start or one[0] > end]
-    touching = [one for one in ranges if not (one[1] < start or one[0] > end)]
-    start = min([start, *(one[0] for one in touching)])
-    end = max([end, *(one[1] for one in touching)])
+    apart = [item for item in ranges if item[1] < start or item[0] > end]
+    touching = [item for item in ranges if not (item[1] < start or item[0] > end)]
+    start = min([start, *(item[0] for item in touching)])
+    end = max([end, *(item[1] for item in touching)])
     return tuple(sorted([*apart, (start, end)]))
 
 
 @dataclass
 class GatheredRows:
-    """Rows gathered from several runs, oldest first, before it is known which of them count."""
+    """Rows gathered from several runs, oldest first, before tombstones are applied."""
 
     table: pa.Table
     hashes: Hashes
     operations: npt.NDArray[np.int8]
     ages: Positions
-    """Which run each row is from; a greater number is a newer run."""
+    """The run of each row; a greater number is a newer run."""
     times: Times | None
     hidden: Mask
     """Rows that have expired or are in a deleted range of time."""
 
     def columns(self, names: Sequence[str]) -> list[pa.Array]:
-        """Some columns, as one array each."""
+        """Return some columns, as one array each."""
         return [single(self.table.column(name)) for name in names]
 
     def select(self, positions: Positions) -> pa.Table:
-        """Some of the rows, in the order of `positions`."""
+        """Return some of the rows, in the order of `positions`."""
         if len(positions) == self.table.num_rows and (np.diff(positions) > 0).all():
             return self.table
         return self.table.combine_chunks().take(pa.array(positions))
 
 
 def gather(runs: Sequence[Run], layout: RunLayout, pick: Pick, *, cutoff: int) -> GatheredRows:
-    """What `pick` takes from every run, within the part of each that counts."""
+    """Gather the rows that `pick` selects from every run, within the valid part of each."""
     batches: list[pa.RecordBatch] = []
     hashes: list[Hashes] = [np.empty(0, np.uint64)]
     operations: list[npt.NDArray[np.int8]] = [np.empty(0, np.int8)]
@@ -319,14 +319,14 @@ def gather(runs: Sequence[Run], layout: RunLayout, pick: Pick, *, cutoff: int) -
         low, high = np.uint64(run.low), np.uint64(run.high)
         for segment in run.load():
             positions = pick(segment)
-            found = segment.hashes[positions]
-            inside = (found >= low) & (found <= high)
+            matched = segment.hashes[positions]
+            inside = (matched >= low) & (matched <= high)
             if not inside.all():
-                positions, found = positions[inside], found[inside]
+                positions, matched = positions[inside], matched[inside]
             if len(positions) == 0:
                 continue
             batches.append(segment.take(positions))
-            hashes.append(found)
+            hashes.append(matched)
             operations.append(segment.operations[positions])
             ages.append(np.full(len(positions), age, dtype=np.int64))
             if segment.times is not None:
@@ -345,16 +345,16 @@ def gather(runs: Sequence[Run], layout: RunLayout, pick: Pick, *, cutoff: int) -
 
 
 def _hidden(times: Times, operations: npt.NDArray[np.int8], deleted: Ranges, cutoff: int) -> Mask:
-    gone: Mask = times < cutoff
+    hidden: Mask = times < cutoff
     for start, end in deleted:
-        gone |= (times >= start) & (times < end)
-    gone &= operations != DELETE_KEY
-    return gone
+        hidden |= (times >= start) & (times < end)
+    hidden &= operations != DELETE_KEY
+    return hidden
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """Which of the gathered rows are live inserts, and which tombstones still matter to older runs."""
+    """Which of the gathered rows are live inserts, and which tombstones older runs still need."""
 
     live: Mask
     tombstones: Mask
@@ -409,7 +409,7 @@ def _resolve_multiset(rows: GatheredRows, layout: RunLayout) -> Resolved:
 def _kill_older(
     rows: GatheredRows, members: Positions, groups: Positions, live: Mask, tombstones: Mask, operation: int
 ) -> None:
-    """Every row of a group that is older than its newest tombstone goes; of tombstones one stays."""
+    """Drop every row of a group that is older than its newest tombstone; keep one tombstone."""
     is_killer = rows.operations[members] == operation
     newest = np.full(groups[-1] + 1, -1, dtype=np.int64)
     np.maximum.at(newest, groups[is_killer], rows.ages[members[is_killer]])
@@ -421,10 +421,10 @@ def _kill_older(
 def _match_values(
     rows: GatheredRows, members: Positions, groups: Positions, live: Mask, tombstones: Mask
 ) -> None:
-    """Each tombstone takes out one equal row that is older, the newest of them first.
+    """Each tombstone deletes one equal older row, the newest first.
 
-    Walking from new to old, a tombstone opens a bracket and an insert closes one. An insert that finds
-    none open stays. A tombstone whose bracket is closed has done its work.
+    From new to old, a tombstone opens a bracket and an insert closes one. An insert without an open bracket
+    stays. A tombstone with a closed bracket is used up.
     """
     kinds = rows.operations[members]
     counts = (kinds == DELETE_VALUE) | (kinds == INSERT)
@@ -449,7 +449,7 @@ def _match_values(
 
 
 def _retire(members: Positions, group: Positions, is_insert: Mask, killed: Mask, tombstones: Mask) -> None:
-    """Drop as many tombstones of each group as inserts were taken out by them."""
+    """Drop as many tombstones of each group as they deleted inserts."""
     # Of a bracket sequence only its net matters to older runs: an insert that stayed resets nothing,
     # because a tombstone never acts on a newer row. So the oldest tombstones are the ones left.
     used = np.bincount(group[killed], minlength=group[-1] + 1)
@@ -461,7 +461,7 @@ def _retire(members: Positions, group: Positions, is_insert: Mask, killed: Mask,
 
 
 def in_order(rows: GatheredRows, keep: Mask, layout: RunLayout) -> Positions:
-    """The kept rows in the table's order; rows of one time or key in the order they were inserted."""
+    """Return the kept rows in the table's order; rows of one time or key in the order of insertion."""
     positions = np.flatnonzero(keep)
     if layout.by_time and rows.times is not None:
         values = rows.times[positions].copy()
@@ -472,7 +472,7 @@ def in_order(rows: GatheredRows, keep: Mask, layout: RunLayout) -> Positions:
 
 
 def live_rows(runs: Sequence[Run], layout: RunLayout, pick: Pick, *, cutoff: int) -> GatheredRows:
-    """The live rows among those that `pick` takes, in the table's order."""
+    """Return the live rows among those that `pick` selects, in the table's order."""
     rows = gather(runs, layout, pick, cutoff=cutoff)
     positions = in_order(rows, resolve(rows, layout).live, layout)
     return GatheredRows(
@@ -491,7 +491,7 @@ def everything(segment: Segment) -> Positions:
 
 
 def picks(runs: Sequence[Run], layout: RunLayout) -> Iterator[Pick]:
-    """Cut the runs into shares of about CHUNK rows, in order, that can be resolved one by one."""
+    """Yield picks of about CHUNK rows each, in order, that can be resolved one by one."""
     if sum(run.rows for run in runs) <= CHUNK:
         yield everything
         return
@@ -510,7 +510,7 @@ def _share(first: int, end: int | None, *, by_time: bool) -> Pick:
 
 
 def merge(runs: Sequence[Run], layout: RunLayout, *, oldest: bool, cutoff: int) -> Iterator[pa.RecordBatch]:
-    """The runs as one: sorted batches of what is live, and of tombstones unless `oldest` takes part."""
+    """Merge runs: yield sorted batches of live rows, and of tombstones unless `oldest` is included."""
     if len(runs) == 1 and _is_merged(runs[0], oldest=oldest, cutoff=cutoff):
         yield from (segment.batch for segment in runs[0].load())
         return
@@ -541,19 +541,19 @@ def _is_merged(run: Run, *, oldest: bool, cutoff: int) -> bool:
 def in_memory(
     batches: Sequence[pa.RecordBatch], layout: RunLayout, *, low: int, high: int, settled: bool = False
 ) -> Run:
-    """A run of sorted batches that are in memory."""
+    """Return a run of sorted batches in memory."""
     return Run.of([Segment(batch, layout) for batch in batches], low=low, high=high, settled=settled)
 
 
 def sort_by_key(batch: pa.RecordBatch, hashes: Hashes) -> list[pa.RecordBatch]:
-    """A batch sorted by its key hashes, in the parts that a run has; one that is sorted is not copied."""
+    """Return a batch sorted by key hash, as segments of a run; a sorted batch is not copied."""
     if (hashes[1:] < hashes[:-1]).any():
         batch = batch.take(pa.array(hash_order(hashes)))
     return [batch.slice(start, CHUNK) for start in range(0, batch.num_rows, CHUNK)]
 
 
 def size_level(rows: int, compact_after: int) -> int:
-    """The level of a run just written: a large one is not merged together with small ones."""
+    """Return the level of a new run: a large one is not merged together with small ones."""
     level, size = 0, CHUNK // 8
     while rows > size:
         level, size = level + 1, size * compact_after
@@ -561,7 +561,7 @@ def size_level(rows: int, compact_after: int) -> int:
 
 
 def plan_compaction(levels: Sequence[int], compact_after: int) -> list[tuple[int, int, int]]:
-    """Which runs to merge: (start, stop, new level) over runs from old to new.
+    """Return which runs to merge: (start, stop, new level) over runs from old to new.
 
     A level with `compact_after` runs is merged into one run of the next level, which may fill that one.
     A row is therefore rewritten once per level, and there are logarithmically many levels.

@@ -1,7 +1,7 @@
 """State tables as operators use them.
 
-A table belongs to one subtask of one operator. Reads see the changes of the running epoch at once; they are
-saved when the epoch's checkpoint is written, and are gone if it never is.
+A table belongs to one subtask of one operator. Reads see the changes of the current epoch at once; they are
+saved by the epoch's checkpoint, and lost without it.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class _BatchTable(StateTable):
 
     @property
     def approximate_rows(self) -> int:
-        """About how many rows the table has, without reading any."""
+        """Return the approximate number of rows, without reading any."""
         return max(0, sum(run.rows - 2 * run.tombstones for run in self._runs))
 
     def changes(self) -> Iterator[TableData]:
-        """The rows and tombstones of this epoch, as one sorted run."""
+        """Return the rows and tombstones of this epoch, as one sorted run."""
         if not self._fresh:
             return
         for batch in self._changed():
@@ -73,17 +73,17 @@ class _BatchTable(StateTable):
         return merge(self._fresh, self.layout, oldest=oldest, cutoff=self.cutoff)
 
     def _select(self, batch: Batch, names: Sequence[str], *, exact: bool) -> dict[str, pa.Array]:
-        """The columns `names` of a batch, of the declared types."""
+        """Return the columns `names` of a batch, in the declared types."""
         for name in names:
             if name not in batch.schema.names:
                 raise PlanError(
                     f"a batch for table `{self.name}` has no column `{name}`",
                     hint=suggest(name, batch.schema.names, listing="it has the columns"),
                 )
-            found, declared = batch.schema.field(name).type, self.layout.columns.field(name).type
-            if found != declared:
+            actual, declared = batch.schema.field(name).type, self.layout.columns.field(name).type
+            if actual != declared:
                 raise PlanError(
-                    f"column `{name}` of a batch for table `{self.name}` is {found};"
+                    f"column `{name}` of a batch for table `{self.name}` is {actual};"
                     f" it is declared as {declared}",
                     hint=f"cast the column to {declared}",
                 )
@@ -102,7 +102,7 @@ class _BatchTable(StateTable):
         return self._owned(self.layout.hash_key(columns))
 
     def _owned(self, hashes: Hashes) -> Hashes:
-        """The hashes, if they are all this subtask's."""
+        """Return the hashes; raises an error if one belongs to another subtask."""
         if len(hashes) and (int(hashes.min()) < self.low or int(hashes.max()) > self.high):
             raise PlanError(
                 f"a row for table `{self.name}` has a key that belongs to another subtask",
@@ -149,16 +149,16 @@ def _plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 class KeyedTable(_BatchTable):
-    """One row per key, for any number of keys. A read costs the keys asked for, not the table."""
+    """One row per key, for any number of keys. The cost of a read depends on the keys, not on the table."""
 
     def get(self, keys: Batch) -> tuple[pa.RecordBatch, Found]:
-        """For each row of `keys` the stored row of its key: (rows, found).
+        """Return the stored row of each key, and which keys have one.
 
-        `keys` has at least the key columns. Where nothing is stored the row is null and `found` False.
+        `keys` has at least the key columns. Where nothing is stored the row is null and the mask False.
         """
         columns = self._select(keys, self.layout.key, exact=False)
         hashes = self._hashes(columns, keys.num_rows)
-        wanted = [single(columns[name]) for name in self.layout.key]
+        key_columns = [single(columns[name]) for name in self.layout.key]
         source = np.full(keys.num_rows, -1, dtype=np.int64)
         absent = np.zeros(keys.num_rows, dtype=np.bool_)
         open_requests = np.argsort(hashes, kind="stable")
@@ -177,7 +177,7 @@ class KeyedTable(_BatchTable):
                 rows = segment.batch.take(pa.array(positions))
                 same = equal_rows(
                     [single(rows.column(name)) for name in self.layout.key],
-                    [column.take(pa.array(requests)) for column in wanted],
+                    [column.take(pa.array(requests)) for column in key_columns],
                 )
                 live = same & (segment.operations[positions] == INSERT)
                 source[requests[live]] = count + np.flatnonzero(live)
@@ -187,13 +187,13 @@ class KeyedTable(_BatchTable):
             open_requests = open_requests[(source[open_requests] < 0) & ~absent[open_requests]]
             if not len(open_requests):
                 break
-        found: Found = source >= 0
+        is_stored: Found = source >= 0
         stored = pa.Table.from_batches(parts, self.layout.stored).combine_chunks()
-        rows = self.layout.public(stored.take(pa.array(source, mask=~found)))
-        return _one_batch(rows), found
+        rows = self.layout.public(stored.take(pa.array(source, mask=~is_stored)))
+        return _combine(rows), is_stored
 
     def below(self, routes: Batch) -> pa.Table:
-        """Every row whose columns of `route` are among these; needs a table that has some."""
+        """Return every row whose `route` columns are among these; needs a table with a route."""
         names = self.layout.route
         if not names:
             raise PlanError(
@@ -202,8 +202,10 @@ class KeyedTable(_BatchTable):
             )
         columns = self._select(routes, names, exact=False)
         hashes = self._owned(self.layout.hash_route(columns))
-        wanted = once_each(hashes & ROUTE_BITS)
-        rows = live_rows(self._runs, self.layout, lambda segment: segment.below(wanted), cutoff=self.cutoff)
+        route_hashes = once_each(hashes & ROUTE_BITS)
+        rows = live_rows(
+            self._runs, self.layout, lambda segment: segment.below(route_hashes), cutoff=self.cutoff
+        )
         among = is_among(
             self.layout.hash_route(rows.table),
             rows.columns(names),
@@ -213,25 +215,25 @@ class KeyedTable(_BatchTable):
         return self.layout.public(rows.table if among.all() else rows.table.filter(pa.array(among)))
 
     def put(self, batch: Batch) -> None:
-        """Set the rows of their keys; of rows with one key the last counts."""
+        """Set the rows of their keys; of rows with one key the last is stored."""
         columns = self._select(batch, self.layout.columns.names, exact=True)
         self._change(columns, self._hashes(columns, batch.num_rows), INSERT)
 
     def delete(self, keys: Batch) -> None:
-        """Remove the rows of these keys; a key that is not there is fine."""
+        """Remove the rows of these keys, if they exist."""
         columns = self._select(keys, self.layout.key, exact=False)
         self._change(columns, self._hashes(columns, keys.num_rows), DELETE_KEY)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
-        """Every live row of this subtask, a share at a time, as the table was when the scan began."""
+        """Yield every live row of this subtask in batches, as of the start of the scan."""
         runs, cutoff = self._runs, self.cutoff
         for pick in picks(runs, self.layout):
             rows = live_rows(runs, self.layout, pick, cutoff=cutoff)
             if rows.table.num_rows:
-                yield _one_batch(self.layout.public(rows.table))
+                yield _combine(self.layout.public(rows.table))
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
+def _combine(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     if len(batches) == 1:
         return batches[0]
@@ -243,12 +245,12 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 class TimeTable(_BatchTable):
     """Rows with a `_timestamp`: a multiset, or (generational) the newest row of each key.
 
-    Rows come back in the table's order: by time, or by key hash where `order_by` is "key". Rows that the
-    retention no longer covers are gone.
+    Rows are returned in the table's order: by time, or by key hash where `order_by` is "key". Rows older than
+    the retention are not visible.
     """
 
     def insert(self, batch: Batch) -> None:
-        """Add rows; those that the retention no longer covers are counted as late and not kept."""
+        """Add rows; those older than the retention are counted as late and dropped."""
         columns = self._timed(batch)
         if self.cutoff > MIN_TIME:
             times = columns[TIMESTAMP].cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -265,7 +267,7 @@ class TimeTable(_BatchTable):
         return columns
 
     def range(self, start: int | None, end: int | None) -> pa.Table:
-        """The rows with `start` ≤ `_timestamp` < `end`; None leaves that side open."""
+        """Return the rows with `start` ≤ `_timestamp` < `end`; None leaves that side open."""
         first = MIN_TIME if start is None else max(start, MIN_TIME)
         last = None if end is None or end > MAX_TIME else max(end, MIN_TIME)
         if not self.layout.replaces:
@@ -280,28 +282,28 @@ class TimeTable(_BatchTable):
         return self.layout.public(rows.table.filter(pa.array(inside)))
 
     def all(self) -> pa.Table:
-        """Every row."""
+        """Return every row."""
         return self._live(everything)
 
     def get(self, keys: Batch) -> pa.Table:
-        """Every row whose key is among `keys`, which has at least the key columns."""
+        """Return every row whose key is among `keys`, which has at least the key columns."""
         if not self.layout.key:
             return self.all() if keys.num_rows else self.all().slice(0, 0)
         columns = self._select(keys, self.layout.key, exact=False)
         hashes = self._hashes(columns, keys.num_rows)
-        wanted = once_each(hashes)
+        distinct = once_each(hashes)
         rows = live_rows(
-            self._runs, self.layout, lambda segment: segment.with_hashes(wanted), cutoff=self.cutoff
+            self._runs, self.layout, lambda segment: segment.with_hashes(distinct), cutoff=self.cutoff
         )
-        found, asked = rows.columns(self.layout.key), [single(columns[name]) for name in self.layout.key]
-        if is_exact(found) and is_exact(asked):
+        stored, requested = rows.columns(self.layout.key), [single(columns[name]) for name in self.layout.key]
+        if is_exact(stored) and is_exact(requested):
             return self.layout.public(rows.table)
-        among = is_among(rows.hashes, found, hashes, asked)
+        among = is_among(rows.hashes, stored, hashes, requested)
         table = rows.table if among.all() else rows.table.filter(pa.array(among))
         return self.layout.public(table)
 
     def min_time(self) -> int | None:
-        """The time of the oldest row, or None if there is none; cheap where `order_by` is "time"."""
+        """Return the time of the oldest row, or None; cheap where `order_by` is "time"."""
         cursor: int | None = self.cutoff
         count = 1024
         while cursor is not None:
@@ -313,7 +315,7 @@ class TimeTable(_BatchTable):
         return None
 
     def _after(self, cursor: int, count: int) -> int | None:
-        """An instant with at most some `count` rows of each run between `cursor` and it."""
+        """Return an instant with at most about `count` rows of each run between `cursor` and it."""
         bounds = []
         for run in self._runs:
             for segment in run.load():
@@ -361,18 +363,18 @@ class TimeTable(_BatchTable):
         self._change(columns, self._hashes(columns, keys.num_rows), DELETE_KEY)
 
     def delete_value(self, rows: Batch) -> None:
-        """Remove one row equal to each of `rows`, where there is one."""
+        """Remove one row equal to each of `rows`, if it exists."""
         columns = self._timed(rows)
         hashes = self._hashes(columns, rows.num_rows)
         if not rows.num_rows:
             return
         if self.layout.replaces or not self.layout.key:
-            self._delete_found(columns, once_each(hashes))
+            self._delete_stored(columns, once_each(hashes))
         else:
             self._change(columns, hashes, DELETE_VALUE)
 
-    def _delete_found(self, columns: dict[str, pa.Array], hashes: Hashes) -> None:
-        """Look up the rows to delete, where a tombstone alone would not say enough.
+    def _delete_stored(self, columns: dict[str, pa.Array], hashes: Hashes) -> None:
+        """Look up the rows to delete, where a tombstone alone is not enough.
 
         In a generational table it must not delete a newer row of the key. Without a key, the row's hash
         is that of the subtask which wrote it, and its tombstone must follow it at every rescale.
@@ -386,7 +388,8 @@ class TimeTable(_BatchTable):
         names = self.layout.columns.names
         live = rows.columns(names)
         joined = [
-            pa.concat_arrays([one, single(columns[name])]) for name, one in zip(names, live, strict=True)
+            pa.concat_arrays([column, single(columns[name])])
+            for name, column in zip(names, live, strict=True)
         ]
         order, groups = group_rows(hash_columns(joined), joined)
         is_row = order < len(rows.hashes)
@@ -396,9 +399,9 @@ class TimeTable(_BatchTable):
         in_group = counted[np.append(np.flatnonzero(groups[1:] != groups[:-1]), len(groups) - 1)]
         from_end = in_group[groups] - counted
         doomed = order[is_row & (from_end < requested[groups])]
-        taken = {name: one.take(pa.array(doomed)) for name, one in zip(names, live, strict=True)}
+        deleted = {name: column.take(pa.array(doomed)) for name, column in zip(names, live, strict=True)}
         operation = DELETE_KEY if self.layout.replaces else DELETE_VALUE
-        self._change(taken, rows.hashes[doomed], operation)
+        self._change(deleted, rows.hashes[doomed], operation)
 
 
 TABLES: Final[dict[str, Callable[..., StateTable]]] = {

@@ -1,4 +1,4 @@
-"""Writes the state of one subtask: takes the tables' changes, answers a checkpoint with its files."""
+"""Writes the state of one subtask: collects the changes of tables, and writes files at a checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headrace.storage.base import Storage
 class SubtaskWriter:
     """Collects messages until a Checkpoint, then writes one file per changed table.
 
-    File names are unique to the attempt: what a failed attempt leaves behind is never read.
+    File names are unique to the attempt: files of a failed attempt are never read.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SubtaskWriter:
         self._merges: dict[str, tuple[Merge, ...]] = {}
 
     def send(self, message: Message) -> SubtaskCheckpointMetadata | None:
-        """Take a message; only a Checkpoint has an answer."""
+        """Handle a message; only a Checkpoint returns metadata."""
         if isinstance(message, Checkpoint):
             return self._checkpoint(message)
         if isinstance(message, Compaction):
@@ -102,7 +102,7 @@ class SubtaskWriter:
             return tuple(carried)
         files: list[StateFile] = []
         position = 0
-        for group in sorted(merges, key=lambda one: one.start):
+        for group in sorted(merges, key=lambda item: item.start):
             files += carried[position : group.start]
             merged = self._merge(runs[group.start : group.stop], table, group, epoch)
             files += [merged] if merged is not None else []
@@ -138,7 +138,7 @@ class SubtaskWriter:
 
 
 def _entries_batch(entries: Sequence[KeyedData], layout: RunLayout) -> pa.RecordBatch:
-    """The changed entries of a global table as sorted rows."""
+    """Return the changed entries of a global table as sorted rows."""
     keys = pa.array([entry.key for entry in entries], pa.binary())
     hashes = hash_key(pa.RecordBatch.from_arrays([keys], ["key"]), ("key",))
     kinds = [DELETE_KEY if entry.value is None else INSERT for entry in entries]

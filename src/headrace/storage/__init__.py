@@ -1,1 +1,1 @@
-"""Files of a local directory, an object store or HDFS behind one interface."""
+"""Storage: files of a local directory, an object store or HDFS behind one interface."""

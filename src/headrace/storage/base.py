@@ -1,7 +1,7 @@
 """The interface of a storage: files below one root, in a local directory, an object store or HDFS.
 
-State and the connectors of files both use it. Paths are relative to the root and use `/`; the empty path is
-the root itself, which may be a single file. A storage can be pickled; it is opened again from its address.
+State and the file connectors both use it. Paths are relative to the root and use `/`; the empty path is the
+root itself, which may be a single file. A storage can be pickled; it is opened again from its address.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.base.errors import ConfigurationError, ExternalError, HeadraceErro
 T = TypeVar("T")
 R = TypeVar("R")
 Paths: TypeAlias = list[str]
-"""A name of its own, because the method `list` hides the type inside the classes."""
+"""An alias, because the method `list` hides the type inside the classes."""
 
 _CONCURRENT_REQUESTS = 8
 
@@ -34,7 +34,7 @@ class StoredFile(NamedTuple):
 
 
 class RequestRetry(NamedTuple):
-    """How often, and for how long, a request to a store is repeated before it fails with an ExternalError."""
+    """How often and for how long a request is retried before it fails with an ExternalError."""
 
     attempts: int
     timeout: timedelta
@@ -43,36 +43,36 @@ class RequestRetry(NamedTuple):
 STATE_RETRY = RequestRetry(10, timedelta(minutes=3))
 """For state: a failed request may end the run."""
 FILES_RETRY = RequestRetry(4, timedelta(seconds=30))
-"""For files of connectors: the epoch is repeated after that."""
+"""For file connectors: the epoch is retried after that."""
 
 
 class StorageSettings(NamedTuple):
-    """What a storage is opened with besides its URL."""
+    """The settings of a storage besides its URL."""
 
     options: tuple[tuple[str, str], ...] = ()
-    """How an object store is reached: the options `storage.*` of a connector."""
+    """The settings of an object store: the options `storage.*` of a connector."""
     part_size: int | None = None
-    """How many bytes a request has when a large object is uploaded in parts."""
+    """The part size of a multipart upload, in bytes."""
     retry: RequestRetry = STATE_RETRY
 
 
 class Storage(ABC):
-    """Files below one root. A reader sees a whole file or none.
+    """Files below one root. A reader sees a complete file or none.
 
-    An operation that fails raises an ExternalError with the path and the reason, whatever the client of the
-    storage raises; a file that is missing is a FileNotFoundError.
+    A failed operation raises an ExternalError with the path and the reason; a missing file is a
+    FileNotFoundError.
     """
 
     is_local: ClassVar[bool] = False
-    """Whether the files are on the disks of this machine, or mounted as if they were."""
+    """Whether the files are on this machine, or mounted."""
     _client_errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """What the client of this storage raises when an operation fails."""
+    """The exceptions of the client of this storage."""
     _hint: ClassVar[str | None] = None
     """What to check when an operation fails."""
 
     def __init__(self, url: str, settings: StorageSettings | None = None) -> None:
         self.url = url
-        """The address this storage is opened with; the same for every way to write it."""
+        """The canonical URL of this storage."""
         self._settings = settings or StorageSettings()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -85,66 +85,66 @@ class Storage(ABC):
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """The content of a file; FileNotFoundError if there is none."""
+        """Return the content of a file; raises a FileNotFoundError."""
 
     @abstractmethod
     def open(self, path: str) -> Any:
-        """A file of Arrow, for reading at any position; FileNotFoundError if there is none."""
+        """Open a file as an Arrow file with random access; raises a FileNotFoundError."""
 
     @abstractmethod
     def write(self, path: str, data: bytes) -> None:
-        """Put a file, durably, replacing an older one in one step."""
+        """Write a file durably; an existing one is replaced atomically."""
 
     @abstractmethod
     def write_file(self, path: str, source: str) -> None:
-        """Put the content of the local file `source`, which may be moved away."""
+        """Write the content of the local file `source`, which may be moved."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
-        """Put a file only if there is none yet, in one step; False if there was one."""
+        """Write a file atomically if it does not exist; return False if it does."""
 
     @abstractmethod
     def move(self, source: str, target: str) -> None:
-        """Give a file another name, durably: nobody sees half of it under the new one."""
+        """Rename a file durably; a reader never sees a partial file under the new name."""
 
     @abstractmethod
     def list(self, prefix: str) -> Paths:
-        """Every file below the directory `prefix`, sorted."""
+        """Return every file below the directory `prefix`, sorted."""
 
     @abstractmethod
     def list_files(self) -> Sequence[StoredFile] | None:
-        """Every file below the root, or the root if it is a file itself; None if there is neither."""
+        """Return every file below the root, or the root if it is a file itself; None if there is neither."""
 
     @abstractmethod
     def children(self, prefix: str) -> Paths:
-        """The names directly below the directory `prefix`, files and directories, sorted."""
+        """Return the names of files and directories directly below `prefix`, sorted."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove a file; a file that is not there is fine."""
+        """Remove a file, if it exists."""
 
     @abstractmethod
     def delete_directory(self, path: str) -> None:
-        """Remove a directory and what is in it; one that is not there is fine."""
+        """Remove a directory with its content, if it exists."""
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Whether a file exists."""
 
     @abstractmethod
     def size(self, path: str) -> int:
-        """How many bytes a file has; FileNotFoundError if there is none."""
+        """Return the size of a file in bytes; raises a FileNotFoundError."""
 
     def local_path(self, path: str) -> str | None:
-        """The real path on this machine's disk, or None for a storage that is elsewhere."""
+        """Return the path on this machine, or None for a remote storage."""
         del path
         return None
 
     def check_directory(self) -> None:
-        """Raise a ConfigurationError if this cannot be a directory to write in; nothing is written."""
+        """Raise a ConfigurationError if this cannot be a directory to write to; nothing is written."""
 
     def check_writable(self) -> None:
-        """Write and delete a small file; raise a ConfigurationError that says what prevents it."""
+        """Write and delete a small file; raises a ConfigurationError if that fails."""
         path = f".writable-{uuid.uuid4().hex}"
         try:
             self.write(path, b"")
@@ -156,7 +156,7 @@ class Storage(ABC):
             ) from None
 
     def map(self, action: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
-        """The results of an action on each item: one after the other here, several at a time elsewhere."""
+        """Return the results of an action on each item; remote storages run several at a time."""
         if self.is_local or len(items) < 2:
             return [action(item) for item in items]
         with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
@@ -164,7 +164,7 @@ class Storage(ABC):
 
     @contextlib.contextmanager
     def _errors(self, operation: str, path: str) -> Iterator[None]:
-        """Raise what the client raises as an ExternalError: the file `cannot be {operation}`."""
+        """Convert errors of the client to ExternalErrors: the file `cannot be {operation}`."""
         try:
             yield
         except (FileNotFoundError, HeadraceError):
@@ -176,7 +176,7 @@ class Storage(ABC):
 
 
 def join(root: str, path: str) -> str:
-    """The path below a root; the root itself for the empty path.
+    """Return the path below a root; the root itself for the empty path.
 
     >>> join("s3://bucket/data", "a/b")
     's3://bucket/data/a/b'
@@ -187,7 +187,7 @@ def join(root: str, path: str) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """What an error says in its first line, without the details below."""
+    """Return the first line of an error, without details."""
     if isinstance(error, HeadraceError):
         return error.message
     if isinstance(error, OSError) and error.strerror:
@@ -199,5 +199,5 @@ def error_line(error: BaseException) -> str:
 def settings_from(
     options: Mapping[str, str] | None, part_size: int | None, retry: RequestRetry
 ) -> StorageSettings:
-    """Settings that can be compared and hashed."""
+    """Return settings that can be compared and hashed."""
     return StorageSettings(tuple(sorted((options or {}).items())), part_size, retry)

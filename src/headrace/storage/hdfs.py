@@ -1,4 +1,4 @@
-"""A directory on HDFS, through Arrow's own client."""
+"""A storage on HDFS, with Arrow's own client."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class HdfsStorage(Storage):
         return join(self._root, path) or "/"
 
     def read(self, path: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         with self._errors("read", path), self._fs.open_input_stream(self._path(path)) as file:
             return bytes(file.read())
 
     def open(self, path: str) -> Any:
-        """A file for reading at any position."""
+        """Open a file with random access."""
         with self._errors("read", path):
             return self._fs.open_input_file(self._path(path))
 
     def write(self, path: str, data: bytes) -> None:
-        """Put a file by renaming a finished one to its name."""
+        """Write a file by renaming a complete one."""
         with self._errors("written", path):
             temporary = self._write_temporary(path, data)
             if self.exists(path):
@@ -67,11 +67,11 @@ class HdfsStorage(Storage):
         return directory
 
     def write_file(self, path: str, source: str) -> None:
-        """Put the content of a local file."""
+        """Write the content of a local file."""
         self.write(path, Path(source).read_bytes())
 
     def create(self, path: str, data: bytes) -> bool:
-        """Put a file by a rename, which HDFS refuses when the name is taken."""
+        """Write a file by a rename, which HDFS refuses if the name exists."""
         with self._errors("written", path):
             if self.exists(path):
                 return False
@@ -100,12 +100,12 @@ class HdfsStorage(Storage):
         return infos
 
     def list(self, prefix: str) -> Paths:
-        """Every file below the directory `prefix`, sorted."""
+        """Return every file below the directory `prefix`, sorted."""
         start = len(self._root) + 1
         return sorted(info.path[start:] for info in self._list(prefix, recursive=True) if info.is_file)
 
     def list_files(self) -> Sequence[StoredFile] | None:
-        """Every file below the root, or the root if it is a file itself."""
+        """Return every file below the root, or the root if it is a file itself."""
         from pyarrow import fs
 
         with self._errors("listed", ""):
@@ -122,7 +122,7 @@ class HdfsStorage(Storage):
         ]
 
     def children(self, prefix: str) -> Paths:
-        """The names directly below the directory `prefix`."""
+        """Return the names directly below the directory `prefix`."""
         return sorted(info.base_name for info in self._list(prefix, recursive=False))
 
     def delete(self, path: str) -> None:
@@ -132,7 +132,7 @@ class HdfsStorage(Storage):
                 self._fs.delete_file(self._path(path))
 
     def delete_directory(self, path: str) -> None:
-        """Remove a directory and what is in it."""
+        """Remove a directory with its content."""
         try:
             with self._errors("deleted", path):
                 self._fs.delete_dir(self._path(path))
@@ -140,12 +140,12 @@ class HdfsStorage(Storage):
             pass
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Whether a file exists."""
         with self._errors("read", path):
             return bool(self._fs.get_file_info(self._path(path)).is_file)
 
     def size(self, path: str) -> int:
-        """How many bytes a file has."""
+        """Return the size of a file in bytes."""
         with self._errors("read", path):
             info = self._fs.get_file_info(self._path(path))
             if not info.is_file:
@@ -153,6 +153,6 @@ class HdfsStorage(Storage):
         return int(info.size)
 
     def check_directory(self) -> None:
-        """Refuse a file."""
+        """Raise an error if the root is a file."""
         if self.exists(""):
             raise ConfigurationError(f"`{self.url}` is a file, not a directory")

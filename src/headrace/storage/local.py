@@ -1,4 +1,4 @@
-"""A directory on this machine, or one mounted on every machine of the cluster."""
+"""A storage on this machine, or mounted on every machine of the cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.storage.base import Paths, Storage, StoredFile
 
 
 class LocalStorage(Storage):
-    """A local directory. Files are written aside, synced and renamed."""
+    """A local directory. Files are written under a temporary name, synced and renamed."""
 
     is_local = True
 
@@ -27,25 +27,25 @@ class LocalStorage(Storage):
         return os.path.join(self.url, path) if path else self.url
 
     def local_path(self, path: str) -> str | None:
-        """The real path of `path`."""
+        """Return the absolute path of `path`."""
         return self._path(path)
 
     def read(self, path: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         with self._errors("read", path), open(self._path(path), "rb") as file:
             return file.read()
 
     def open(self, path: str) -> Any:
-        """A file for reading at any position."""
+        """Open a file with random access."""
         with self._errors("read", path):
             return pa.OSFile(self._path(path), "rb")
 
     def write(self, path: str, data: bytes) -> None:
-        """Put a file by renaming a finished one over it."""
+        """Write a file by renaming a complete one over it."""
         self._put(path, lambda temporary: _write_through(temporary, data), os.replace)
 
     def write_file(self, path: str, source: str) -> None:
-        """Put a local file, by renaming where the file system allows it."""
+        """Write a local file, by renaming it where the file system allows it."""
 
         def move(temporary: str) -> None:
             try:
@@ -59,7 +59,7 @@ class LocalStorage(Storage):
         self._put(path, move, os.replace)
 
     def create(self, path: str, data: bytes) -> bool:
-        """Put a file by linking a finished one to a name that must be free."""
+        """Write a file by linking a complete one to a new name."""
         if self.exists(path):
             return False
 
@@ -101,7 +101,7 @@ class LocalStorage(Storage):
                 return
 
     def move(self, source: str, target: str) -> None:
-        """Rename a file, and make the directory remember it."""
+        """Rename a file, and sync the directory."""
         directory = os.path.dirname(self._path(target))
         with self._errors("written", target):
             os.makedirs(directory, exist_ok=True)
@@ -109,7 +109,7 @@ class LocalStorage(Storage):
             _sync(directory)
 
     def list(self, prefix: str) -> Paths:
-        """Every file below the directory `prefix`, sorted."""
+        """Return every file below the directory `prefix`, sorted."""
         paths: Paths = []
         for directory, _, names in os.walk(self._path(prefix)):
             relative = os.path.relpath(directory, self.url).replace(os.sep, "/")
@@ -118,7 +118,7 @@ class LocalStorage(Storage):
         return sorted(paths)
 
     def list_files(self) -> Sequence[StoredFile] | None:
-        """Every file below the root, also below links to directories, or the root if it is a file itself."""
+        """Return every file below the root, also below symbolic links, or the root if it is a file itself."""
         from pyarrow import fs
 
         local = fs.LocalFileSystem()
@@ -135,7 +135,7 @@ class LocalStorage(Storage):
         ]
 
     def children(self, prefix: str) -> Paths:
-        """The names directly below the directory `prefix`."""
+        """Return the names directly below the directory `prefix`."""
         with self._errors("listed", prefix):
             try:
                 return sorted(os.listdir(self._path(prefix)))
@@ -143,7 +143,7 @@ class LocalStorage(Storage):
                 return []
 
     def delete(self, path: str) -> None:
-        """Remove a file, and the directories above it that become empty."""
+        """Remove a file, and its parent directories that become empty."""
         target = self._path(path)
         with self._errors("deleted", path):
             _unlink(target)
@@ -156,21 +156,21 @@ class LocalStorage(Storage):
             directory = os.path.dirname(directory)
 
     def delete_directory(self, path: str) -> None:
-        """Remove a directory and what is in it."""
+        """Remove a directory with its content."""
         with self._errors("deleted", path), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._path(path))
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Whether a file exists."""
         return os.path.isfile(self._path(path))
 
     def size(self, path: str) -> int:
-        """How many bytes a file has."""
+        """Return the size of a file in bytes."""
         with self._errors("read", path):
             return os.stat(self._path(path)).st_size
 
     def check_directory(self) -> None:
-        """Refuse a file, and a directory that may not be written or made."""
+        """Raise an error for a file, and for a directory that may not be written or created."""
         existing = self.url
         while not os.path.exists(existing):
             existing = os.path.dirname(existing)
@@ -180,7 +180,7 @@ class LocalStorage(Storage):
             raise ConfigurationError(f"`{existing}` may not be written", hint="check its permissions")
 
     def check_writable(self) -> None:
-        """Write and delete a small file; raise a ConfigurationError that says what prevents it."""
+        """Write and delete a small file; raises a ConfigurationError if that fails."""
         if os.path.exists(self.url) and not os.path.isdir(self.url):
             raise ConfigurationError(
                 f"the state directory `{self.url}` is a file",

@@ -1,4 +1,4 @@
-"""A prefix of a bucket or container, through obstore."""
+"""A storage in an object store, with obstore."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _CLIENT_OPTIONS = {
     "timeout": str,
     "user_agent": str,
 }
-"""Options of the connection, which obstore takes apart from those of the store."""
+"""Options of the connection, which obstore takes separately from those of the store."""
 
 
 class ObjectStorage(Storage):
-    """Objects below a prefix; object stores put and replace them in one step.
+    """Objects below a prefix; object stores write and replace them atomically.
 
-    What the options do not say comes from the environment that each cloud's own tools use, for S3
+    Missing options are taken from the environment variables of each cloud's own tools, for S3
     `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` and, for an endpoint
     without TLS, `AWS_ALLOW_HTTP`.
     """
@@ -67,26 +67,26 @@ class ObjectStorage(Storage):
         return key[len(self._prefix) + 1 :] if self._prefix else key
 
     def read(self, path: str) -> bytes:
-        """The content of an object."""
+        """Return the content of an object."""
         with self._errors("read", path):
             return bytes(self._obstore.get(self._store, self._key(path)).bytes())
 
     def open(self, path: str) -> Any:
-        """An object, read in ranges."""
+        """Open an object, which is read in ranges of bytes."""
         size = self.size(path)
         return pa.PythonFile(_ObjectFile(self, path, size), mode="r")
 
     def read_range(self, path: str, begin: int, end: int) -> bytes:
-        """The bytes of an object from `begin` up to `end`."""
+        """Return the bytes of an object from `begin` up to `end`."""
         with self._errors("read", path):
             return bytes(self._obstore.get_range(self._store, self._key(path), start=begin, end=end))
 
     def write(self, path: str, data: bytes) -> None:
-        """Put an object."""
+        """Write an object."""
         self._put(path, data)
 
     def write_file(self, path: str, source: str) -> None:
-        """Put the content of a local file, in parts if it is large."""
+        """Write the content of a local file, in parts if it is large."""
         self._put(path, Path(source))
 
     def _put(self, path: str, content: bytes | Path) -> None:
@@ -96,7 +96,7 @@ class ObjectStorage(Storage):
             self._obstore.put(self._store, self._key(path), content, **sizes)
 
     def create(self, path: str, data: bytes) -> bool:
-        """Put an object with the condition that there is none of this name."""
+        """Write an object on condition that it does not exist."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with self._errors("written", path):
@@ -109,7 +109,7 @@ class ObjectStorage(Storage):
     def move(self, source: str, target: str) -> None:
         """Copy an object and delete the original.
 
-        The copy appears in one step; until the original is gone, a repeated move makes the same copy.
+        The copy appears atomically; until the original is deleted, a retried move writes the same copy.
         """
         with self._errors("written", target):
             self._obstore.copy(self._store, self._key(source), self._key(target))
@@ -122,11 +122,11 @@ class ObjectStorage(Storage):
                 yield from chunk
 
     def list(self, prefix: str) -> Paths:
-        """Every object below `prefix`, sorted."""
+        """Return every object below `prefix`, sorted."""
         return sorted(self._relative(item["path"]) for item in self._objects(prefix))
 
     def list_files(self) -> Sequence[StoredFile] | None:
-        """Every object below the prefix, or the object of this name."""
+        """Return every object below the prefix, or the object of this name."""
         files = [_stored_file(self._relative(item["path"]), item) for item in self._objects("")]
         if files or not self._prefix:
             return files
@@ -137,7 +137,7 @@ class ObjectStorage(Storage):
             return None
 
     def children(self, prefix: str) -> Paths:
-        """The names directly below `prefix`."""
+        """Return the names directly below `prefix`."""
         key = self._key(prefix)
         with self._errors("listed", prefix):
             listing = self._obstore.list_with_delimiter(self._store, f"{key}/" if key else None)
@@ -157,7 +157,7 @@ class ObjectStorage(Storage):
                 self._obstore.delete(self._store, keys)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such an object."""
+        """Whether an object exists."""
         try:
             self.size(path)
         except FileNotFoundError:
@@ -165,7 +165,7 @@ class ObjectStorage(Storage):
         return True
 
     def size(self, path: str) -> int:
-        """How many bytes an object has."""
+        """Return the size of an object in bytes."""
         with self._errors("read", path):
             return int(self._obstore.head(self._store, self._key(path))["size"])
 
@@ -176,7 +176,7 @@ def _stored_file(path: str, item: Mapping[str, Any]) -> StoredFile:
 
 
 def _connect(url: str, bucket: str, options: Mapping[str, str], retry: RequestRetry) -> Any:
-    """A client for a bucket."""
+    """Return a client for a bucket."""
     from obstore import store as stores
 
     store_options, client_options = dict(options), {}
@@ -205,7 +205,7 @@ def _connect(url: str, bucket: str, options: Mapping[str, str], retry: RequestRe
 
 
 class _ObjectFile(io.RawIOBase):
-    """An object, read in ranges."""
+    """An object, read in ranges of bytes."""
 
     def __init__(self, storage: ObjectStorage, path: str, size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Opens a storage by its URL."""
+"""Open a storage by its URL."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def open_storage(
     part_size: int | None = None,
     retry: RequestRetry = STATE_RETRY,
 ) -> Storage:
-    """The storage at `url`: a path, `file:`, `s3://`, `gs://`, `az://`, `abfs://`, `r2://` or `hdfs://`.
+    """Open the storage at `url`: a path, `file:`, `s3://`, `gs://`, `az://`, `abfs://`, `r2://`, `hdfs://`.
 
-    `options` say how an object store is reached, `part_size` how large the requests of an upload are, and
-    `retry` how long a request is repeated.
+    `options` are the settings of an object store, `part_size` is that of multipart uploads, and `retry` is
+    how long a request is retried.
     """
     return reopen_storage(canonical_url(url), settings_from(options, part_size, retry))
 
 
 @functools.lru_cache(maxsize=64)
 def reopen_storage(url: str, settings: StorageSettings) -> Storage:
-    """The storage of a canonical URL; the same object for the same address and settings."""
+    """Open the storage of a canonical URL; the same URL and settings give the same object."""
     scheme = scheme_of(url)
     if scheme == "":
         return LocalStorage(url, settings)

@@ -1,4 +1,4 @@
-"""The options of connectors that say where files are and how an object store is reached."""
+"""The options of connectors for paths and object stores."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HiddenSettings = Annotated[
 
 
 class ObjectStoreOptions(Options):
-    """How an object store is reached."""
+    """The settings of an object store."""
 
     storage: HiddenSettings = Field(
         default={},
         description=(
-            "How an object store is reached, as `storage.KEY` = 'value': `storage.aws_endpoint`, "
-            "`storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed; "
-            "what is not given is taken from the environment."
+            "Settings of the object store, as `storage.KEY` = 'value': `storage.aws_endpoint`, "
+            "`storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never "
+            "displayed; missing settings are taken from the environment."
         ),
     )
 
@@ -42,19 +42,19 @@ class ObjectStoreOptions(Options):
 
 
 def _gather_keys(values: Any, name: str) -> Any:
-    """Options with those that are called `name.KEY` as one mapping `name`."""
+    """Return the options with all `name.KEY` as one mapping `name`."""
     if not isinstance(values, Mapping):
         return values
     own = {key: str(value) for key, value in values.items() if str(key).startswith(f"{name}.")}
     if not own:
         return values
     rest = {key: value for key, value in values.items() if key not in own}
-    whole = read_settings(rest.get(name, {})) or {}
-    return {**rest, name: {**whole, **{key.removeprefix(f"{name}."): value for key, value in own.items()}}}
+    settings = read_settings(rest.get(name, {})) or {}
+    return {**rest, name: {**settings, **{key.removeprefix(f"{name}."): value for key, value in own.items()}}}
 
 
 class StorageOptions(ObjectStoreOptions):
-    """Where files are, and how an object store is reached."""
+    """The path of files, and the settings of an object store."""
 
     path: str = Field(min_length=1, description="A directory, as a path or a URL.")
 
@@ -66,5 +66,5 @@ class StorageOptions(ObjectStoreOptions):
         return self
 
     def open_storage(self, *, part_size: int | None = None) -> Storage:
-        """The storage of these options."""
+        """Open the storage of these options."""
         return open_storage(self.path, self.storage, part_size=part_size, retry=base.FILES_RETRY)

@@ -1,4 +1,4 @@
-"""Addresses of storages: which kind of storage a URL is of, and its one spelling."""
+"""URLs of storages: their scheme and canonical form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMES = ("file", *OBJECT_STORES, *HADOOP)
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of a URL, lower-cased; empty for a path.
+    """Return the scheme of a URL, lower-cased; empty for a path.
 
     >>> scheme_of("S3://bucket/x"), scheme_of("file:/x"), scheme_of("ftp://x/y")
     ('s3', 'file', 'ftp')
@@ -29,12 +29,12 @@ def scheme_of(url: str) -> str:
 
 
 def is_object_store(url: str) -> bool:
-    """Whether a URL is that of an object store."""
+    """Whether a URL names an object store."""
     return scheme_of(url) in OBJECT_STORES
 
 
 def canonical_url(url: str) -> str:
-    """One spelling for each address: absolute paths for local ones, no slash at the end."""
+    """Return the canonical form of a URL: an absolute path if local, no trailing slash."""
     scheme = scheme_of(url)
     if scheme in ("", "file"):
         path = unquote(urlsplit(url).path) if scheme else url
@@ -54,7 +54,7 @@ def _absolute(path: str) -> str:
 
 
 def resolve_url(url: str, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A canonical URL and the options as clients of object stores know them: `r2:` is a kind of `s3:`.
+    """Return a URL and options that object store clients support: `r2:` becomes `s3:`.
 
     >>> resolve_url("r2://account@bucket/data", {})[0]
     's3://bucket/data'

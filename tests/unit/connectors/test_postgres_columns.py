@@ -2,21 +2,21 @@
 
 import pyarrow as pa
 
-from headrace.connectors.postgres.client import Column, PostgresTable
+from headrace.connectors.postgres.client import PostgresColumn, PostgresTable
 from headrace.connectors.postgres.columns import table_columns
 from headrace.sql.types import column_lines
 
 
 def test_types_of_postgres_have_types_of_sql() -> None:
     columns = {
-        "id": Column("bigint", generated=False, is_json=False),
-        "price": Column("numeric", generated=False, is_json=False, declared="numeric(12,2)"),
-        "exact": Column("numeric", generated=False, is_json=False, declared="numeric"),
-        "at": Column("timestamp with time zone", generated=False, is_json=False),
-        "doc": Column("jsonb", generated=False, is_json=True),
-        "tags": Column("text[]", generated=False, is_json=False),
-        "who": Column("uuid", generated=False, is_json=False),
-        "twice": Column("integer", generated=True, is_json=False),
+        "id": PostgresColumn("bigint", generated=False, is_json=False),
+        "price": PostgresColumn("numeric", generated=False, is_json=False, declared="numeric(12,2)"),
+        "exact": PostgresColumn("numeric", generated=False, is_json=False, declared="numeric"),
+        "at": PostgresColumn("timestamp with time zone", generated=False, is_json=False),
+        "doc": PostgresColumn("jsonb", generated=False, is_json=True),
+        "tags": PostgresColumn("text[]", generated=False, is_json=False),
+        "who": PostgresColumn("uuid", generated=False, is_json=False),
+        "twice": PostgresColumn("integer", generated=True, is_json=False),
     }
     table = PostgresTable("t", 1, columns, [], "f")
     expected = [

@@ -37,9 +37,9 @@ def test_each_bad_row_is_told_once_with_its_column_its_value_and_its_place() -> 
 
 def test_a_copy_keeps_what_is_wrong_with_its_rows() -> None:
     rows, bad = READER.read(TEXTS)
-    again, told = READER.of_copy(READER.kept(rows, bad))
+    again, told = READER.split_errors(READER.with_errors(rows, bad))
     assert again.equals(rows)
     assert {at: (one.message, one.column, one.content, one.position) for at, one in told.items()} == {
         at: (one.message, one.column, one.content, one.position) for at, one in bad.items()
     }
-    assert READER.of_copy(rows) == (rows, {})  # a copy of which all rows had to be good
+    assert READER.split_errors(rows) == (rows, {})  # a copy of which all rows had to be good

@@ -74,7 +74,7 @@ def test_texts_are_read_as_values(kind: pa.DataType, texts: list[str | None], va
 def test_a_text_that_does_not_fit_the_type_is_found_and_shown(kind: pa.DataType, text: str) -> None:
     with pytest.raises(UnreadableError, match="cannot be read as") as caught:
         read([None, text, None], kind)
-    assert caught.value.place == 1
+    assert caught.value.index == 1
     assert text in str(caught.value)
 
 

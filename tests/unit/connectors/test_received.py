@@ -267,9 +267,9 @@ def test_messages_that_are_not_new_are_acknowledged_and_not_kept(storage: Any) -
         for n in (1, 2):
             put(inbox, [n], token=n)
         while not inbox.closed.is_set():
-            acknowledged.extend(inbox.kept())
+            acknowledged.extend(inbox.take_logged_tokens())
             time.sleep(0.001)
-        acknowledged.extend(inbox.kept())
+        acknowledged.extend(inbox.take_logged_tokens())
 
     TALKS["talk"] = talk
     start: Offset = {}
@@ -298,7 +298,7 @@ def test_a_source_for_sampling_acknowledges_nothing(storage: Any) -> None:
     def talk(inbox: Inbox) -> None:
         put(inbox, [1], token=1)
         while not inbox.closed.is_set():
-            acknowledged.extend(inbox.kept())
+            acknowledged.extend(inbox.take_logged_tokens())
             time.sleep(0.001)
 
     TALKS["talk"] = talk
@@ -321,9 +321,9 @@ def test_the_first_messages_tell_the_columns_and_nothing_is_acknowledged(
             wait_for(lambda: not inbox._messages)
         while not inbox.closed.is_set():
             ahead[0] += 100  # it is quiet now
-            acknowledged.extend(inbox.kept())
+            acknowledged.extend(inbox.take_logged_tokens())
             time.sleep(0.001)
-        acknowledged.extend(inbox.kept())
+        acknowledged.extend(inbox.take_logged_tokens())
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], time=time.time, sleep=time.sleep)
     monkeypatch.setattr(sample, "time", clock)
@@ -350,10 +350,10 @@ def test_tokens_come_back_when_their_messages_are_written_and_once() -> None:
     put(inbox, [0, 1, 2], token="t")
     put(inbox, [3])
     assert len(inbox.take(2, 0)) == 2
-    assert inbox.kept() == []
+    assert inbox.take_logged_tokens() == []
     inbox.written()
-    assert inbox.kept() == ["t", "t"]
-    assert inbox.kept() == []
+    assert inbox.take_logged_tokens() == ["t", "t"]
+    assert inbox.take_logged_tokens() == []
 
 
 def test_after_a_lost_connection_what_can_come_again_is_dropped_and_the_rest_stays() -> None:
@@ -363,7 +363,7 @@ def test_after_a_lost_connection_what_can_come_again_is_dropped_and_the_rest_sta
     inbox.take(1, 0)
     inbox.reconnect()
     inbox.written()
-    assert inbox.kept() == []  # it would be said on a connection that knows nothing of it
+    assert inbox.take_logged_tokens() == []  # it would be said on a connection that knows nothing of it
     assert [json.loads(one.value)["n"] for one in inbox.take(10, 0)] == [2]
 
 
@@ -472,7 +472,7 @@ def test_a_connection_that_is_lost_after_a_quiet_time_is_given_the_whole_patienc
 
 def test_a_wait_that_the_other_side_asks_for_is_not_its_absence(storage: Any, patience: Patience) -> None:
     def ask_for_a_wait(inbox: Inbox) -> None:
-        inbox.excuse(2 * received.PATIENCE_SECONDS)
+        inbox.extend_patience(2 * received.PATIENCE_SECONDS)
         patience.run_out()
         raise ConnectionError
 

@@ -50,7 +50,7 @@ def test_any_valid_changes_in_any_order_lead_from_the_old_table_to_the_new(
     cut = random.randint(0, len(rows))
     parts = pa.concat_tables([without_pairs(table(rows[:cut])), without_pairs(table(rows[cut:]))])
     made = net_changes(parts, ["id"])
-    for row in made.gone.to_pylist():
+    for row in made.deleted.to_pylist():
         del old[row["id"]]
     old |= {row["id"]: row["name"] for row in made.rows.to_pylist()}
     assert old == state
@@ -61,7 +61,7 @@ def test_of_rows_that_only_add_the_last_of_each_key_counts_and_without_a_key_all
     rows = pa.table({"id": [1, 2, 1, 1], "name": ["a", "b", "c", "c"]})
     assert net_changes(rows, ["id"]).rows.to_pylist() == [{"id": 2, "name": "b"}, {"id": 1, "name": "c"}]
     assert net_changes(rows, []).rows == rows
-    assert net_changes(rows, ["id"]).gone.num_rows == 0
+    assert net_changes(rows, ["id"]).deleted.num_rows == 0
 
 
 def test_names_of_tables_may_have_parts_and_quotes() -> None:

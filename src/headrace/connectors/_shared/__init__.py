@@ -1,1 +1,1 @@
-"""What several connectors share."""
+"""Parts that several connectors share."""

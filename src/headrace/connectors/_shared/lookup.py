@@ -1,4 +1,4 @@
-"""What lookup tables share whose rows are written in a format."""
+"""The base of lookup tables whose rows are encoded in a format."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from headrace.model.operator import Lookup, OperatorContext
 
 
 class LookupOptions(FormatOptions):
-    """The options of a table with one key and rows in a format."""
+    """The options of a lookup table with one key and rows in a format."""
 
     format: Literal["json", "raw_string", "raw_bytes"] = Field(
         "json",
-        description="`json`: an object for each row; `raw_string`, `raw_bytes`: the column `value` as it is.",
+        description=(
+            "`json`: an object for each row; `raw_string`, `raw_bytes`: the column `value`, unchanged."
+        ),
     )
 
     @model_validator(mode="after")
-    def _has_one_row(self) -> Self:
+    def _check_lookup(self) -> Self:
         if self.bad_data == "dead_letter":
             raise ValueError(
                 "`bad_data` = 'dead_letter' does not go with a lookup: drop bad records, or fail"
@@ -63,7 +65,7 @@ class FormatLookup(Connector, Lookup):
 
 
 def report_bad(ctx: OperatorContext, bad: Sequence[BadLineError]) -> None:
-    """Count records that were dropped, and tell about the first of them."""
+    """Count dropped records, and log the first of them."""
     if bad:
         ctx.metrics.add("bad_rows", len(bad))
         ctx.report_error(f"dropped {len(bad)} bad rows of a lookup table, such as: {bad[0].message}")

@@ -1,4 +1,4 @@
-"""What sinks of messages share: rows become messages in the tasks, and are sent by the commit."""
+"""The base of message sinks: tasks encode rows as messages, the commit sends them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
     Connector,
     deliver_once,
-    one_schema,
     stage,
     staged_batches,
     to_ipc,
+    unify_schemas,
     without_event_time,
 )
 from headrace.formats.base import Format
@@ -24,15 +24,15 @@ from headrace.formats.options import FormatOptions
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 
 VALUE = "value"
-"""The column of staged messages that holds their content."""
+"""The column of staged messages with their content."""
 
 
 class StagingSink(Connector, ArrowOperator):
-    """A sink that brings the rows of an epoch into a format in the tasks, for its commit to write."""
+    """A sink whose tasks encode and stage the rows of an epoch, for the commit to write."""
 
     options: Any
     STAGED: ClassVar[str] = "rows"
-    """What the staged rows are called in the commit data."""
+    """The name of the staged rows in the commit data."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -45,7 +45,7 @@ class StagingSink(Connector, ArrowOperator):
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
-        """Whether the format can say that a row takes another one back."""
+        """Whether the format can express retractions."""
         return self._format.updating
 
     def check(self, schema: pa.Schema) -> None:
@@ -54,7 +54,7 @@ class StagingSink(Connector, ArrowOperator):
 
     @abstractmethod
     def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-        """What is staged for the rows of an epoch, which are at least one."""
+        """Return what to stage for the rows of an epoch, at least one."""
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Keep the rows until the epoch ends."""
@@ -66,7 +66,7 @@ class StagingSink(Connector, ArrowOperator):
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        """Stage what the rows of the epoch come to."""
+        """Stage the encoded rows of the epoch."""
         batches, self._batches = self._batches, []
         staged = self.write(batches) if batches else []
         if staged:
@@ -75,32 +75,32 @@ class StagingSink(Connector, ArrowOperator):
 
 
 class MessageSink(StagingSink):
-    """A sink that sends a message for each row, once the epoch of the row is past its commit point.
+    """A sink that sends a message for each row after the commit point of its epoch.
 
-    A connector writes `deliver`, and `attributes` if its messages have more than content. A commit that is
-    repeated after a crash delivers again only if the first one had not come to its end, so without more the
-    promise is at least once. What makes it better is to deliver in a way that can be repeated: each attempt
-    has the same messages in the same order under the same `batch_id`.
+    A connector implements `deliver`, and `attributes` if its messages have more than content. A commit that
+    is retried after a crash delivers again only if the first attempt was not complete, so the guarantee is at
+    least once. A `deliver` that is idempotent makes it exactly once: each attempt has the same messages in
+    the same order under the same `batch_id`.
     """
 
     def attributes(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
-        """What each message has besides its content, such as a key: name → a value for each row.
+        """Return the attributes of messages, such as a key: name → a value for each row.
 
-        Not asked for rows that take back others: several of them become one message.
+        Not called for rows with retractions: several of them become one message.
         """
         return {}
 
     @abstractmethod
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Send messages (`value` and the attributes) on the driver, and return when they are safe there.
+        """Send messages (`value` and the attributes) on the driver, and return when they are acknowledged.
 
-        Raises an ExternalError if they are not; the commit is then tried again.
+        Raises an ExternalError if they are not; the commit is then retried.
         """
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-        """The messages of the epoch."""
+        """Return the messages of the epoch."""
         if any(RETRACT in batch.schema.names for batch in batches):
-            changes = self._format.messages(without_event_time(pa.Table.from_batches(one_schema(batches))))
+            changes = self._format.messages(without_event_time(pa.Table.from_batches(unify_schemas(batches))))
             return [pa.record_batch({VALUE: pa.array(changes, pa.binary())})]
         return [self._write(batch) for batch in batches]
 
@@ -111,7 +111,7 @@ class MessageSink(StagingSink):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Deliver the messages of every subtask, in the order of subtasks, unless that was done before."""
+        """Deliver the messages of all subtasks, in the order of subtasks, unless that was done before."""
         batches, attempts = staged_batches(data, self.STAGED, ctx)
         if batches:
             messages = pa.Table.from_batches(batches)

@@ -1,4 +1,4 @@
-"""What sources of messages share: rows of messages in a format, with metadata and times."""
+"""The base of message sources: decode messages into rows, with metadata and times."""
 
 from __future__ import annotations
 
@@ -24,16 +24,14 @@ LAST_INSTANT = 2**63 - 1
 
 
 class MessageOptions(FormatOptions):
-    """What a source of messages can be told; the connector says which metadata its messages have."""
+    """The options of message sources; the connector declares which metadata its messages have."""
 
     METADATA: ClassVar[Mapping[str, pa.DataType]] = {}
-    """What messages have besides their content."""
+    """The metadata of messages, with types."""
 
-    metadata: Mapping[str, str] = Field(
-        default={}, description="Column → what of a message it holds besides its content."
-    )
+    metadata: Mapping[str, str] = Field(default={}, description="Column → the metadata field that it holds.")
     idle_timeout: Duration | None = Field(
-        None, description="After this long without messages the source holds the watermark back no more."
+        None, description="After this long without messages the source no longer holds the watermark back."
     )
 
     @model_validator(mode="after")
@@ -52,7 +50,7 @@ class MessageOptions(FormatOptions):
         return self
 
     def format_for(self, schema: pa.Schema | None) -> Format:
-        """The format of the messages, in which metadata is not."""
+        """Return the format of the messages for these columns without metadata columns."""
         if schema is not None:
             content = [field for field in schema if field.name not in self.metadata]
             schema = pa.schema(content) if content else None
@@ -60,7 +58,7 @@ class MessageOptions(FormatOptions):
 
 
 def declared_columns(options: MessageOptions, connector: str) -> pa.Schema:
-    """The columns of the rows."""
+    """Return the declared columns, or those that the format implies."""
     columns = implied_columns(options) if options.columns is None else options.columns
     if columns is None:
         raise ConfigurationError(
@@ -72,29 +70,29 @@ def declared_columns(options: MessageOptions, connector: str) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Messages:
-    """Some messages, in their order."""
+    """A batch of messages, in order."""
 
     values: Sequence[bytes | None]
-    """What they hold; None is a message without content, which has no row."""
+    """The contents; None is a message without content, which has no row."""
     times: NDArray[np.int64]
     """Nanoseconds since 1970."""
     metadata: Callable[[str], Sequence[Any]]
-    """Of each message what a column can hold besides its content."""
+    """Returns a metadata field of each message."""
     position: Callable[[int], str]
-    """Where one of them stood, such as `offset 5 of partition 3`."""
+    """Returns the position of a message, such as `offset 5 of partition 3`."""
 
-    def select(self, kept: Sequence[int]) -> Messages:
-        """Only those at these places."""
+    def select(self, indices: Sequence[int]) -> Messages:
+        """Return only the messages at these indices."""
         return Messages(
-            [self.values[place] for place in kept],
-            self.times[kept],
-            lambda name: [(self.metadata(name))[place] for place in kept],
-            lambda place: self.position(kept[place]),
+            [self.values[index] for index in indices],
+            self.times[indices],
+            lambda name: [(self.metadata(name))[index] for index in indices],
+            lambda index: self.position(indices[index]),
         )
 
 
 class MessageReader:
-    """Makes rows of messages: the columns of their content, their metadata and their times.
+    """Decodes messages into rows: the columns of their content, their metadata and their times.
 
     A message that cannot be read ends the run with its position, is dropped and counted, or goes to the
     output `dead_letter`, as `bad_data` says.
@@ -107,15 +105,15 @@ class MessageReader:
         self._raw = options.format in {"raw_string", "raw_bytes"}
         self._changes = options.format == "debezium_json"
         # Messages are cut into lines here, where it is known which line is of which message.
-        whole = options.model_copy(update={"framing": None, "framing_max_length": None})
-        self._format = whole.format_for(self._columns)
+        unframed = options.model_copy(update={"framing": None, "framing_max_length": None})
+        self._format = unframed.format_for(self._columns)
 
     def read(self, messages: Messages, ctx: SourceContext, collector: Collector) -> pa.Table:
-        """The rows of messages, in their order."""
+        """Return the rows of messages, in order."""
         if None in messages.values:
-            kept = [place for place, value in enumerate(messages.values) if value is not None]
-            ctx.metrics.add("tombstones", len(messages.values) - len(kept))
-            messages = messages.select(kept)
+            with_content = [index for index, value in enumerate(messages.values) if value is not None]
+            ctx.metrics.add("tombstones", len(messages.values) - len(with_content))
+            messages = messages.select(with_content)
         messages = self._with_metadata(messages, ctx, collector)
         lines, owners = self._lines([value for value in messages.values if value is not None])
         try:
@@ -124,38 +122,38 @@ class MessageReader:
             raise self._placed(error, messages, owners) from None
         if decoded.bad:
             keep = self._options.bad_data == DEAD_LETTER
-            shown = decoded.bad if keep else decoded.bad[:1]
-            placed = [self._placed(error, messages, owners) for error in shown]
-            report_bad(ctx, collector, [*placed, *decoded.bad[len(shown) :]], keep=keep)
+            reported = decoded.bad if keep else decoded.bad[:1]
+            placed = [self._placed(error, messages, owners) for error in reported]
+            report_bad(ctx, collector, [*placed, *decoded.bad[len(reported) :]], keep=keep)
         counts = self._rows_of_lines(lines, decoded)
-        places = owners if counts is None else np.repeat(owners, counts)
-        if len(places) != decoded.rows.num_rows and self._content:
-            raise InternalError(f"{len(places)} rows were expected, {decoded.rows.num_rows} were read")
-        return self._assemble(decoded.rows, messages, places)
+        owner_of_row = owners if counts is None else np.repeat(owners, counts)
+        if len(owner_of_row) != decoded.rows.num_rows and self._content:
+            raise InternalError(f"{len(owner_of_row)} rows were expected, {decoded.rows.num_rows} were read")
+        return self._assemble(decoded.rows, messages, owner_of_row)
 
     def _with_metadata(self, messages: Messages, ctx: SourceContext, collector: Collector) -> Messages:
-        """The messages that have all metadata which must be there; the others are bad."""
+        """Return the messages with all required metadata; the others are reported as bad."""
         bad: dict[int, str] = {}
         for field in self._columns:
             what = self._options.metadata.get(field.name)
             if what is not None and not field.nullable:
                 values = messages.metadata(what)
-                bad |= {place: field.name for place, value in enumerate(values) if value is None}
+                bad |= {index: field.name for index, value in enumerate(values) if value is None}
         if not bad:
             return messages
-        errors = [self._lacking(messages, place, bad[place]) for place in sorted(bad)]
+        errors = [self._lacking(messages, index, bad[index]) for index in sorted(bad)]
         if self._options.bad_data == "fail":
             raise errors[0]
         report_bad(ctx, collector, errors, keep=self._options.bad_data == DEAD_LETTER)
-        return messages.select([place for place in range(len(messages.values)) if place not in bad])
+        return messages.select([index for index in range(len(messages.values)) if index not in bad])
 
-    def _lacking(self, messages: Messages, place: int, column: str) -> BadLineError:
-        what, position = self._options.metadata[column], messages.position(place)
-        record = messages.values[place] or b""
+    def _lacking(self, messages: Messages, index: int, column: str) -> BadLineError:
+        what, position = self._options.metadata[column], messages.position(index)
+        record = messages.values[index] or b""
         return BadLineError(
             f"the message at {position} cannot be read, column `{column}`: it has no `{what}`, "
             "and the column is NOT NULL",
-            line=place,
+            line=index,
             content=record.decode("utf-8", "replace"),
             column=column,
             where=self._where,
@@ -165,7 +163,7 @@ class MessageReader:
         )
 
     def _lines(self, values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[np.int64]]:
-        """What holds a row each, and of which message it is."""
+        """Return the lines with one row each, and the index of the message of each."""
         if self._options.framing is None:
             return values, np.arange(len(values))
         longest = self._options.framing_max_length
@@ -179,7 +177,7 @@ class MessageReader:
         return self._format.decode(lines, first_line=0, where=self._where)
 
     def _rows_of_lines(self, lines: Sequence[bytes], decoded: Decoded) -> NDArray[np.int64] | None:
-        """How many rows each line became; None if it was one each."""
+        """Return the number of rows of each line; None if each has one."""
         if decoded.counts is not None:
             return decoded.counts
         if self._raw and not decoded.bad:
@@ -193,10 +191,10 @@ class MessageReader:
             filled[filled == 1] = count_rows(good)
         return filled
 
-    def _assemble(self, content: pa.Table, messages: Messages, places: NDArray[np.int64]) -> pa.Table:
+    def _assemble(self, content: pa.Table, messages: Messages, owner_of_row: NDArray[np.int64]) -> pa.Table:
         count = len(messages.values)
-        whole = len(places) == count and bool((places == np.arange(count)).all())
-        rows_of = None if whole else pa.array(places)
+        is_one_to_one = len(owner_of_row) == count and bool((owner_of_row == np.arange(count)).all())
+        rows_of = None if is_one_to_one else pa.array(owner_of_row)
 
         def column(values: Any, kind: pa.DataType) -> pa.Array:
             array = pa.array(values, kind)
@@ -219,7 +217,7 @@ class MessageReader:
         return pa.table(arrays, schema=pa.schema(fields))
 
     def _placed(self, error: BadLineError, messages: Messages, owners: NDArray[np.int64]) -> BadLineError:
-        """The error with the place of the message instead of the line."""
+        """Return the error with the position of the message instead of the line."""
         position = messages.position(int(owners[error.line]))
         return BadLineError(
             error.message.replace(f"line {error.line}", f"the message at {position}", 1),

@@ -1,4 +1,4 @@
-"""What connectors of tables in databases share: addresses, columns, and the two phases of a sink."""
+"""The base of connectors for database tables: addresses, columns, and the two phases of a sink."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from headrace.base.errors import PlanError, suggest
 from headrace.base.keys import hash_columns
 from headrace.base.options import Names, Secret
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors.base import Connector, Delivery, one_schema, stage, staged_batches, to_ipc
+from headrace.connectors.base import Connector, Delivery, stage, staged_batches, to_ipc, unify_schemas
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.state.rows import group_rows, single
 
 KEPT_EPOCHS = 100
-"""How many epochs back a database remembers which of them it has."""
+"""The number of epochs for which the database keeps marks."""
 
 _NAME = re.compile(r'(?:"((?:[^"]|"")+)"|([^".]+))(\.|$)')
 
 
 def show_address(url: str) -> str:
-    """An address without the user, the password and further settings.
+    """Return an address without user, password and settings.
 
     >>> show_address("postgresql://ada:secret@host:5432/sales?sslmode=require")
     'host:5432/sales'
@@ -51,7 +51,7 @@ Address = Annotated[
 
 
 def table_parts(name: str) -> tuple[str, ...]:
-    """The name of a table, and of what it is in, such as a schema; quotes allow any name.
+    """Split the qualified name of a table; a quoted part may be any name.
 
     >>> table_parts('sales."May.2026"')
     ('sales', 'May.2026')
@@ -68,7 +68,7 @@ def table_parts(name: str) -> tuple[str, ...]:
 
 
 class TableOptions(DeclaredOptions):
-    """A table of a database, and what is known of its columns."""
+    """A table of a database and its columns."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -81,10 +81,10 @@ class TableOptions(DeclaredOptions):
     columns: Columns | None = Field(
         None, alias="schema", description="Column → type, such as int64, double, string, timestamp."
     )
-    primary_key: Names = Field(default=[], description="The columns that tell rows apart.")
+    primary_key: Names = Field(default=[], description="The columns of the primary key.")
 
     @model_validator(mode="after")
-    def _names_are_there(self) -> Self:
+    def _check_key(self) -> Self:
         table_parts(self.table)
         for name in self.primary_key:
             if self.columns is not None and name not in self.columns.names:
@@ -95,13 +95,13 @@ class TableOptions(DeclaredOptions):
 
 
 class TableSinkOptions(TableOptions):
-    """How rows get into a table."""
+    """The options of a sink that writes to a database table."""
 
     primary_key: Names = Field(
         default=[],
         description=(
-            "The columns of a primary key or unique index of the table: a row takes the place of the one "
-            "with the same key. Without them rows are added."
+            "The columns of a primary key or unique index of the table: a row replaces the one with "
+            "the same key. Without them rows are inserted."
         ),
     )
     sink_create_table: bool = Field(
@@ -110,18 +110,18 @@ class TableSinkOptions(TableOptions):
     sink_epochs_table: str = Field(
         "headrace_epochs",
         alias="sink.epochs_table",
-        description="The table in the same database that says which epochs are in it; created if missing.",
+        description="The table in the same database that records the committed epochs; created if missing.",
     )
 
     @model_validator(mode="after")
-    def _epochs_can_be_kept(self) -> Self:
+    def _check_epochs_table(self) -> Self:
         table_parts(self.sink_epochs_table)
         return self
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch of a sink, and the mark by which it is known in the database."""
+    """An epoch of a sink, and its mark in the database."""
 
     job: str
     sink: str
@@ -131,19 +131,19 @@ class Epoch:
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What an epoch does to a table."""
+    """The changes of an epoch to a table."""
 
     rows: pa.Table
-    """Rows to add, each with another key if there is one: they take the place of what is there."""
-    gone: pa.Table
-    """The keys of rows that go."""
+    """Rows to insert; with a key at most one for each key, which replaces the existing row."""
+    deleted: pa.Table
+    """The keys of rows to delete."""
 
 
 class TableSink(Connector, ArrowOperator):
     """A sink that writes the rows of an epoch together with the epoch's mark, in one transaction.
 
-    A database writes `write`. Tasks keep the rows of an epoch in the state directory; the commit writes them
-    on the driver. A commit that is repeated finds its mark and does nothing.
+    A connector implements `write`. Tasks stage the rows of an epoch in the state directory; the commit writes
+    them on the driver. A retried commit finds its mark and does nothing.
     """
 
     options: Any
@@ -151,7 +151,7 @@ class TableSink(Connector, ArrowOperator):
     deliveries: ClassVar[Sequence[Delivery]] = (
         Delivery(
             "exactly once",
-            "the rows of an epoch and a mark for it are written in one transaction of the database",
+            "the rows and a record of the epoch are written in one database transaction",
         ),
     )
 
@@ -163,15 +163,15 @@ class TableSink(Connector, ArrowOperator):
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
-        """Whether there is a key by which rows can be changed and removed."""
+        """Whether there is a key by which rows can be updated and deleted."""
         return bool(self.options.primary_key)
 
     @abstractmethod
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
-        """Write the changes and the mark in one transaction, unless the mark is there already."""
+        """Write the changes and the mark in one transaction, unless the mark exists already."""
 
     def display(self) -> str:
-        """The table and the database; nothing that may be a secret."""
+        """Return the table and the database, without secrets."""
         return f"{type(self).__name__}({self.options.table} at {show_address(self.options.url)})"
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
@@ -181,16 +181,16 @@ class TableSink(Connector, ArrowOperator):
             self._batches.append(self._fitted(batch))
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of the table, in their types, and `_retract`."""
+        """Return the rows with the columns and types of the table, and `_retract`."""
         key, names = self.options.primary_key, batch.schema.names
         if RETRACT in names and not key:
             raise PlanError(
                 f"rows that change earlier rows reach table `{self.options.table}`, which has no key",
                 hint="declare the primary key of the table, or use an aggregate over a window",
             )
-        wanted = [name for name in names if name not in {TIMESTAMP, RETRACT}]
-        wanted = wanted if self._plain is None else self._plain.names
-        for name in [*wanted, *key]:
+        written = [name for name in names if name not in {TIMESTAMP, RETRACT}]
+        written = written if self._plain is None else self._plain.names
+        for name in [*written, *key]:
             if name not in names:
                 raise PlanError(
                     f"the rows have no column `{name}`",
@@ -202,7 +202,7 @@ class TableSink(Connector, ArrowOperator):
                     f"a row for table `{self.options.table}` has no `{name}`, part of the primary key",
                     hint=f"leave such rows out: WHERE {name} IS NOT NULL",
                 )
-        rows = batch.select(wanted)
+        rows = batch.select(written)
         if self._plain is not None and rows.schema.types != self._plain.types:
             try:
                 rows = rows.cast(self._plain)
@@ -215,11 +215,11 @@ class TableSink(Connector, ArrowOperator):
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        """Stage what the rows of the epoch amount to."""
+        """Stage the net changes of the epoch."""
         batches, self._batches = self._batches, []
         if not batches:
             return
-        rows = pa.Table.from_batches(one_schema(batches))
+        rows = pa.Table.from_batches(unify_schemas(batches))
         if RETRACT in rows.schema.names:
             rows = without_pairs(rows)
         elif self.options.primary_key:
@@ -231,19 +231,19 @@ class TableSink(Connector, ArrowOperator):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Write what all subtasks have staged."""
+        """Write the staged changes of all subtasks."""
         batches, attempts = staged_batches(data, "rows", ctx)
         if not batches:
             return
         mark = hashlib.sha256(",".join(attempts).encode()).hexdigest()[:32]
-        rows = pa.Table.from_batches(one_schema(batches))
+        rows = pa.Table.from_batches(unify_schemas(batches))
         info = ctx.task_info
         self.write(
             Epoch(info.job_id, info.operator_id, epoch, mark), net_changes(rows, self.options.primary_key)
         )
 
     def fields(self, rows: pa.Table) -> list[pa.Field]:
-        """The columns that are written, as declared."""
+        """Return the columns to write, as declared."""
         return list(rows.schema if self.options.columns is None else self.options.columns)
 
 
@@ -251,10 +251,10 @@ class TableSink(Connector, ArrowOperator):
 
 
 def net_changes(rows: pa.Table, key: Sequence[str]) -> TableChanges:
-    """What rows that were added and taken back come to, whatever the order in which subtasks give them.
+    """Return the net changes of added and retracted rows, independent of the order of subtasks.
 
-    A row and its retraction cancel each other. Of what is left with one key the last added row counts; a key
-    of which only retractions are left is gone. Without a key there are no retractions, and every row counts.
+    A row and its retraction cancel each other. Of the remaining rows of a key the last added one is written;
+    a key with only retractions is deleted. Without a key there are no retractions, and every row is inserted.
     """
     names = [name for name in rows.schema.names if name != RETRACT]
     if not key:
@@ -262,14 +262,14 @@ def net_changes(rows: pa.Table, key: Sequence[str]) -> TableChanges:
     if RETRACT not in rows.schema.names:
         return TableChanges(last_of_each_key(rows, key), rows.select(key).slice(0, 0))
     left = without_pairs(rows)
-    taken_back = pa.array(_retracts(left))
+    is_retraction = pa.array(_retracts(left))
     added = last_of_each_key(left.filter(pa.array(~_retracts(left))).select(names), key)
-    removed = last_of_each_key(left.filter(taken_back).select(key), key)
+    removed = last_of_each_key(left.filter(is_retraction).select(key), key)
     return TableChanges(added, removed.filter(pa.array(~_is_among(removed, added.select(key)))))
 
 
 def without_pairs(rows: pa.Table) -> pa.Table:
-    """The rows without those that were added and taken back again, or the other way round."""
+    """Return the rows without pairs of an added row and its retraction."""
     names = [name for name in rows.schema.names if name != RETRACT]
     order, groups = _grouped(rows, names)
     signs = np.where(_retracts(rows), -1, 1)[order]
@@ -279,16 +279,16 @@ def without_pairs(rows: pa.Table) -> pa.Table:
     members = groups[same]
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     rank = np.arange(len(same)) - np.repeat(starts, np.diff(np.append(starts, len(same))))
-    kept = np.sort(order[same[rank < np.abs(net)[members]]])
-    return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
+    remaining = np.sort(order[same[rank < np.abs(net)[members]]])
+    return rows if len(remaining) == rows.num_rows else rows.take(pa.array(remaining))
 
 
 def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The last row of each key, in their order."""
+    """Return the last row of each key, in order."""
     order, groups = _grouped(rows, key)
     last = np.append(groups[1:] != groups[:-1], True) if len(groups) else np.zeros(0, np.bool_)
-    kept = np.sort(order[last])
-    return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
+    remaining = np.sort(order[last])
+    return rows if len(remaining) == rows.num_rows else rows.take(pa.array(remaining))
 
 
 def _grouped(rows: pa.Table, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -301,8 +301,8 @@ def _retracts(rows: pa.Table) -> NDArray[np.bool_]:
     return flags
 
 
-def _is_among(keys: pa.Table, others: pa.Table) -> NDArray[np.bool_]:
-    both = pa.concat_tables([keys, others])
+def _is_among(keys: pa.Table, candidates: pa.Table) -> NDArray[np.bool_]:
+    both = pa.concat_tables([keys, candidates])
     order, groups = _grouped(both, both.schema.names)
     counts = np.bincount(groups, minlength=1)[groups]
     among = np.empty(both.num_rows, np.bool_)

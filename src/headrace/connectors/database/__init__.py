@@ -1,1 +1,1 @@
-"""`database`: tables of any database that SQLAlchemy knows."""
+"""`database`: a sink for any database that SQLAlchemy supports."""

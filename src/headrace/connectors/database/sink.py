@@ -1,4 +1,4 @@
-"""`database`: rows into a table of any database that SQLAlchemy knows."""
+"""The `database` sink: write rows to a table of any database that SQLAlchemy supports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headrace.connectors.database.values import column_type, python_values
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
-"""After this long without an answer the commit fails; a server may be restarted meanwhile."""
+"""How long to wait for an answer before the commit fails; the server may restart meanwhile."""
 REACH_SECONDS = 10.0
 _BACKOFF = Backoff(first=0.1, longest=5.0)
 _CHUNK_ROWS = 5_000
@@ -37,12 +37,12 @@ _REFUSED = ("authentication", "Access denied", "does not exist", "Unknown databa
 
 
 class DatabaseSink(TableSink):
-    """Adds rows to a table, or replaces and deletes them by the primary key, in any database of SQLAlchemy.
+    """Inserts rows into a table, or upserts and deletes them by key, in any database of SQLAlchemy.
 
-    Each epoch is written by the driver in one transaction, together with a mark in the table
-    `headrace_epochs`, so a database without transactions gets rows at least once. Rows are replaced with
-    the database's own statement on PostgreSQL, SQLite, MySQL and MariaDB; elsewhere they are deleted and
-    inserted. With a primary key only the last state of each key is written.
+    The driver writes each epoch in one transaction, together with a record of the epoch in the table
+    `headrace_epochs`; a database without transactions gets rows at least once. Upserts use the native
+    statement of PostgreSQL, SQLite, MySQL and MariaDB; elsewhere rows are deleted and inserted. With a
+    primary key only the last state of each key is written.
     """
 
     class Options(TableSinkOptions):
@@ -50,25 +50,25 @@ class DatabaseSink(TableSink):
 
         url: Address = Field(
             repr=False,
-            description="The database as SQLAlchemy writes it, such as sqlite:////tmp/sales.db.",
+            description="The database as a SQLAlchemy URL, such as sqlite:////tmp/sales.db.",
         )
 
     options: Options
 
     def validate(self) -> None:
-        """Refuse to start without SQLAlchemy and the database's driver, or with an address that is none."""
+        """Raise an error if SQLAlchemy or the database's driver is missing, or the address is not valid."""
         self._engine()
 
     def reach(self) -> str:
-        """Ask for the table."""
-        return self._run(self._found, patience=REACH_SECONDS)
+        """Connect, and return a line about the database and the table."""
+        return self._run(self._summarize_table, patience=REACH_SECONDS)
 
-    def _found(self, held: _Held) -> str:
+    def _summarize_table(self, held: _Held) -> str:
         with held.engine.connect() as connection:
             dialect = connection.dialect
             numbers = [str(part) for part in dialect.server_version_info or ()]
             name = " ".join([dialect.name, ".".join(numbers)]).strip()
-            if self.options.sink_create_table and not self._is_there(connection, self.options.table):
+            if self.options.sink_create_table and not self._has_table(connection, self.options.table):
                 return f"{name}, table {self.options.table} is not there and will be created"
             table = self._reflect(connection)
             self._check(connection, table, self.options.columns)
@@ -77,7 +77,7 @@ class DatabaseSink(TableSink):
     # ---------------------------------------------------------------------------------------- writing
 
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
-        """Write the changes and the mark in one transaction, unless the mark is there already."""
+        """Write the changes and the mark in one transaction, unless the mark exists already."""
         self._run(lambda held: self._write(held, epoch, changes))
 
     def _write(self, held: _Held, epoch: Epoch, changes: TableChanges) -> None:
@@ -101,7 +101,7 @@ class DatabaseSink(TableSink):
             table.metadata.create_all(held.engine)
         except load_client().exc.SQLAlchemyError:
             with held.engine.connect() as connection:
-                if not self._is_there(connection, name):  # else by somebody else, in the same moment
+                if not self._has_table(connection, name):  # else by somebody else, in the same moment
                     raise
 
     def _epochs(self) -> Any:
@@ -122,8 +122,8 @@ class DatabaseSink(TableSink):
         *schema, name = table_parts(self.options.table)
         key = self.options.primary_key
         columns = [
-            sql.Column(one.name, column_type(one, key=one.name in key), primary_key=one.name in key)
-            for one in self.fields(rows)
+            sql.Column(field.name, column_type(field, key=field.name in key), primary_key=field.name in key)
+            for field in self.fields(rows)
         ]
         for column in columns:
             column.autoincrement = False
@@ -131,37 +131,37 @@ class DatabaseSink(TableSink):
 
     @staticmethod
     def _mark(connection: Any, epochs: Any, epoch: Epoch) -> bool:
-        """Write the mark of an epoch; False if it is there. Of two at the same time one has to repeat it."""
+        """Write the mark of an epoch; False if it exists. Of two concurrent commits one is retried."""
         sql = load_client()
         mine = sql.and_(epochs.c.job == epoch.job, epochs.c.sink == epoch.sink)
         here = sql.and_(mine, epochs.c.epoch == epoch.number)
-        found = connection.execute(sql.select(epochs.c.mark).where(here)).scalar()
-        if found == epoch.mark:
+        existing = connection.execute(sql.select(epochs.c.mark).where(here)).scalar()
+        if existing == epoch.mark:
             return False
-        if found is None:
-            place = {"job": epoch.job, "sink": epoch.sink, "epoch": epoch.number, "mark": epoch.mark}
+        if existing is None:
+            values = {"job": epoch.job, "sink": epoch.sink, "epoch": epoch.number, "mark": epoch.mark}
             try:
-                connection.execute(sql.insert(epochs).values(place))
+                connection.execute(sql.insert(epochs).values(values))
             except sql.exc.IntegrityError:
                 raise _RivalError from None
         else:
-            change = sql.update(epochs).where(here, epochs.c.mark == found).values(mark=epoch.mark)
+            change = sql.update(epochs).where(here, epochs.c.mark == existing).values(mark=epoch.mark)
             if connection.execute(change).rowcount == 0:
                 raise _RivalError
         connection.execute(sql.delete(epochs).where(mine, epochs.c.epoch < epoch.number - KEPT_EPOCHS))
         return True
 
-    def _is_there(self, connection: Any, name: str) -> bool:
+    def _has_table(self, connection: Any, name: str) -> bool:
         *schema, own = table_parts(name)
         return bool(load_client().inspect(connection).has_table(own, schema=".".join(schema) or None))
 
     def _reflect(self, connection: Any) -> Any:
-        """The table as it is; raises an ExternalError if it is not there."""
+        """Return the metadata of a table; raises an ExternalError if it does not exist."""
         sql = load_client()
         *schema, name = table_parts(self.options.table)
-        place = {"schema": ".".join(schema) or None, "autoload_with": connection, "resolve_fks": False}
+        arguments = {"schema": ".".join(schema) or None, "autoload_with": connection, "resolve_fks": False}
         try:
-            table = sql.Table(name, sql.MetaData(), **place)
+            table = sql.Table(name, sql.MetaData(), **arguments)
         except sql.exc.NoSuchTableError:
             raise self._error(
                 f"has no table `{self.options.table}`",
@@ -183,11 +183,11 @@ class DatabaseSink(TableSink):
             return
         about = load_client().inspect(connection)
         unique = [
-            one["column_names"] for one in about.get_unique_constraints(table.name, schema=table.schema)
+            index["column_names"] for index in about.get_unique_constraints(table.name, schema=table.schema)
         ]
         indexes = about.get_indexes(table.name, schema=table.schema)
-        unique += [one["column_names"] for one in indexes if one["unique"]]
-        if key not in [set(one) for one in unique]:
+        unique += [index["column_names"] for index in indexes if index["unique"]]
+        if key not in [set(index) for index in unique]:
             raise self._error(
                 f"has no primary key or unique index on {', '.join(self.options.primary_key)} in table "
                 f"`{self.options.table}`",
@@ -197,22 +197,22 @@ class DatabaseSink(TableSink):
     def _change(self, connection: Any, table: Any, changes: TableChanges) -> None:
         names, key = changes.rows.schema.names, self.options.primary_key
         replaces = make_upsert(connection.dialect.name, table, names, key) if key else None
-        self._execute(connection, _make_delete(table, key), table, changes.gone)
+        self._execute(connection, _make_delete(table, key), table, changes.deleted)
         if key and replaces is None:
             self._execute(connection, _make_delete(table, key), table, changes.rows.select(key))
         insert = load_client().insert(table) if replaces is None else replaces
         self._execute(connection, insert, table, changes.rows)
 
     def _execute(self, connection: Any, statement: Any, table: Any, rows: pa.Table) -> None:
-        declared = {one.name: one for one in self.fields(rows)}
-        fields = [declared.get(one.name, one) for one in rows.schema]
+        declared = {field.name: field for field in self.fields(rows)}
+        fields = [declared.get(field.name, field) for field in rows.schema]
         for start in range(0, rows.num_rows, _CHUNK_ROWS):
             part = rows.slice(start, _CHUNK_ROWS)
             columns = [
                 python_values(
-                    part.column(one.name).combine_chunks(), one, table.c[one.name], connection.dialect
+                    part.column(field.name).combine_chunks(), field, table.c[field.name], connection.dialect
                 )
-                for one in fields
+                for field in fields
             ]
             names = rows.schema.names
             values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -226,8 +226,8 @@ class DatabaseSink(TableSink):
             url = sql.engine.make_url(self.options.url)
             if url.drivername in {"postgresql", "postgres"}:
                 url = url.set(drivername="postgresql+psycopg")
-            given = {"username": self.options.username, "password": self.options.password}
-            url = url.set(**{name: value for name, value in given.items() if value is not None})
+            login = {"username": self.options.username, "password": self.options.password}
+            url = url.set(**{name: value for name, value in login.items() if value is not None})
             pool = {"poolclass": sql.pool.NullPool} if url.get_backend_name() == "sqlite" else {}
             return sql.create_engine(url, hide_parameters=True, **pool)
         except (sql.exc.ArgumentError, ValueError):
@@ -243,7 +243,7 @@ class DatabaseSink(TableSink):
             ) from None
 
     def _run(self, work: Callable[[_Held], T], *, patience: float | None = None) -> T:
-        """Do something with the database; once more if the connection was lost, so it must be repeatable."""
+        """Run a function on the database, with retries after transient errors: it must be repeatable."""
         key = (os.getpid(), self.options.model_dump_json(), self.options.url, self.options.password)
 
         def attempt() -> T:
@@ -280,7 +280,7 @@ class DatabaseSink(TableSink):
 
 @dataclass
 class _Held:
-    """What a process keeps of a database from one commit to the next."""
+    """The engine and the table metadata that a process reuses between commits."""
 
     engine: Any
     prepared: bool = False
@@ -288,7 +288,7 @@ class _Held:
 
 
 class _RivalError(Exception):
-    """Another commit has written the mark of the same epoch just now."""
+    """A concurrent commit wrote the mark of the same epoch."""
 
 
 _HELD: dict[tuple[Any, ...], _Held] = {}
@@ -301,7 +301,7 @@ def _close() -> None:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether trying again may help: the connection is lost, or another commit was faster."""
+    """Whether retrying can help: the connection is lost, or another commit was faster."""
     exc, text = load_client().exc, str(getattr(error, "orig", error))
     if isinstance(error, _RivalError) or getattr(error, "connection_invalidated", False):
         return True
@@ -311,22 +311,22 @@ def is_transient(error: Exception) -> bool:
 
 
 def make_upsert(dialect: str, table: Any, names: Sequence[str], key: Sequence[str]) -> Any:
-    """A statement that adds rows in the place of those with the same key; None where there is none."""
+    """Return the native upsert statement of the database; None if it has none."""
     load_client()
     from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-    others = [name for name in names if name not in key]
+    updated = [name for name in names if name not in key]
     if dialect in {"postgresql", "sqlite"}:
         insert: Any = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
-        if not others:
+        if not updated:
             return insert.on_conflict_do_nothing(index_elements=list(key))
-        new = {name: insert.excluded[name] for name in others}
+        new = {name: insert.excluded[name] for name in updated}
         return insert.on_conflict_do_update(index_elements=list(key), set_=new)
     if dialect in {"mysql", "mariadb"}:
         replace = mysql.insert(table)
-        if not others:
+        if not updated:
             return replace.prefix_with("IGNORE")
-        return replace.on_duplicate_key_update({name: replace.inserted[name] for name in others})
+        return replace.on_duplicate_key_update({name: replace.inserted[name] for name in updated})
     return None
 
 
@@ -336,5 +336,5 @@ def _make_delete(table: Any, key: Sequence[str]) -> Any:
 
 
 def load_client() -> Any:
-    """SQLAlchemy; raises a MissingExtraError if it is not installed."""
+    """Import SQLAlchemy; raises a MissingExtraError if it is not installed."""
     return load_extra("sqlalchemy", feature="the connector `database`", extra="sql", package="SQLAlchemy")

@@ -1,4 +1,4 @@
-"""Arrow columns as the values and types that SQLAlchemy takes."""
+"""Convert Arrow columns to the values and types of SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headrace.formats.intervals import format_interval
 from headrace.formats.json.format import PLAIN, encode_values
 
 _KEY_LENGTH = 190
-"""How long a text may be that some databases can still keep in an index."""
+"""The longest string that every supported database can index."""
 
 
 def python_values(column: pa.Array, field: pa.Field, target: Any, dialect: Any) -> Sequence[Any]:
-    """The values of a column for a column of a table."""
+    """Return the Python values of a column for a table column."""
     from sqlalchemy import types
 
     kind, into = column.type, target.type
@@ -28,8 +28,8 @@ def python_values(column: pa.Array, field: pa.Field, target: Any, dialect: Any) 
         return python_values(column.dictionary_decode(), field, target, dialect)
     if isinstance(into, types.JSON):
         texts = encode_values(column, field, PLAIN).to_pylist()
-        there = column.is_valid().to_pylist()
-        return [json.loads(text) if valid else None for text, valid in zip(texts, there, strict=True)]
+        is_valid = column.is_valid().to_pylist()
+        return [json.loads(text) if valid else None for text, valid in zip(texts, is_valid, strict=True)]
     if pa.types.is_nested(kind) and not (is_list(kind) and isinstance(into, types.ARRAY)):
         texts = encode_values(column, field, PLAIN).to_pylist()
         return [
@@ -44,13 +44,13 @@ def python_values(column: pa.Array, field: pa.Field, target: Any, dialect: Any) 
     if pa.types.is_timestamp(kind) and getattr(into, "timezone", False):
         column = column.cast(pa.timestamp("us", "UTC"))
     if pa.types.is_interval(kind):
-        return [None if one is None else _timedelta(one) for one in column.to_pylist()]
+        return [None if value is None else _timedelta(value) for value in column.to_pylist()]
     values: list[Any] = column.to_pylist()
     return values
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Times as Python has them: to the microsecond, in UTC without a zone."""
+    """Convert times to microseconds, in UTC without a zone."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))
@@ -63,7 +63,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _texts(column: pa.Array) -> Sequence[Any]:
     if pa.types.is_interval(column.type):
-        return [None if one is None else format_interval(one) for one in column.to_pylist()]
+        return [None if value is None else format_interval(value) for value in column.to_pylist()]
     texts: list[Any] = column.cast(pa.string()).to_pylist()
     return texts
 
@@ -75,7 +75,7 @@ def _timedelta(value: pa.MonthDayNano) -> timedelta | str:
 
 
 def column_type(field: pa.Field, *, key: bool = False) -> Any:
-    """The type of a column that is created for values of a field."""
+    """Return the SQLAlchemy type for a column of this Arrow field."""
     from sqlalchemy import types
 
     kind = plain_field(field).type
@@ -89,14 +89,17 @@ def column_type(field: pa.Field, *, key: bool = False) -> Any:
         return types.Numeric(20, 0)
     fitting = (
         (pa.types.is_boolean, types.Boolean()),
-        (lambda one: one in {pa.int8(), pa.int16(), pa.uint8()}, types.SmallInteger()),
-        (lambda one: one in {pa.int32(), pa.uint16()}, types.Integer()),
+        (lambda arrow_type: arrow_type in {pa.int8(), pa.int16(), pa.uint8()}, types.SmallInteger()),
+        (lambda arrow_type: arrow_type in {pa.int32(), pa.uint16()}, types.Integer()),
         (pa.types.is_integer, types.BigInteger()),
         (pa.types.is_floating, types.Float(24 if kind == pa.float32() else 53)),
         (is_binary, types.LargeBinary()),
         (pa.types.is_date, types.Date()),
         (pa.types.is_time, types.Time()),
-        (lambda one: pa.types.is_interval(one) or pa.types.is_duration(one), types.Interval()),
+        (
+            lambda arrow_type: pa.types.is_interval(arrow_type) or pa.types.is_duration(arrow_type),
+            types.Interval(),
+        ),
     )
     text = types.String(_KEY_LENGTH) if key else types.Text()
-    return next((made for fits, made in fitting if fits(kind)), text)
+    return next((sql_type for fits, sql_type in fitting if fits(kind)), text)

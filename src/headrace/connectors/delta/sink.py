@@ -1,4 +1,4 @@
-"""`delta` as a sink: rows are appended to a Delta Lake table, without Spark's own writer."""
+"""The `delta` sink: append rows to a Delta Lake table, without Spark's own writer."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ _FORBIDDEN = {
     "identityColumns",
     "rowTracking",
 }
-"""Features of a table that need more of a writer than adding a file."""
+"""Table features that need more than adding a file."""
 
 
 def load_client() -> Any:
-    """The package `deltalake`."""
+    """Import the package `deltalake`."""
     return load_extra("deltalake", feature="the connector `delta`", extra="delta", package="deltalake")
 
 
 def open_table(path: str, storage: Mapping[str, str], *, version: int | None = None) -> Any:
-    """The table at a path as it is now, or was at a version; None if there is none."""
+    """Open the table at a path, at its latest or a given version; None if it does not exist."""
     client = load_client()
     from deltalake.exceptions import TableNotFoundError
 
@@ -68,7 +68,7 @@ def open_table(path: str, storage: Mapping[str, str], *, version: int | None = N
 
 
 def table_error(path: str, what: str, error: BaseException) -> ExternalError:
-    """What the library says, shortly."""
+    """Return an error of the library as one short line."""
     hint = "check the address, the options `storage.*` and the credentials" if is_object_store(path) else None
     return ExternalError(
         f"the table `{path}` cannot be {what}: {error_line(error)}", where="delta", hint=hint
@@ -76,24 +76,24 @@ def table_error(path: str, what: str, error: BaseException) -> ExternalError:
 
 
 def columns_of(table: Any) -> pa.Schema:
-    """The columns of a table."""
+    """Return the columns of a table."""
     return pa.schema(table.schema().to_arrow())
 
 
 class DeltaSink(RollingSink):
-    """Appends rows to a Delta Lake table; rows of an epoch are seen together, in one version, and once.
+    """Appends rows to a Delta Lake table; the rows of an epoch become visible in one version, once.
 
-    Rows are gathered over epochs until the rolling policy ends their file: by default when it is about 128 MB
-    long, and every 30 seconds, by the clock, so that there are few files and few versions. At the end of the
-    data, and when the run is stopped, all of them are written.
+    Rows are collected over epochs until the rolling policy ends their file: by default at about 128 MB, and
+    every 30 seconds, by the clock, so that there are few files and few versions. At the end of the data, and
+    when the run is stopped, all of them are written.
 
     Every subtask writes its files to the directory of the table, where no reader sees them. After the commit
-    point the driver adds them to the log of the table, all in one version, which carries the epoch as the
-    application's transaction (`txn`): a commit that is repeated after a crash finds it there, and adds
-    nothing. Files of attempts that did not count are never part of the table; `VACUUM` removes them.
+    point the driver adds them to the log of the table, all in one version. The version records the epoch as
+    an application transaction (`txn`): a commit that is retried after a crash finds it and adds nothing.
+    Files of failed attempts are never part of the table; `VACUUM` removes them.
 
-    A table that is not there is made by the first commit. One that is there keeps its columns: rows must fit
-    them, columns that the rows do not have are null. Timestamps are microseconds, in UTC.
+    The first commit creates a missing table. An existing table keeps its columns: rows must fit them, and
+    columns that the rows do not have are null. Timestamps are microseconds, in UTC.
     """
 
     class Options(LakeOptions, NameOptions, PartitionOptions, StorageOptions):
@@ -132,7 +132,7 @@ class DeltaSink(RollingSink):
         self._columns: Mapping[str, str] | None = None
 
     def validate(self) -> None:
-        """Refuse a directory that cannot be written, and columns that do not fit the table."""
+        """Raise an error if the directory cannot be written or columns do not fit the table."""
         self._directory.check_directory()
         table = open_table(self.options.path, self.options.storage)
         if table is not None:
@@ -143,22 +143,22 @@ class DeltaSink(RollingSink):
             lake_schema(self.options.columns, zone=ZONE)
 
     def reach(self) -> str:
-        """What table is there."""
+        """Open the table, and return a line about it."""
         table = open_table(self.options.path, self.options.storage)
         if table is None:
             return "there is no table yet; the first commit makes it"
         return f"a table at version {table.version()} with {len(columns_of(table))} columns"
 
     def _check_table(self, table: Any) -> None:
-        """Refuse a table that asks more of writers, and one that is partitioned otherwise."""
+        """Raise an error for a table with unsupported features or other partition columns."""
         settings, protocol = table.metadata().configuration or {}, table.protocol()
-        found = sorted(_FORBIDDEN & set(protocol.writer_features or ()))
-        found += sorted(name for name in settings if name.startswith("delta.constraints."))
-        if settings.get("delta.columnMapping.mode", "none") != "none" and "columnMapping" not in found:
-            found.append("columnMapping")
-        if found:
+        unsupported = sorted(_FORBIDDEN & set(protocol.writer_features or ()))
+        unsupported += sorted(name for name in settings if name.startswith("delta.constraints."))
+        if settings.get("delta.columnMapping.mode", "none") != "none" and "columnMapping" not in unsupported:
+            unsupported.append("columnMapping")
+        if unsupported:
             raise ConfigurationError(
-                f"{self._what} uses {', '.join(found)}, which this sink cannot honour",
+                f"{self._what} uses {', '.join(unsupported)}, which this sink cannot honour",
                 hint="write to a table without it, or use the connector `spark` with the format delta",
             )
         parts = list(table.metadata().partition_columns)
@@ -170,22 +170,22 @@ class DeltaSink(RollingSink):
             )
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse rows that take others back."""
+        """Raise an error for rows with retractions."""
         check_rows(schema, self.options)
 
     def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
-        """By the partition columns, in the types of the table."""
+        """Yield the rows of each partition, in the types of the table."""
         rows = own_columns(rows, self.options)
-        known: pa.Schema | None = ctx.resource("table", self._known_columns)
-        rows = fit(rows, known or lake_schema(rows.schema, zone=ZONE), table=self._what)
+        columns: pa.Schema | None = ctx.resource("table", self._table_columns)
+        rows = fit(rows, columns or lake_schema(rows.schema, zone=ZONE), table=self._what)
         return split_rows(_without_zones(rows, self.options.partition_fields), self.options.partition_fields)
 
-    def _known_columns(self) -> pa.Schema | None:
+    def _table_columns(self) -> pa.Schema | None:
         table = open_table(self.options.path, self.options.storage)
         return None if table is None else columns_of(table)
 
     def encode(self, rows: pa.Table) -> Iterator[Encoded]:
-        """Parquet files, without the columns that the directory names."""
+        """Encode the rows as Parquet files, without partition columns."""
         self._columns = schema_text(rows.schema)
         size = self.options.file_size
         inside = rows.drop_columns(self.options.partition_fields)
@@ -197,7 +197,7 @@ class DeltaSink(RollingSink):
             yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
 
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
-        """Write a file to the table's directory; it is part of the table when the log says so."""
+        """Write a file to the table's directory; the commit adds it to the log."""
         info = ctx.task_info
         name = self.options.name_file(info.epoch, info.subtask, number, ending="parquet")
         if self.options.strategy == "serial":
@@ -215,7 +215,7 @@ class DeltaSink(RollingSink):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Add the files of the epoch to the log, unless they are there."""
+        """Add the files of the epoch to the log, unless an earlier commit did."""
         files = prepared(data)
         try:
             if files:
@@ -234,7 +234,7 @@ class DeltaSink(RollingSink):
         table = open_table(self.options.path, self.options.storage) or self._create(columns)
         app = f"headrace/{ctx.task_info.job_id}/{ctx.task_info.operator_id}"
         last = table.transaction_version(app)
-        if last is not None and last >= epoch and _is_there(table, commit_id):
+        if last is not None and last >= epoch and _is_committed(table, commit_id):
             return
         self._check_table(table)
         check_fit(schema_of(columns, zone=ZONE), columns_of(table), table=self._what)
@@ -272,13 +272,13 @@ class DeltaSink(RollingSink):
         )
 
 
-def _is_there(table: Any, commit_id: str) -> bool:
-    """Whether a version of the table was made by this very commit, and not by another run of the epoch."""
+def _is_committed(table: Any, commit_id: str) -> bool:
+    """Whether a version of the table was written by this commit, and not by another attempt of the epoch."""
     return any(version.get("headrace") == commit_id for version in table.history(1000))
 
 
 def _without_zones(rows: pa.Table, names: list[str]) -> pa.Table:
-    """Partition columns as the log writes them: an instant has no zone there."""
+    """Return partition columns without time zones, as the log stores them."""
     for name in names:
         index = rows.schema.get_field_index(name)
         if index >= 0 and pa.types.is_timestamp(rows.schema.field(index).type):
@@ -287,7 +287,7 @@ def _without_zones(rows: pa.Table, names: list[str]) -> pa.Table:
 
 
 def _statistics(data: bytes) -> str:
-    """What readers skip files by: how many rows, and the bounds of each column."""
+    """Return the statistics of a file: the number of rows and the bounds of each column."""
     metadata = pq.read_metadata(pa.BufferReader(data))
     bounds: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(metadata.num_columns):

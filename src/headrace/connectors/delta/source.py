@@ -1,4 +1,4 @@
-"""`delta` as a source: the rows of a Delta Lake table, and those that are appended to it."""
+"""The `delta` source: read a Delta Lake table, and the rows that are appended to it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from headrace.connectors.filesystem.listing import File
 from headrace.formats.options import Columns
 
 _KNOWN = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "inCommitTimestamp"}
-"""Features for readers that need nothing more, or are refused where they are met."""
+"""Reader features that need no support, or are checked where they occur."""
 
 
 class DeltaSource(FilesSource):
-    """Reads the rows of a Delta Lake table, then, if it is watched, those that are appended to it.
+    """Reads the rows of a Delta Lake table, then, if it is watched, the rows that are appended to it.
 
-    The table is read as it is when the pipeline first starts, file by file; with `source.watch_interval` its
-    later versions follow, each once, in their order. The version, the file and the row that come next are
-    kept with the checkpoint: a resumed pipeline goes on with the next row. `source.starting_version` begins
-    with the rows that a version has added instead.
+    The source reads the version of the table at the first start, file by file; with `source.watch_interval`
+    it reads later versions in order, each once. The version, the file and the next row are part of the
+    checkpoint: a pipeline resumes with the next row. With `source.starting_version` it starts with the rows
+    that a version added.
 
-    A version that deletes or changes rows cannot be read as rows that are added: it ends the run, or is left
-    out with `source.skip_change_commits`. One that only rearranges files, as `OPTIMIZE` does, is passed over.
-    The tasks of an epoch share its files, and large ones among them. Event time is the moment when the rows
-    were added, unless `timestamp_column` names one.
+    A version that deletes or changes rows ends the run, or is skipped with `source.skip_change_commits`. One
+    that only rewrites files, as `OPTIMIZE` does, is skipped. The tasks of an epoch divide its files, and
+    large files, among them. Event time is the commit time of the version, unless `timestamp_column` is set.
     """
 
     class Options(FilesOptions):
@@ -49,27 +48,25 @@ class DeltaSource(FilesSource):
         columns: Columns | None = Field(
             None,
             alias="schema",
-            description="Column → type; other columns are left out. Without it the table's columns are read.",
+            description="Column → type; other columns are ignored. Without it all columns are read.",
         )
         starting_version: int | Literal["latest"] | None = Field(
             None,
             alias="source.starting_version",
             description=(
-                "Begin with what this version of the table added, or with what comes after the `latest`; by "
-                "default with all rows that are there."
+                "Start with the rows added by this version, or after the `latest` version; by default "
+                "with all existing rows."
             ),
         )
         skip_change_commits: bool = Field(
             default=False,
             alias="source.skip_change_commits",
-            description="Whether versions that delete or change rows are left out, or end the run.",
+            description="Skip versions that delete or change rows, instead of ending the run.",
         )
 
     options: Options
     content: ParquetContent
-    deliveries = (
-        Delivery("exactly once", "the checkpoint holds the table's version and the row that comes next"),
-    )
+    deliveries = (Delivery("exactly once", "the checkpoint holds the table's version and the next row"),)
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -83,24 +80,24 @@ class DeltaSource(FilesSource):
         return self.options.columns
 
     def validate(self) -> None:
-        """Refuse a table that is not there or cannot be read, and columns that it does not have."""
+        """Raise an error if the table is missing, cannot be read or lacks a column."""
         table = self._table()
         self._check_protocol(table.protocol().reader_features, table.metadata().configuration)
-        known = columns_of(table)
+        table_columns = columns_of(table)
         for name in self.options.columns.names if self.options.columns is not None else ():
-            if name not in known.names:
+            if name not in table_columns.names:
                 raise ConfigurationError(
                     f"the table `{self.options.path}` has no column `{name}`",
-                    hint=suggest(name, known.names, listing="its columns are"),
+                    hint=suggest(name, table_columns.names, listing="its columns are"),
                 )
         if self.options.timestamp_column is not None:
-            columns = self.options.columns or known
+            columns = self.options.columns or table_columns
             check_column(
                 self.options.timestamp_column, columns.names, what="delta, option `timestamp_column`"
             )
 
     def reach(self) -> str:
-        """What table is there."""
+        """Open the table, and return a line about it."""
         table = self._table()
         return f"a table at version {table.version()} with {len(columns_of(table))} columns"
 
@@ -123,21 +120,21 @@ class DeltaSource(FilesSource):
             )
 
     def infer(self, files: Sequence[File]) -> dict[str, str] | None:
-        """The columns of the table as it is when the pipeline first starts."""
+        """Return the columns of the table at the first start."""
         try:
             return schema_text(columns_of(self._table()))
         except PlanError as error:
             raise ConfigurationError(error.message, hint="declare the columns to read") from None
 
     def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
-        """The partition of a file."""
+        """Return the partition values of a file."""
         values: Mapping[str, str | None] = file["values"]
         return values
 
     # ------------------------------------------------------------------------ versions
 
-    def discover(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
-        """The files of the table, or those that its new versions have added."""
+    def discover(self, more: Mapping[str, Any] | None, listed: set[str]) -> tuple[list[File], dict[str, Any]]:
+        """Return the files of the table, or those that new versions added."""
         if more is not None:
             return self._changes(more["version"])
         start = self.options.starting_version
@@ -194,7 +191,7 @@ class DeltaSource(FilesSource):
         return self._measured(files), {"version": version}
 
     def _added(self, version: int, log: bytes) -> list[File]:
-        """The files that a version adds to the rows of the table."""
+        """Return the files that a version adds."""
         actions = [json.loads(line) for line in log.splitlines() if line.strip()]
         for action in actions:
             if "protocol" in action:
@@ -235,7 +232,7 @@ class DeltaSource(FilesSource):
         return file if rows is None else {**file, "rows": rows}
 
     def _measured(self, files: list[File]) -> list[File]:
-        """The files with the number of their rows, which the log need not say."""
+        """Return the files with the number of their rows, which the log may not have."""
         measured = self._directory.map(
             lambda file: file if "rows" in file else self.content.measure(file), files
         )
@@ -243,7 +240,7 @@ class DeltaSource(FilesSource):
 
 
 def _text(value: Any) -> str | None:
-    """The value of a partition as the log writes it."""
+    """Return a partition value as the log stores it."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     if isinstance(value, bool):

@@ -1,1 +1,1 @@
-"""`filesystem`: files in a directory or an object store, and what tables of files share."""
+"""`filesystem`: files in a directory or an object store, and the parts that table formats share."""

@@ -1,4 +1,4 @@
-"""What is in a file: lines, perhaps compressed, or the rows of Parquet, and how any range of them is read."""
+"""Read any range of a file: lines (perhaps compressed), Parquet or Avro."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ File = Mapping[str, Any]
 
 
 class Reached(NamedTuple):
-    """How far some rows of a file go: the byte or row, the line, how many rows, and whether it is the end."""
+    """The position after some rows of a file, the number of rows, and whether it is the end of the file."""
 
     at: int
     line: int
@@ -40,9 +40,9 @@ class Reached(NamedTuple):
 
 
 class Content(ABC):
-    """How files of one kind are read.
+    """Reads files of one kind.
 
-    A part is a file with the range that is read: `from`, `to` (None is its end), and the `line` of `from`.
+    A part is a file with the range to read: `from`, `to` (None is its end), and the `line` of `from`.
     """
 
     counts = False
@@ -52,43 +52,43 @@ class Content(ABC):
         self.storage = storage
 
     def where(self, file: File) -> str:
-        """The file in the words of a person."""
+        """Return the address of a file, for messages."""
         return join(self.storage.url, file["path"])
 
     def measure(self, file: File) -> File | None:
-        """The file with what has to be known before it is read; None if there is nothing in it."""
+        """Return the file with its metadata, such as the number of rows; None if it is empty."""
         return file if file["size"] else None
 
     def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
-        """The columns to look for in a file whose path has these values: there they may be missing."""
+        """Return the columns to read from a file, without those that its path gives."""
         return pa.schema([field.with_nullable(True) if field.name in values else field for field in schema])
 
     def sample(self, file: File) -> bytes | None:
-        """What of a file tells the columns of undeclared rows; None if that is found out as they are read."""
+        """Return the part of a file to infer columns from; None if each file has its own schema."""
         return None
 
     @abstractmethod
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
-        """Where the next rows of a file end."""
+        """Return the position after the next rows of a file."""
 
     @abstractmethod
     def weigh(self, part: File) -> int:
-        """How much there is to be read of a part."""
+        """Return the size of a part, in bytes or rows."""
 
     def least(self, part: File) -> int:
-        """How much of a part is worth a task of its own: here all of it, which `cut` never cuts then."""
+        """Return the least size for which a separate task pays; by default a part is never divided."""
         return self.weigh(part)
 
-    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """A part in pieces: about so much of its weight comes before the end of each but the last."""
+    def cut(self, part: File, cuts: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Divide a part at these sizes, measured from its start."""
         yield dict(part)
 
     @abstractmethod
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
-        """The rows of a part."""
+        """Yield the rows of a part."""
 
     def open(self, file: File, *, grown: bool = False) -> Any:
-        """A file, which must still be what was listed; one of plain lines may have grown."""
+        """Open a file; raises an error if it changed after it was listed. `grown` allows a larger size."""
         try:
             opened = self.storage.open(file["path"])
         except FileNotFoundError as error:
@@ -107,9 +107,9 @@ class Content(ABC):
 
 
 class ParquetContent(Content):
-    """Rows of Parquet files; positions are numbers of rows.
+    """Reads Parquet files; positions are numbers of rows.
 
-    With `drop_bad` a file that is none is one bad record, and so is a part of one that is damaged.
+    With `drop_bad` a file that is not Parquet is one bad record, and so is a damaged row group.
     """
 
     counts = True
@@ -119,7 +119,7 @@ class ParquetContent(Content):
         self._drop_bad = drop_bad
 
     def measure(self, file: File) -> File | None:
-        """The file with the number of its rows."""
+        """Return the file with the number of its rows."""
         if not file["size"]:
             return None
         try:
@@ -132,25 +132,25 @@ class ParquetContent(Content):
         return {**file, "rows": rows} if rows else None
 
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
-        """`rows` rows further, or the end of the file."""
-        taken = min(rows, file["rows"] - at)
-        return Reached(at + taken, line, taken, at + taken == file["rows"])
+        """Return the position `rows` further, or the end of the file."""
+        count = min(rows, file["rows"] - at)
+        return Reached(at + count, line, count, at + count == file["rows"])
 
     def weigh(self, part: File) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return int((part["rows"] if part["to"] is None else part["to"]) - part["from"])
 
     def least(self, part: File) -> int:
-        """As many rows as go through the operators together."""
+        """Return the number of rows of a batch."""
         return BATCH_ROWS
 
-    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """Ranges of rows."""
-        for begin, end in itertools.pairwise((0, *places, self.weigh(part))):
+    def cut(self, part: File, cuts: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Divide a part into ranges of rows."""
+        for begin, end in itertools.pairwise((0, *cuts, self.weigh(part))):
             yield {**part, "from": part["from"] + begin, "to": part["from"] + end}
 
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
-        """The rows of a range."""
+        """Yield the rows of a range."""
         where, end = self.where(part), part["rows"] if part["to"] is None else part["to"]
         if "broken" in part:
             yield _bad(schema, bad_file(f"it is not a Parquet file: {part['broken']}", where=where))
@@ -165,14 +165,14 @@ class ParquetContent(Content):
     def _read_group(
         self, file: pq.ParquetFile, begin: int, end: int, schema: pa.Schema | None, where: str
     ) -> Iterator[Decoded]:
-        """Rows of one group: what is damaged in it does not touch the others."""
+        """Yield the rows of one row group; damage in it does not affect other groups."""
         try:
             yield from read_rows(file, begin, end, schema, where=where, drop_bad=self._drop_bad)
         except OSError as error:
             if not is_damage(error):
                 raise
-            place = f"in rows {begin} to {end - 1}"
-            bad = bad_file(f"it is damaged {place}: {error}", where=where, position=place)
+            position = f"in rows {begin} to {end - 1}"
+            bad = bad_file(f"it is damaged {position}: {error}", where=where, position=position)
             if not self._drop_bad:
                 raise bad from None
             yield _bad(schema, bad)
@@ -189,7 +189,7 @@ class ParquetContent(Content):
 
 
 class _BrokenError(Exception):
-    """A file is not what it should be."""
+    """A file is not Parquet, or its metadata is damaged."""
 
 
 def _bad(schema: pa.Schema | None, error: BadLineError) -> Decoded:
@@ -198,7 +198,7 @@ def _bad(schema: pa.Schema | None, error: BadLineError) -> Decoded:
 
 
 def _groups(file: pq.ParquetFile, first: int, end: int) -> Iterator[tuple[int, int]]:
-    """The rows from `first` up to `end` that are in each row group."""
+    """Yield the range of rows from `first` up to `end` in each row group."""
     seen = 0
     for group in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
@@ -209,7 +209,7 @@ def _groups(file: pq.ParquetFile, first: int, end: int) -> Iterator[tuple[int, i
 
 
 class LineContent(Content):
-    """Lines of text; positions are bytes of the text, decompressed."""
+    """Reads lines of text; positions are bytes of the decompressed text."""
 
     def __init__(self, storage: Storage, options: FileFormatOptions, compression: Compression) -> None:
         super().__init__(storage)
@@ -218,55 +218,55 @@ class LineContent(Content):
         plain = options.format_for(None)
         self._head_lines, self._row_ends = plain.head_lines, plain.row_ends
         self._marks: dict[tuple[str, int], Sequence[Mark]] = {}
-        """By path and byte: what `advance` has seen of the lines from there on, until they are cut."""
+        """By path and byte: line numbers that `advance` recorded, for `cut`."""
 
     def columns(self, schema: pa.Schema, values: Mapping[str, str | None]) -> pa.Schema:
-        """Lines of CSV without names have their columns by order: those of the path are not among them."""
+        """Return the columns to read; those of the path are not in CSV lines without a header."""
         if self._options.format == "csv" and not self._head_lines:
             return pa.schema([field for field in schema if field.name not in values])
         return super().columns(schema, values)
 
     def sample(self, file: File) -> bytes:
-        """The first lines of a file."""
+        """Return the first lines of a file."""
         with self._open(file, 0) as stream:
             end = scan_rows(stream, 0, None, rows=_SAMPLE_LINES, row_ends=self._row_ends).end
         with self._open(file, 0) as stream:
             return bytes(stream.read(end))
 
     def codec(self, file: File) -> str | None:
-        """How a file is compressed; None if it is not."""
+        """Return the compression of a file; None if it is not compressed."""
         if self._compression != "auto":
             return None if self._compression == "none" else self._compression
         path = (file["path"] or self.storage.url).lower()
         return next((codec for ending, codec in _ENDINGS.items() if path.endswith(ending)), None)
 
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
-        """Where the next `rows` rows end."""
+        """Return the position after the next `rows` rows."""
         head = 0 if at else self._head_lines
         end = file["size"] if self.codec(file) is None else None
         with self._open(file, at) as stream:
-            found = scan_rows(stream, at, end, rows=rows + head, row_ends=self._row_ends)
-        if end is not None and found.end - at >= 2 * WORTH_SPLITTING:
-            self._marks[file["path"], at] = found.marks
-        return Reached(found.end, line + found.lines, max(0, found.rows - head), found.at_end)
+            scanned = scan_rows(stream, at, end, rows=rows + head, row_ends=self._row_ends)
+        if end is not None and scanned.end - at >= 2 * WORTH_SPLITTING:
+            self._marks[file["path"], at] = scanned.marks
+        return Reached(scanned.end, line + scanned.lines, max(0, scanned.rows - head), scanned.at_end)
 
     def weigh(self, part: File) -> int:
-        """The number of bytes; those of a compressed file are all of them, wherever it is read."""
+        """Return the number of bytes; of a compressed file always its whole size."""
         if self.codec(part) is not None:
             return int(part["size"])
         return int((part["size"] if part["to"] is None else part["to"]) - part["from"])
 
     def least(self, part: File) -> int:
-        """A megabyte; a compressed file is read from its beginning, by one task."""
+        """Return a megabyte; a compressed file is read by one task, from its beginning."""
         return WORTH_SPLITTING if self.codec(part) is None else self.weigh(part)
 
-    def cut(self, part: File, places: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """Ranges of whole lines."""
+    def cut(self, part: File, cuts: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Divide a part into ranges of complete lines."""
         if self.codec(part) is not None:
             yield dict(part)
             return
         first, line = part["from"], part["line"]
-        last, targets = first + self.weigh(part), [first + place for place in places]
+        last, targets = first + self.weigh(part), [first + cut_at for cut_at in cuts]
         marks = self._marks.pop((part["path"], first), ())
         if not targets:
             yield {**part, "to": last}
@@ -278,7 +278,7 @@ class LineContent(Content):
                 yield {**part, "from": share.begin, "to": share.end, "line": share.line}
 
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
-        """The rows of a range of lines."""
+        """Yield the rows of a range of lines."""
         where, lines = self.where(part), self._options.format_for(schema)
         if part["from"] and lines.head_lines:
             with self._open(part, 0) as stream:
@@ -290,8 +290,8 @@ class LineContent(Content):
             blocks = read_blocks(stream, first, last, line=number, where=where, row_ends=self._row_ends)
             for line, block in blocks:
                 damage = getattr(stream, "damage", None)
-                whole = block if damage is None else block[: block.rfind(b"\n") + 1]
-                yield lines.decode(whole, first_line=line, where=where)
+                complete = block if damage is None else block[: block.rfind(b"\n") + 1]
+                yield lines.decode(complete, first_line=line, where=where)
             damage = getattr(stream, "damage", None)
             if last is None and damage is not None:
                 yield _bad(schema, self._damaged(part, damage))
@@ -306,7 +306,7 @@ class LineContent(Content):
 
     @contextlib.contextmanager
     def _open(self, file: File, begin: int) -> Iterator[Any]:
-        """The stream of a file's lines, decompressed, from byte `begin` on."""
+        """Yield a stream of the decompressed file from byte `begin` on."""
         codec = self.codec(file)
         if codec is None:
             with self.open(file, grown=True) as opened:
@@ -326,7 +326,7 @@ class LineContent(Content):
 
 
 class AvroContent(Content):
-    """Avro files, each with its schema; a file is read whole, in one epoch and by one task."""
+    """Reads Avro files, each with its own schema; a file is read in one epoch and by one task."""
 
     counts = True
 
@@ -339,7 +339,7 @@ class AvroContent(Content):
             return bytes(opened.read())
 
     def measure(self, file: File) -> File | None:
-        """The file with the number of its records."""
+        """Return the file with the number of its records."""
         if not file["size"]:
             return None
         data = self._read(file)
@@ -352,17 +352,17 @@ class AvroContent(Content):
         return {**file, "rows": rows} if rows else None
 
     def sample(self, file: File) -> bytes:
-        """The file, which begins with its schema."""
+        """Return the file, which starts with its schema."""
         return self._read(file)
 
     def advance(self, file: File, at: int, line: int, *, rows: int) -> Reached:
-        """The end of the file."""
+        """Return the end of the file."""
         return Reached(file["rows"], line, file["rows"], at_end=True)
 
     def weigh(self, part: File) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return int(part["rows"])
 
     def read(self, part: File, schema: pa.Schema | None) -> Iterator[Decoded]:
-        """All rows of the file."""
+        """Yield all rows of the file."""
         yield self._options.format_for(schema).decode(self._read(part), where=self.where(part))

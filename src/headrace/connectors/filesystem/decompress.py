@@ -1,4 +1,4 @@
-"""Compressed files as streams of what is in them, as far as that can be read."""
+"""Read compressed files as streams, up to the first damage."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PIECE = 64 * 1024
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether what a file holds is wrong, and not the way to it: those errors have a number or a class."""
+    """Whether an error means damaged content; I/O errors have an errno or their own class."""
     return isinstance(error, pa.ArrowInvalid) or (type(error) is OSError and error.errno is None)
 
 
 class Decompressed:
-    """A compressed file that is read from its beginning on; where it is damaged it ends.
+    """A stream over a compressed file; it ends where the file is damaged.
 
-    `damage` then says why. What comes before the damage is given, always the same.
+    `damage` then holds the reason. The bytes before the damage are always the same.
     """
 
     def __init__(self, open_file: Callable[[], Any], codec: str) -> None:
@@ -40,7 +40,7 @@ class Decompressed:
         self._stack.close()
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes; none at the end, or where the damage begins."""
+        """Return the next bytes; none at the end, or at the damage."""
         if self.damage is None:
             try:
                 data: bytes = self._stream.read(size)
@@ -57,21 +57,21 @@ class Decompressed:
         return data
 
     def skip(self, size: int) -> None:
-        """Leave out the next bytes."""
+        """Skip the next bytes."""
         while size > 0 and (skipped := self.read(min(size, 16 * _PIECE))):
             size -= len(skipped)
 
     def _salvage(self) -> bytes:
-        """What follows the bytes that were read, up to the damage: a failed read loses more than that."""
-        pieces = _inflated(self._open_file) if self._codec == "gzip" else self._in_steps()
-        seen, kept = 0, bytearray()
+        """Return the bytes between the position and the damage, which a failed read loses."""
+        pieces = _inflate(self._open_file) if self._codec == "gzip" else self._in_steps()
+        seen, rest = 0, bytearray()
         for piece in pieces:
-            kept += piece[max(0, self.position - seen) :]
+            rest += piece[max(0, self.position - seen) :]
             seen += len(piece)
-        return bytes(kept)
+        return bytes(rest)
 
     def _in_steps(self) -> Iterator[bytes]:
-        """All that can be read: in pieces, and in single bytes where a piece fails."""
+        """Yield all readable bytes: in pieces, and in single bytes where a piece fails."""
         position = 0
         for step in (_PIECE, 1):
             with _opened(self._open_file, self._codec) as stream:
@@ -93,8 +93,8 @@ def _opened(open_file: Callable[[], Any], codec: str) -> Iterator[Any]:
         yield stream
 
 
-def _inflated(open_file: Callable[[], Any]) -> Iterator[bytes]:
-    """What can be read of a gzip file, which may have several parts."""
+def _inflate(open_file: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the readable bytes of a gzip file, which may have several members."""
     with open_file() as file:
         decoder = zlib.decompressobj(wbits=31)
         while data := file.read(_PIECE):

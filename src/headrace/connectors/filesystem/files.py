@@ -1,4 +1,4 @@
-"""Sources of files that do not change once they are there: any range of them is read alike, anywhere."""
+"""The base of sources that read immutable files: listing, offsets, splits."""
 
 from __future__ import annotations
 
@@ -43,16 +43,18 @@ _GATHERED_BYTES = 32 * 1024 * 1024
 
 
 class FilesOptions(StorageOptions):
-    """What sources of files share."""
+    """The options that sources of files share."""
 
     watch_interval: Duration | None = Field(
         None,
         gt=timedelta(0),
         alias="source.watch_interval",
-        description="Look for new files this often, for ever; without it what is there is read once.",
+        description=(
+            "Look for new files at this interval and never end; without it the existing files are read once."
+        ),
     )
     timestamp_column: str | None = Field(
-        None, description="The column with the event time: ISO texts, or numbers in timestamp_unit."
+        None, description="The column with the event time: ISO 8601 strings, or numbers in timestamp_unit."
     )
     timestamp_unit: TimeUnit = Field(
         "ns", description="The unit of event times that are numbers: s, ms, us or ns."
@@ -63,16 +65,16 @@ class FilesOptions(StorageOptions):
 
 
 class FilesSource(Connector, SourceOperator):
-    """Reads files one after the other; a connector says which there are (`discover`) and what is in them.
+    """Reads files one after the other; a connector implements `discover` and sets `content`.
 
-    The offset holds the listed files (`Listing`), the number of the one that comes next, and the byte or row
-    in it. What `discover` has to remember beside that is `more`.
+    The offset holds the listed files (`Listing`), the number of the next file, and the byte or row in it.
+    Further state of `discover` is in `more`.
     """
 
     options: Any
     content: Content
     remembers = False
-    """Whether `discover` needs to know every file that was ever listed."""
+    """Whether `discover` needs the paths of all files that were ever listed."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -81,16 +83,16 @@ class FilesSource(Connector, SourceOperator):
         self._state_storage: Any = None
         self._folder = ""
         self._discovered_at: float | None = None
-        self._known: tuple[int, set[str]] = (-1, set())
+        self._listed: tuple[int, set[str]] = (-1, set())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_state_storage": None, "_discovered_at": None, "_known": (-1, set())}
+        return {**self.__dict__, "_state_storage": None, "_discovered_at": None, "_listed": (-1, set())}
 
     # ------------------------------------------------------------------------ what a connector says
 
     @abstractmethod
-    def discover(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
-        """The files that are new, and what to remember; at the first call `more` is None."""
+    def discover(self, more: Mapping[str, Any] | None, listed: set[str]) -> tuple[list[File], dict[str, Any]]:
+        """Return the new files, and the state for the next call; at the first call `more` is None."""
 
     @property
     @abstractmethod
@@ -98,30 +100,30 @@ class FilesSource(Connector, SourceOperator):
         """The declared columns."""
 
     def infer(self, files: Sequence[File]) -> dict[str, str] | None:
-        """The columns if they have to be found out when the pipeline first starts: name → type."""
+        """Return the columns to store in the offset if they are inferred at the first start: name → type."""
         return None
 
     def find_columns(self) -> pa.Schema:
-        """The columns that `infer` finds out."""
+        """Return the columns that `infer` finds."""
         self.validate()
         return read_columns(self.infer(self.first()) or {})
 
     def first(self) -> Sequence[File]:
-        """A file to find out the columns from, if that takes one."""
+        """Return a file to infer the columns from, if one is needed."""
         return ()
 
     def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
-        """What is known of every row of a file besides its content: column → text."""
+        """Return the values that all rows of a file share, such as those of its path: column → string."""
         return {}
 
     # ------------------------------------------------------------------------ offsets
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """Long listings are kept where the state of the job is."""
+        """Take the state storage, in which long listings are stored."""
         self._state_storage, self._folder = storage, f"listed/{node}"
 
     def initial_offset(self, *, time: float) -> Offset:
-        """The beginning of the first file; without `source.watch_interval` all files are listed here."""
+        """List the files, and return the start of the first one."""
         self.validate()
         files, more = self.discover(None, set())
         position = {
@@ -140,7 +142,7 @@ class FilesSource(Connector, SourceOperator):
         return Listing(position, self._state_storage, self._folder)
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """`limit.rows` rows further, or the end of the last file."""
+        """Return the position `limit.rows` rows further, or the end of the last file."""
         position, left = dict(start[LANE]), limit.rows
         self._find_new(position, limit.time)
         listing = self._listing(position)
@@ -161,18 +163,18 @@ class FilesSource(Connector, SourceOperator):
         ):
             return
         listing = self._listing(position)
-        if self.remembers and self._known[0] != listing.end:
-            self._known = (listing.end, listing.paths())
-        files, more = self.discover(position["more"], self._known[1])
+        if self.remembers and self._listed[0] != listing.end:
+            self._listed = (listing.end, listing.paths())
+        files, more = self.discover(position["more"], self._listed[1])
         self._discovered_at = now
         if files:
             position |= listing.add(files)
-            self._known = (listing.end + len(files), self._known[1] | {file["path"] for file in files})
+            self._listed = (listing.end + len(files), self._listed[1] | {file["path"] for file in files})
         if more != position["more"]:
             position["more"] = more
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """Contiguous shares of the files, about alike in size."""
+        """Return splits of about equal size, each a contiguous range of files."""
         parts = [
             (part, weight := self.content.weigh(part), min(self.content.least(part), weight))
             for part in self._parts(start[LANE], end[LANE])
@@ -198,7 +200,7 @@ class FilesSource(Connector, SourceOperator):
         return [Split(LANE, {**common, "parts": share}) for share in shares if share]
 
     def _parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The ranges of the files between two positions."""
+        """Yield the ranges of the files between two positions."""
         for number, file in self._between(start, end, end["file"]):
             first = start["at"] if number == start["file"] else 0
             last = end["at"] if number == end["file"] else None
@@ -209,7 +211,7 @@ class FilesSource(Connector, SourceOperator):
     def _between(
         self, start: Mapping[str, Any], end: Mapping[str, Any], last: int
     ) -> Iterator[tuple[int, File]]:
-        """The files from that of `start` to `last`; what `end` has forgotten `start` still knows."""
+        """Yield the files from `start` to `last`; those that `end` no longer lists are in `start`."""
         yield from self._listing(start).between(start["file"], min(last, end["first"] - 1))
         yield from self._listing(end).between(start["file"], last)
 
@@ -219,7 +221,7 @@ class FilesSource(Connector, SourceOperator):
         return self.options.watch_interval is None and position["file"] >= self._listing(position).end
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """Exactly the rows of the range where files tell how many they have."""
+        """Return the number of rows in a range: exact for files that store it."""
         if not self.content.counts:
             return None
         first, last = start[LANE], end[LANE]
@@ -229,7 +231,7 @@ class FilesSource(Connector, SourceOperator):
     # ------------------------------------------------------------------------ rows
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read the files of one share."""
+        """Read the files of one split."""
         detail, options = ctx.split.detail, self.options
         schema = self.schema
         if schema is None and detail["schema"] is not None:
@@ -260,22 +262,22 @@ class FilesSource(Connector, SourceOperator):
 
 
 def _cut_at(target: int, weight: int, least: int) -> int:
-    """Where to cut a part: at the target, or at its end if less than half of `least` were left."""
+    """Return where to divide a part: at the target, or at its end if less than half of `least` were left."""
     if 2 * target < least:
         return 0
     return weight if 2 * (weight - target) <= least else target
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in fewer tables, none of them empty: every batch costs operators some time."""
+    """Yield the same rows in fewer, larger tables: each batch has a cost."""
     waiting: list[pa.Table] = []
     for table in tables:
         if not table.num_rows:
             continue
         if waiting and (
             table.schema != waiting[0].schema
-            or sum(one.num_rows for one in waiting) + table.num_rows > _GATHERED_ROWS
-            or sum(one.nbytes for one in waiting) + table.nbytes > _GATHERED_BYTES
+            or sum(part.num_rows for part in waiting) + table.num_rows > _GATHERED_ROWS
+            or sum(part.nbytes for part in waiting) + table.nbytes > _GATHERED_BYTES
         ):
             yield pa.concat_tables(waiting)
             waiting = []
@@ -284,6 +286,6 @@ def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def read_columns(found: Mapping[str, str]) -> pa.Schema:
-    """Columns as they are written in an offset."""
-    return pa.schema([pa.field(name, parse_type(text)) for name, text in found.items()])
+def read_columns(types: Mapping[str, str]) -> pa.Schema:
+    """Parse the columns of an offset."""
+    return pa.schema([pa.field(name, parse_type(text)) for name, text in types.items()])

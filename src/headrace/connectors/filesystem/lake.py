@@ -1,4 +1,4 @@
-"""Rows in the types that tables of files have: what Delta Lake and Iceberg share."""
+"""Convert rows to the types of a table format: what Delta Lake and Iceberg share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WIDER = {
 
 
 def lake_schema(schema: pa.Schema, *, zone: str | None) -> pa.Schema:
-    """The columns in types that a table can have; timestamps are microseconds, of this zone."""
+    """Return the columns in types that a table can have; timestamps are microseconds in this zone."""
     return pa.schema([pa.field(f.name, _lake_type(plain_field(f).type, zone, f.name)) for f in schema])
 
 
@@ -55,19 +55,19 @@ def _lake_type(kind: pa.DataType, zone: str | None, column: str) -> pa.DataType:
 
 
 def schema_text(schema: pa.Schema) -> dict[str, str]:
-    """Columns as JSON, for the commit that makes the table; zones are left out."""
+    """Return columns as JSON, for the commit that creates the table; without time zones."""
     return {field.name: format_type(field.type) for field in lake_schema(schema, zone=None)}
 
 
 def schema_of(text: Mapping[str, str], *, zone: str | None) -> pa.Schema:
-    """The columns that `schema_text` wrote."""
+    """Parse the columns that `schema_text` wrote."""
     return lake_schema(
         pa.schema([pa.field(name, parse_type(kind)) for name, kind in text.items()]), zone=zone
     )
 
 
 def fit(rows: pa.Table, schema: pa.Schema, *, table: str) -> pa.Table:
-    """The rows in the columns of a table; what does not fit is told by its column."""
+    """Convert rows to the columns of a table; an error names the column that does not fit."""
     for name in rows.schema.names:
         if name not in schema.names:
             raise ConfigurationError(
@@ -88,7 +88,7 @@ def fit(rows: pa.Table, schema: pa.Schema, *, table: str) -> pa.Table:
 
 
 def check_fit(columns: pa.Schema, schema: pa.Schema, *, table: str) -> None:
-    """Refuse declared columns that a table does not have, or has in types that do not go together."""
+    """Raise an error for declared columns that a table lacks, or has in an incompatible type."""
     fit(pa.schema([plain_field(field) for field in columns]).empty_table(), schema, table=table)
 
 
@@ -106,17 +106,17 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArr
 
 
 def digest(data: Mapping[str, Mapping[int, bytes]]) -> str:
-    """An id of what one epoch has prepared: a commit that is repeated has the same, any other another."""
-    found = hashlib.sha256()
+    """Return an id of the staged data of an epoch: a retried commit has the same id."""
+    checksum = hashlib.sha256()
     for name, parts in sorted(data.items()):
         for subtask, staged in sorted(parts.items()):
-            found.update(f"{name}/{subtask}/{len(staged)}/".encode())
-            found.update(staged)
-    return found.hexdigest()[:32]
+            checksum.update(f"{name}/{subtask}/{len(staged)}/".encode())
+            checksum.update(staged)
+    return checksum.hexdigest()[:32]
 
 
 class LakeOptions(RollingOptions, ParquetOptions):
-    """What sinks for tables of files share."""
+    """The options that the sinks of table formats share."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -124,7 +124,9 @@ class LakeOptions(RollingOptions, ParquetOptions):
     columns: Columns | None = Field(
         None,
         alias="schema",
-        description="Column → type of the rows; other columns are left out. Without it all are written.",
+        description=(
+            "Column → type of the rows; other columns are ignored. Without it all columns are written."
+        ),
     )
     with_timestamp: bool = Field(
         default=False, description="Whether to write the event time column `_timestamp` too."
@@ -132,12 +134,12 @@ class LakeOptions(RollingOptions, ParquetOptions):
 
 
 def own_columns(rows: pa.Table, options: LakeOptions) -> pa.Table:
-    """The columns that are written: those that are declared, or all but the event time."""
+    """Return the columns to write: the declared ones, or all but the event time."""
     if options.columns is not None:
         return rows.select(options.columns.names)
     return rows if options.with_timestamp else without_event_time(rows)
 
 
 def check_rows(schema: pa.Schema, options: LakeOptions) -> None:
-    """Refuse rows that take others back, or lack a declared column."""
+    """Raise an error for rows with retractions, or without a declared column."""
     ParquetFormat(options.columns).check(schema)

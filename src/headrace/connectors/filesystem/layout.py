@@ -1,4 +1,4 @@
-"""How files lie in a directory: `time/column=value/…` by their rows, and what each is called."""
+"""The directory layout of files, `time/column=value/…`, and their names."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.formats.base import plain_field
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What stands in a path for null, and for an empty text."""
+"""The value of a path segment for null and for an empty string."""
 
 NameStrategy = Literal["serial", "uuid", "uuid_v7", "ulid"]
 
 
 class NameOptions(DeclaredOptions):
-    """What files are called."""
+    """The options for file names."""
 
     prefix: str | None = Field(
-        None, pattern="^[^/]+$", alias="filename.prefix", description="What file names begin with."
+        None, pattern="^[^/]+$", alias="filename.prefix", description="Prefix of file names."
     )
     suffix: str | None = Field(
         None,
         pattern="^[^/]+$",
         alias="filename.suffix",
-        description="What file names end with; by default what the format is called, such as `json`.",
+        description="Extension of file names; by default the name of the format, such as `json`.",
     )
     strategy: NameStrategy = Field(
         "uuid_v7",
         alias="filename.strategy",
-        description="How files are named: by epoch and subtask (serial), or by ids of their own.",
+        description="How files are named: by epoch and subtask (serial), or by a unique id.",
     )
 
     def name_file(self, epoch: int, subtask: int, number: int, *, ending: str) -> str:
-        """The name of a file of one subtask in one epoch."""
-        made = {
+        """Return the name of a file of one subtask in one epoch."""
+        stem = {
             "serial": lambda: f"{epoch:05d}-{subtask:03d}-{number:03d}",
             "uuid": lambda: str(uuid.uuid4()),
             "uuid_v7": _uuid_v7,
             "ulid": _ulid,
         }[self.strategy]()
-        name = f"{made}.{self.suffix or ending}"
+        name = f"{stem}.{self.suffix or ending}"
         return f"{self.prefix}-{name}" if self.prefix else name
 
 
 class PartitionOptions(DeclaredOptions):
-    """In which directories files lie."""
+    """The options for partition directories."""
 
     time_pattern: str | None = Field(
         None,
         min_length=1,
         alias="partitioning.time_pattern",
-        description="A directory for each time, by event time, such as `%Y/%m/%d`.",
+        description="A directory for each period of event time, such as `%Y/%m/%d`.",
     )
     partition_fields: Names = Field(
         default=[],
@@ -75,7 +75,7 @@ class PartitionOptions(DeclaredOptions):
 def split_rows(
     rows: pa.Table, fields: Sequence[str], time_pattern: str | None = None
 ) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each directory, in the order in which the directories appear."""
+    """Yield the rows of each directory, in the order in which the directories appear."""
     keys = _directories(rows, fields, time_pattern)
     if keys is None:
         yield "", rows
@@ -108,7 +108,7 @@ def _directories(rows: pa.Table, fields: Sequence[str], time_pattern: str | None
 
 
 def _partition_values(column: pa.Array, name: str) -> pa.Array:
-    """Values as parts of a path; what has a meaning in paths is written as %XX."""
+    """Return values as path segments; special characters are escaped as %XX."""
     try:
         texts = column.cast(pa.string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
@@ -120,25 +120,25 @@ def _partition_values(column: pa.Array, name: str) -> pa.Array:
 
 
 def path_values(path: str) -> dict[str, str | None]:
-    """What the directories of a path say: column → value as a text, None for null.
+    """Return the partition values in a path: column → string, None for null.
 
     >>> path_values("2026/day=3/k=a%2Fb/x.json")
     {'day': '3', 'k': 'a/b'}
     """
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for part in path.split("/")[:-1]:
         name, equals, value = part.partition("=")
         if equals and name:
-            found[unquote(name)] = None if value == NO_VALUE else unquote(value)
-    return found
+            values[unquote(name)] = None if value == NO_VALUE else unquote(value)
+    return values
 
 
 def fill(
     rows: pa.Table, values: Mapping[str, str | None], schema: pa.Schema | None, *, where: str
 ) -> pa.Table:
-    """The rows with what their path says, where they do not say it themselves.
+    """Add the partition values of the path to rows that do not have them.
 
-    Without declared columns every value of the path becomes a column, of texts if the file has none.
+    Without declared columns every value of the path becomes a column, of strings if the file has none.
     """
     for name, text in values.items():
         declared = None if schema is None else schema.get_field_index(name)
@@ -163,8 +163,8 @@ def fill(
             )
     if schema is None:
         return rows
-    wanted = [*schema.names, *(name for name in (RETRACT,) if name in rows.schema.names)]
-    return rows if rows.schema.names == wanted else rows.select(wanted)
+    names = [*schema.names, *(name for name in (RETRACT,) if name in rows.schema.names)]
+    return rows if rows.schema.names == names else rows.select(names)
 
 
 def _value(text: str | None, field: pa.Field, *, where: str) -> pa.Scalar:
@@ -179,7 +179,7 @@ def _value(text: str | None, field: pa.Field, *, where: str) -> pa.Scalar:
 
 
 def _uuid_v7() -> str:
-    """An id whose order is the order of time, as RFC 9562 has it."""
+    """Return a time-ordered UUID (RFC 9562)."""
     stamp = time.time_ns() // 1_000_000
     random = int.from_bytes(os.urandom(10), "big")
     bits = stamp << 80 | 7 << 76 | (random >> 62 & 0xFFF) << 64 | 2 << 62 | random & (1 << 62) - 1

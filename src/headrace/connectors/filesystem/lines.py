@@ -1,4 +1,4 @@
-"""Ranges of whole rows in a stream of lines, such as a file that is open or being decompressed."""
+"""Find ranges of complete rows in a stream of lines."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from headrace.formats.base import RowEnds, count_newlines, line_ends
 
 BLOCK = 4 * 1024 * 1024
 _NEAR = 64 * 1024
-"""Bytes in which the end of a line is looked for first."""
+"""The number of bytes to search first for the end of a line."""
 
 
 class ByteStream(Protocol):
-    """What can be read from its current position on."""
+    """A stream that can be read."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class SeekableStream(ByteStream, Protocol):
-    """What can be read from any position on."""
+    """A stream that can be read from any position."""
 
     def seek(self, position: int, /) -> int: ...
 
 
 class Mark(NamedTuple):
-    """A byte, and how many lines end before it in its range."""
+    """A byte position, and the number of lines before it in its range."""
 
     at: int
     line: int
 
 
 class Scanned(NamedTuple):
-    """Where some rows end, how many lines and rows they are, and whether nothing follows them."""
+    """The end of some rows, the number of lines and rows, and whether it is the end of the stream."""
 
     end: int
     lines: int
     rows: int
     at_end: bool
     marks: Sequence[Mark] = ()
-    """Some places on the way."""
+    """Some positions in between, with their line numbers."""
 
 
 class Share(NamedTuple):
-    """A range of whole rows and the number of its first line."""
+    """A range of complete rows and the number of its first line."""
 
     begin: int
     end: int
@@ -58,28 +58,28 @@ class Share(NamedTuple):
 def scan_rows(
     stream: ByteStream, begin: int, end: int | None, *, rows: int, row_ends: RowEnds | None = None
 ) -> Scanned:
-    """Where the next `rows` rows end. The stream stands at byte `begin`; `end` is None if unknown.
+    """Find the end of the next `rows` rows. The stream is at byte `begin`; `end` is None if unknown.
 
-    `row_ends` says where rows end that may be several lines; without it each line is one.
+    `row_ends` finds the ends of rows that may span several lines; without it each line is a row.
     """
     if row_ends is None:
         return _scan_lines(stream, begin, end, lines=rows)
-    found = lines = 0
+    row_count = line_count = 0
     position = begin
-    for at, data, places in _pieces(stream, begin, end, row_ends):
-        taken = min(rows - found, len(places))
-        stop = int(places[taken - 1])
-        found, lines, position = found + taken, lines + _count(data[:stop]), at + stop
-        if found == rows:
+    for at, data, ends in _pieces(stream, begin, end, row_ends):
+        new_rows = min(rows - row_count, len(ends))
+        stop = int(ends[new_rows - 1])
+        row_count, line_count, position = row_count + new_rows, line_count + _count(data[:stop]), at + stop
+        if row_count == rows:
             ended = stop == len(data) and (position == end or not stream.read(1))
-            return Scanned(position, lines, rows, ended)
-    return Scanned(position if end is None else end, lines, found, True)
+            return Scanned(position, line_count, rows, ended)
+    return Scanned(position if end is None else end, line_count, row_count, True)
 
 
 def _scan_lines(
     stream: ByteStream, begin: int, end: int | None, *, lines: int, block: int | None = None
 ) -> Scanned:
-    position, found, chunk = begin, 0, b"\n"
+    position, line_count, chunk = begin, 0, b"\n"
     marks: list[Mark] = []
     while end is None or position < end:
         read = stream.read(_size(position, end, block))
@@ -87,15 +87,15 @@ def _scan_lines(
             break
         chunk = read
         breaks = count_newlines(chunk)
-        if found + breaks >= lines:
-            stop = position + int(line_ends(chunk, last=False)[lines - found - 1])
+        if line_count + breaks >= lines:
+            stop = position + int(line_ends(chunk, last=False)[lines - line_count - 1])
             last = stop == position + len(chunk) and (stop == end or not stream.read(1))
             return Scanned(stop, lines, lines, last, marks)
-        found += breaks
+        line_count += breaks
         position += len(chunk)
-        marks.append(Mark(position, found))
-    found += not chunk.endswith(b"\n")
-    return Scanned(position if end is None else end, found, found, True, marks)
+        marks.append(Mark(position, line_count))
+    line_count += not chunk.endswith(b"\n")
+    return Scanned(position if end is None else end, line_count, line_count, True, marks)
 
 
 def share_rows(
@@ -108,9 +108,9 @@ def share_rows(
     row_ends: RowEnds | None = None,
     marks: Sequence[Mark] = (),
 ) -> Iterator[Share]:
-    """A range of whole rows, the first on line `line`, in shares that end with the row of each target.
+    """Divide a range of rows, which starts on line `line`, at the end of the row of each target.
 
-    `marks` are what a scan from the same byte on has seen.
+    `marks` are those of a scan from the same byte.
     """
     first_line = line
     for target in (*targets, end):
@@ -122,9 +122,9 @@ def share_rows(
             stream.seek(target - 1)
             stop = _scan_lines(stream, target - 1, end, lines=1, block=_NEAR).end
             before = bisect_right(marks, stop, key=lambda mark: mark.at)
-            known = max([Mark(begin, line - first_line), *marks[before - 1 : before]])
-            stream.seek(known.at)
-            lines = first_line + known.line - line + _count_lines(stream, known.at, stop)
+            nearest = max([Mark(begin, line - first_line), *marks[before - 1 : before]])
+            stream.seek(nearest.at)
+            lines = first_line + nearest.line - line + _count_lines(stream, nearest.at, stop)
         else:
             # Whether a line break ends a row depends on all quotes before it.
             stream.seek(begin)
@@ -134,11 +134,11 @@ def share_rows(
 
 
 def _scan_to(stream: ByteStream, begin: int, end: int, target: int, row_ends: RowEnds) -> tuple[int, int]:
-    """The first end of a row at or behind `target`, and how many lines there are up to it."""
+    """Return the first end of a row at or after `target`, and the number of lines before it."""
     lines = 0
-    for at, data, places in _pieces(stream, begin, end, row_ends):
-        found = min(int(np.searchsorted(places, target - at)), len(places) - 1)
-        stop = int(places[found])
+    for at, data, ends in _pieces(stream, begin, end, row_ends):
+        index = min(int(np.searchsorted(ends, target - at)), len(ends) - 1)
+        stop = int(ends[index])
         lines += _count(data[:stop])
         if at + stop >= target:
             return at + stop, lines
@@ -146,15 +146,15 @@ def _scan_to(stream: ByteStream, begin: int, end: int, target: int, row_ends: Ro
 
 
 def _count_lines(stream: ByteStream, begin: int, end: int) -> int:
-    position, found = begin, 0
+    position, count = begin, 0
     while position < end and (chunk := stream.read(_size(position, end))):
-        found += count_newlines(chunk)
+        count += count_newlines(chunk)
         position += len(chunk)
-    return found
+    return count
 
 
 def _count(rows: bytes) -> int:
-    """How many lines there are, the last with or without its newline."""
+    """Count lines, the last with or without its newline."""
     return count_newlines(rows) + (not rows.endswith(b"\n"))
 
 
@@ -167,7 +167,7 @@ def read_blocks(
     where: str,
     row_ends: RowEnds | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole rows, each with the number of its first line; `end` is None for all there are."""
+    """Yield blocks of complete rows with the number of their first line; `end` None reads to the end."""
     position = begin
     for block in (
         _line_blocks(stream, begin, end) if row_ends is None else _blocks(stream, begin, end, row_ends)
@@ -180,7 +180,7 @@ def read_blocks(
 
 
 def _line_blocks(stream: ByteStream, begin: int, end: int | None) -> Iterator[bytes]:
-    """Blocks of whole lines, each copied only once."""
+    """Yield blocks of complete lines, each copied only once."""
     waiting: list[bytes | memoryview] = []
     position = begin
     while position != end and (chunk := stream.read(_size(position, end))):
@@ -196,25 +196,25 @@ def _line_blocks(stream: ByteStream, begin: int, end: int | None) -> Iterator[by
 
 
 def _blocks(stream: ByteStream, begin: int, end: int | None, row_ends: RowEnds) -> Iterator[bytes]:
-    for _, data, places in _pieces(stream, begin, end, row_ends):
-        stop = int(places[-1])
+    for _, data, ends in _pieces(stream, begin, end, row_ends):
+        stop = int(ends[-1])
         yield data if stop == len(data) else data[:stop]
 
 
 def _pieces(
     stream: ByteStream, begin: int, end: int | None, row_ends: RowEnds
 ) -> Iterator[tuple[int, bytes, NDArray[np.int64]]]:
-    """Some bytes that begin with a row, where they stand, and where rows end in them: at least one does."""
+    """Yield bytes that start with a row, their position, and the ends of rows in them, at least one."""
     rest, position, ended = b"", begin, begin == end
     while not ended:
         size = _size(position + len(rest), end)
         chunk = stream.read(size)
         data, rest = rest + chunk if rest else chunk, b""
         ended = not chunk or position + len(data) == end
-        places = row_ends(data, last=ended)
-        stop = int(places[-1]) if len(places) else 0
+        ends = row_ends(data, last=ended)
+        stop = int(ends[-1]) if len(ends) else 0
         if stop:
-            yield position, data, places
+            yield position, data, ends
         position, rest = position + stop, data[stop:]
 
 

@@ -1,4 +1,4 @@
-"""Which files a source reads, and in which order: pages that are written once and only grow in number."""
+"""The list of files that a source reads, in order, stored in append-only pages."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 PAGE = 1000
-"""How many files a page holds; only the last page is part of the offset itself."""
+"""The number of files in a page; only the last page is part of the offset itself."""
 
 File = dict[str, Any]
 Page = Any
-"""The files themselves, or the name of the page in the storage of the job with their number."""
+"""The files themselves, or the name of the page in the state storage and the number of its files."""
 
 
 class Listing:
-    """The files of a position of a source, numbered from the first that was ever found.
+    """The files of a source position, numbered from the first that was ever listed.
 
-    A position holds its pages (`pages`) and the number of their first file (`first`). Full pages are kept in
-    the storage of the job, under the hash of their content, so that an offset stays small; without a storage
+    A position holds its pages (`pages`) and the number of their first file (`first`). Full pages are stored
+    in the state storage, under the hash of their content, so that an offset stays small; without a storage
     they are part of the offset.
     """
 
@@ -32,11 +32,11 @@ class Listing:
 
     @property
     def end(self) -> int:
-        """The number that the next file gets."""
+        """Return the number that the next file gets."""
         return self._first + sum(_count(page) for page in self._pages)
 
     def get(self, number: int) -> File | None:
-        """A file by its number; None behind the last."""
+        """Return a file by its number; None after the last."""
         before = self._first
         for page in self._pages:
             if number < before + _count(page):
@@ -45,7 +45,7 @@ class Listing:
         return None
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, File]]:
-        """The files from `first` to `last`, both included, with their numbers."""
+        """Yield the files from `first` to `last`, both included, with their numbers."""
         before = self._first
         for page in self._pages:
             after = before + _count(page)
@@ -54,11 +54,11 @@ class Listing:
             before = after
 
     def paths(self) -> set[str]:
-        """The path of every file."""
+        """Return the path of every file."""
         return {file["path"] for page in self._pages for file in self._files(page)}
 
     def add(self, files: Sequence[File]) -> dict[str, Any]:
-        """What of a position changes when files are found."""
+        """Return the changed fields of a position after files are added."""
         pages, rest = list(self._pages), list(files)
         if pages and isinstance(pages[-1], list):
             rest = [*pages.pop(), *rest]
@@ -68,7 +68,7 @@ class Listing:
         return {"pages": pages}
 
     def without_before(self, number: int) -> dict[str, Any]:
-        """What of a position changes when files before one are forgotten; pages in the storage stay whole."""
+        """Return the changed fields of a position without files before one; stored pages stay complete."""
         pages, first = list(self._pages), self._first
         while pages and first + _count(pages[0]) <= number:
             first += _count(pages.pop(0))

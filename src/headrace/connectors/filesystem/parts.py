@@ -1,8 +1,8 @@
-"""Rows that wait to be in a file: parts in the storage of the job's state, for as long as they are needed.
+"""Rows that are not in a file yet, stored as parts in the state storage.
 
 A sink whose files span epochs writes the rows of each epoch once, as Arrow, all directories into one file of
-the state storage. Its table `open` says which ranges of these are still to be published: the checkpoint knows
-it, and whoever goes back to an earlier one finds what was open then.
+the state storage. Its table `open` lists the ranges that are not published yet. The table is part of the
+checkpoint: resuming from an earlier one restores the parts that were open then.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.base.errors import CorruptStateError
-from headrace.connectors.base import from_ipc, one_schema
+from headrace.connectors.base import from_ipc, unify_schemas
 from headrace.model.operator import OperatorContext
 from headrace.state.config import TableConfig, global_table_config
 
 OPEN = "open"
 TABLE: TableConfig = global_table_config(OPEN, "rows that are not in a file yet, and where they are kept")
 KEPT_BYTES = 256 * 1024 * 1024
-"""How much of the parts in a store elsewhere is kept in memory while files are made of them."""
-_PART, _RATIO, _GONE = "part", "ratio", "gone"
+"""The most bytes of remote parts to cache in memory while files are written from them."""
+_PART, _RATIO, _CLOSED = "part", "ratio", "gone"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -40,12 +40,12 @@ class StoredPart:
     size: int
     rows: int
     bytes: int
-    """How long the rows are in memory."""
+    """The size of the rows in memory, in bytes."""
     opened: float
-    """When the first of them came, by the clock of epochs."""
+    """The epoch time at which the first row arrived."""
     last: float
     latest: int | None
-    """The last event time among them."""
+    """The latest event time among them."""
     level: int = 0
     """How often they were merged with others."""
 
@@ -55,7 +55,7 @@ class StoredPart:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Merged rows are older than those that came in the epoch of the merge."""
+        """Return the sort key: merged rows are older than those that arrived in the epoch of the merge."""
         return (self.epoch, -1 if self.level else self.subtask, self.number)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class StoredPart:
 
 
 class PartReader:
-    """Reads parts. Of a local file only the range is read; others are fetched whole, and kept for a while."""
+    """Reads parts. Of a local file only the range is read; other files are fetched and cached."""
 
     def __init__(self, storage: Any) -> None:
         self._storage = storage
@@ -123,7 +123,7 @@ class OpenFiles:
         entries = self._table.get_all()
         self.all = [StoredPart.from_json(key, value) for key, value in entries.items() if _is(key, _PART)]
         """The parts of every subtask, as the last epoch left them."""
-        self._gone = {key: value for key, value in entries.items() if _is(key, _GONE)}
+        self._closed = {key: value for key, value in entries.items() if _is(key, _CLOSED)}
         self._ratios = {key: value for key, value in entries.items() if _is(key, _RATIO)}
         self._pending: list[tuple[StoredPart, pa.Table]] = []
 
@@ -131,21 +131,21 @@ class OpenFiles:
     def keep_from(self) -> int:
         """The first epoch of which a file may still be needed, by this epoch or a checkpoint before it."""
         epochs = [part.epoch for part in self.all]
-        epochs += [value for key, value in self._gone.items() if _died(key) > self._min_epoch]
+        epochs += [value for key, value in self._closed.items() if _closed_at(key) > self._min_epoch]
         return min([*epochs, self._info.epoch])
 
     def ratio(self, default: float) -> float:
-        """How many bytes of a file a byte of rows in memory makes, as seen last."""
+        """Return the last measured ratio of file size to memory size."""
         own = self._ratios.get((_RATIO, self._info.subtask))
         return float(own or next(iter(self._ratios.values()), default))
 
     def learn(self, ratio: float) -> None:
-        """Remember how many bytes of a file a byte of rows makes."""
+        """Store the measured ratio of file size to memory size."""
         self._ratios[_RATIO, self._info.subtask] = ratio
         self._table.insert((_RATIO, self._info.subtask), ratio)
 
     def read(self, parts: Sequence[StoredPart]) -> list[pa.RecordBatch]:
-        """The rows of parts, in the order in which they came."""
+        """Return the rows of parts, in the order in which they arrived."""
         ordered = sorted(parts, key=lambda part: part.order)
         return [batch for part in ordered for batch in self._reader.read(part.path, part.begin, part.size)]
 
@@ -159,7 +159,7 @@ class OpenFiles:
         latest: int | None = None,
         level: int = 0,
     ) -> None:
-        """Let rows wait."""
+        """Add rows that are not in a file yet."""
         part = StoredPart(
             directory=directory,
             epoch=self._info.epoch,
@@ -178,7 +178,7 @@ class OpenFiles:
         self._pending.append((part, rows))
 
     def merge(self, parts: Sequence[StoredPart]) -> None:
-        """Make one part of many small ones of a directory."""
+        """Merge small parts of a directory into one."""
         times = [part.latest for part in parts if part.latest is not None]
         self.add(
             parts[0].directory,
@@ -191,19 +191,22 @@ class OpenFiles:
         self.close(parts)
 
     def close(self, parts: Sequence[StoredPart]) -> None:
-        """The rows of these parts are elsewhere now."""
+        """Remove parts whose rows are in a file or another part."""
         for part in parts:
             self._table.delete(part.key)
         if parts:
-            key = (_GONE, self._info.subtask, self._info.epoch)
+            key = (_CLOSED, self._info.subtask, self._info.epoch)
             lowest = min(part.epoch for part in parts)
-            self._gone[key] = min(lowest, self._gone.get(key, lowest))
-            self._table.insert(key, self._gone[key])
+            self._closed[key] = min(lowest, self._closed.get(key, lowest))
+            self._table.insert(key, self._closed[key])
 
     def save(self) -> list[StoredPart]:
-        """Write what waits; returns the parts of this epoch."""
-        for key in self._gone:
-            if _died(key) <= self._min_epoch and _owner(key) % self._info.parallelism == self._info.subtask:
+        """Write the added rows; return the parts of this epoch."""
+        for key in self._closed:
+            if (
+                _closed_at(key) <= self._min_epoch
+                and _owner(key) % self._info.parallelism == self._info.subtask
+            ):
                 self._table.delete(key)
         if not self._pending:
             return []
@@ -228,7 +231,7 @@ def _is(key: Any, kind: str) -> bool:
     return isinstance(key, tuple) and key[0] == kind
 
 
-def _died(key: Any) -> int:
+def _closed_at(key: Any) -> int:
     return int(key[2])
 
 
@@ -237,12 +240,12 @@ def _owner(key: Any) -> int:
 
 
 def folder(operator_id: str) -> str:
-    """Where the parts of a sink are."""
+    """Return the folder of the parts of a sink."""
     return f"staged/{operator_id}"
 
 
 def forget(storage: Any, operator_id: str, before: int) -> None:
-    """Remove the parts of epochs before one, those of attempts that failed among them."""
+    """Remove the parts of all epochs before one, including those of failed attempts."""
     below = folder(operator_id)
     for name in storage.children(below):
         if name.isdigit() and int(name) < before:
@@ -259,5 +262,5 @@ def _to_ipc(rows: pa.Table) -> bytes:
 
 
 def to_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Batches of perhaps several epochs as one table."""
-    return pa.Table.from_batches(one_schema(batches))
+    """Return batches of several epochs as one table."""
+    return pa.Table.from_batches(unify_schemas(batches))

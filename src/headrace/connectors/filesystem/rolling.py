@@ -1,4 +1,4 @@
-"""Sinks whose files span epochs: rows wait in the state until the rolling policy makes a file of them."""
+"""The base of sinks whose files span epochs: rows stay in the state until the rolling policy ends a file."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector,
 from headrace.state.config import TableConfig
 
 MERGED_PARTS = 16
-"""How many small parts of a file may gather before they are made one."""
+"""The number of small parts of a file that are merged into one."""
 FILES = "files"
 
 
 class RollingOptions(DeclaredOptions):
-    """When a file is ended, and its rows are seen."""
+    """The rolling policy: when a file is ended and becomes visible."""
 
     file_size: Size = Field(
         128_000_000,
         ge=1,
         alias="rolling_policy.file_size",
-        description="End a file when it is about this long.",
+        description="End a file at about this size.",
     )
     interval: Duration = Field(
         timedelta(seconds=30),
         ge=timedelta(0),
         alias="rolling_policy.interval",
         description=(
-            "End files this often, by the clock: no row waits longer to be seen. `0` ends them with every "
-            "epoch, which makes small files, and spares a shuffle."
+            "End files at this interval, by the clock: no row stays invisible longer. `0` ends them "
+            "with every epoch, which writes small files and saves a shuffle."
         ),
     )
     inactivity_interval: Duration | None = Field(
@@ -61,13 +61,13 @@ class RollingOptions(DeclaredOptions):
     shuffle_by_partition: bool = Field(
         default=False,
         alias="shuffle_by_partition.enabled",
-        description="Whether the files of a directory are made by one subtask: fewer, and larger.",
+        description="Whether one subtask writes all files of a directory: fewer and larger files.",
     )
     target_part_size: Size | None = Field(
         None,
         ge=5_000_000,
         alias="multipart.target_part_size",
-        description="How large the pieces are in which a file is put into an object store.",
+        description="The part size of multipart uploads to an object store.",
     )
     max_parts: int | None = Field(
         None, ge=1, alias="multipart.max_parts", description="Accepted for compatibility; it has no effect."
@@ -84,7 +84,7 @@ class RollingOptions(DeclaredOptions):
 
 
 class Encoded(NamedTuple):
-    """A file, how many rows are in it, and whether it has the size that was asked for."""
+    """The content of a file, the number of its rows, and whether it has the target size."""
 
     data: bytes
     rows: int
@@ -92,17 +92,17 @@ class Encoded(NamedTuple):
 
 
 class RollingSink(Connector, ArrowOperator):
-    """Gathers rows over epochs, and hands those that make a file to the connector.
+    """Collects rows over epochs, and passes the rows of a file to the connector.
 
-    At the end of an epoch each subtask decides, by the epoch's own clock, which files are due: they are
-    written where no reader looks, and shown by the commit. Rows of other files are written to the storage of
-    the state, where the checkpoint refers to them. At the end of the data, and when the run is asked to stop,
-    all files are due. A connector says how rows are parted, encoded and put.
+    At the end of an epoch each subtask decides, by the epoch's own clock, which files are due. They are
+    staged where no reader looks, and published by the commit. Rows of other files are written to the state
+    storage, and the checkpoint refers to them. At the end of the data, and when the run is stopped, all files
+    are due. A connector implements `part`, `encode` and `put`.
     """
 
     options: Any
     packed: float = 1.0
-    """About how many bytes of a file a byte of rows in memory makes, until files have shown it."""
+    """The assumed ratio of file size to memory size, until it is measured."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -121,15 +121,15 @@ class RollingSink(Connector, ArrowOperator):
 
     @abstractmethod
     def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
-        """The rows of each directory, in the columns that they are written with."""
+        """Yield the rows of each directory, with the columns to write."""
 
     @abstractmethod
     def encode(self, rows: pa.Table) -> Iterator[Encoded]:
-        """The rows as files of about `file_size`."""
+        """Encode the rows as files of about `file_size`."""
 
     @abstractmethod
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
-        """Write a file where no reader looks; returns what the commit needs to show it, as JSON."""
+        """Stage a file where no reader looks; return what the commit needs to publish it, as JSON."""
 
     # ------------------------------------------------------------------------ what the engine asks
 
@@ -139,11 +139,11 @@ class RollingSink(Connector, ArrowOperator):
 
     @property
     def stateless(self) -> bool:
-        """Whether files end with every epoch: then they are written in the tasks that the rows are in."""
+        """Whether files end with every epoch; then no shuffle is needed."""
         return not self._rolls
 
     def tables(self) -> Sequence[TableConfig]:
-        """The rows that are not in a file yet."""
+        """Declare the state table with the rows that are not in a file yet."""
         return [TABLE] if self._rolls else []
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
@@ -154,17 +154,17 @@ class RollingSink(Connector, ArrowOperator):
             self._batches.append(batch)
 
     def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
-        """Nothing waits for a later run."""
+        """End all files."""
         self._ending = True
 
     def on_close(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
-        """After the last row nothing waits."""
+        """End all files after the last row."""
         self._ending = self._ending or final
 
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        """Write the files that are due, and let the other rows wait."""
+        """Write the files that are due, and store the other rows in the state."""
         batches, self._batches = self._batches, []
         rows: dict[str, pa.Table] = dict(self.part(to_table(batches), ctx)) if batches else {}
         latest = _latest(batches)
@@ -200,9 +200,9 @@ class RollingSink(Connector, ArrowOperator):
         for directory in [*mine, *(name for name in rows if name not in mine)]:
             parts, new = mine.get(directory, []), rows.get(directory)
             opened = min([part.opened for part in parts], default=ctx.time)
-            known = [part.latest for part in parts if part.latest is not None]
+            event_times = [part.latest for part in parts if part.latest is not None]
             newest = max(
-                [*known, *([latest] if new is not None and latest is not None else [])], default=None
+                [*event_times, *([latest] if new is not None and latest is not None else [])], default=None
             )
             last = ctx.time if new is not None else max(part.last for part in parts)
             if self._is_due(opened, last, newest, ctx):
@@ -223,7 +223,7 @@ class RollingSink(Connector, ArrowOperator):
                 waiting.add(directory, new, opened=ctx.time, last=ctx.time, latest=latest)
 
     def _is_mine(self, directory: str, subtask: int, ctx: OperatorContext) -> bool:
-        """Whether this subtask makes files of a part: its own, or those of its directories."""
+        """Whether this subtask writes the files of a part: its own, or those of its directories."""
         owner = zlib.crc32(directory.encode()) if self.options.shuffle_by_partition else subtask
         return owner % ctx.task_info.parallelism == ctx.task_info.subtask
 
@@ -258,7 +258,7 @@ class RollingSink(Connector, ArrowOperator):
         *,
         everything: bool = True,
     ) -> pa.Table:
-        """Make files of rows, of all or only full ones; returns the rows that are left."""
+        """Write rows to files, all of them or only full files; return the remaining rows."""
         length = done = 0
         for file in self.encode(rows):
             length += len(file.data)
@@ -270,14 +270,14 @@ class RollingSink(Connector, ArrowOperator):
         return rows.slice(done)
 
     def forget(self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext) -> None:
-        """Remove what waited and is in files by now, once no checkpoint needs it: at the end of a commit."""
+        """Remove the parts that no checkpoint needs any more; called at the end of a commit."""
         keeps = [json.loads(staged)["keep"] for staged in data.get(FILES, {}).values()]
         if keeps and None not in keeps:
             forget(ctx.storage, ctx.task_info.operator_id, min(*keeps, epoch))
 
 
 def prepared(data: Mapping[str, Mapping[int, bytes]]) -> list[Any]:
-    """What `put` has told about the files of an epoch, in the order of subtasks."""
+    """Return what `put` returned for the files of an epoch, in the order of subtasks."""
     return [file for _, staged in sorted(data.get(FILES, {}).items()) for file in json.loads(staged)["files"]]
 
 
@@ -287,7 +287,7 @@ def _together(waiting: OpenFiles, parts: Sequence[StoredPart], new: pa.Table | N
 
 
 def _worth_merging(parts: Sequence[StoredPart]) -> list[StoredPart]:
-    """The parts of a directory to make one of: if a level has many, those and all below, which are newer."""
+    """Return the parts of a directory to merge: of a level with many parts, and all levels below."""
     counts: dict[int, int] = defaultdict(int)
     for part in parts:
         counts[part.level] += 1
@@ -297,5 +297,5 @@ def _worth_merging(parts: Sequence[StoredPart]) -> list[StoredPart]:
 
 def _latest(batches: Sequence[pa.RecordBatch]) -> int | None:
     times = [pc.max(batch.column(TIMESTAMP)) for batch in batches if TIMESTAMP in batch.schema.names]
-    known = [time.cast(pa.int64()).as_py() for time in times if time.is_valid]
-    return max(known, default=None)
+    event_times = [time.cast(pa.int64()).as_py() for time in times if time.is_valid]
+    return max(event_times, default=None)

@@ -1,4 +1,4 @@
-"""`filesystem` as a sink: files of lines or of Parquet in a directory or an object store."""
+"""The `filesystem` sink: write files of lines, Parquet or Avro to a directory or an object store."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _PACKED = {"parquet": 0.3, "avro": 0.7}
 
 
 class FileSystemSink(RollingSink):
-    """Writes rows to new files of a directory; a file appears whole, when it is ended.
+    """Writes rows to new files of a directory; a file becomes visible when it is complete.
 
-    Rows are gathered over epochs until the rolling policy ends their file: by default when it is about 128 MB
-    long, and every 30 seconds, by the clock. Until then they are kept with the state. At the end of the data,
-    and when the run is stopped, all of them are written.
+    Rows are collected over epochs until the rolling policy ends their file: by default at about 128 MB, and
+    every 30 seconds, by the clock. Until then they are part of the state. At the end of the data, and when
+    the run is stopped, all of them are written.
 
-    A file that is due is written below the hidden directory `.staged` and renamed after the commit point, in
-    one step. A commit that is repeated after a crash renames what is left, so every row is in exactly one
-    file. What attempts that did not count have staged goes with a later commit. Any number of subtasks write
-    at once, each its own files; all must see the directory under the same path. With `partitioning`, files
-    lie in directories such as `2026/11/15/country=DE`; the columns stay in the files.
+    A file that is due is staged in the hidden directory `.staged` and renamed after the commit point, in one
+    step. A commit that is retried after a crash renames the remaining files, so every row is in exactly one
+    file. Staged files of failed attempts are removed by a later commit. Subtasks write in parallel, each its
+    own files; all must see the directory under the same path. With `partitioning`, files are in directories
+    such as `2026/11/15/country=DE`; the columns stay in the files.
     """
 
     class Options(FileFormatOptions, NameOptions, PartitionOptions, RollingOptions, StorageOptions):
@@ -63,9 +63,7 @@ class FileSystemSink(RollingSink):
 
     options: Options
     deliveries = (
-        Delivery(
-            "exactly once", "files are written aside and named after the commit point, each in one step"
-        ),
+        Delivery("exactly once", "files are staged, and renamed after the commit point, each in one step"),
     )
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
@@ -76,45 +74,45 @@ class FileSystemSink(RollingSink):
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
-        """Whether the format can tell that a row takes back an earlier one."""
+        """Whether the format can express retractions."""
         return self._format.updating
 
     def validate(self) -> None:
-        """Refuse a directory that cannot be written, and columns that Parquet does not have."""
+        """Raise an error for a directory that cannot be written, and for types without a Parquet type."""
         self._directory.check_directory()
         if self.options.format == "parquet" and self.options.columns is not None:
             check_parquet(self.options.columns)
 
     def reach(self) -> str:
-        """Whether the directory can be listed."""
+        """List the directory, and return a line about it."""
         names = [name for name in self._directory.children("") if not name.startswith(".")]
         return (
             f"the directory has {len(names)} entries" if names else "the directory is empty, or not there yet"
         )
 
     def claims(self) -> Sequence[str]:
-        """With serial names the directory: two sinks would give their files the same names."""
+        """Return the directory if names are serial: two sinks would write the same names."""
         return [f"the files in {self._directory.url}"] if self.options.strategy == "serial" else []
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse rows that the format cannot write."""
+        """Raise an error for rows that the format cannot write."""
         self._format.check(schema)
 
     def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
-        """By time and by columns, as the options say."""
+        """Yield the rows of each directory, by time and by columns."""
         for directory, part in split_rows(rows, self.options.partition_fields, self.options.time_pattern):
             own = self.options.with_timestamp or self.options.columns is not None
             yield directory, part if own else without_event_time(part)
 
     def encode(self, rows: pa.Table) -> Iterator[Encoded]:
-        """Files of about the size that was asked for."""
+        """Encode the rows as files of about `file_size`."""
         size = self.options.file_size
         if isinstance(self._format, ParquetFormat):
             for data in self._format.files(rows, file_bytes=size):
                 yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
             return
         if self.options.format == "avro":
-            yield from self._encode_whole(rows, size)
+            yield from self._encode_unsplittable(rows, size)
         elif self.options.json_compression == "gzip":
             yield from self._encode_packed(rows, size)
         else:
@@ -122,17 +120,17 @@ class FileSystemSink(RollingSink):
             for data in _cut(self._format.encode(rows), size):
                 yield Encoded(head + data, data.count(b"\n"), len(data) >= size)
 
-    def _encode_whole(self, rows: pa.Table, size: int) -> Iterator[Encoded]:
-        """Files that cannot be cut: each of as many rows as should fit."""
-        whole = self._format.encode(rows)
-        count = rows.num_rows if len(whole) <= size else max(1, rows.num_rows * size // len(whole))
+    def _encode_unsplittable(self, rows: pa.Table, size: int) -> Iterator[Encoded]:
+        """Yield files of a format that cannot be divided: each of as many rows as should fit."""
+        encoded = self._format.encode(rows)
+        count = rows.num_rows if len(encoded) <= size else max(1, rows.num_rows * size // len(encoded))
         for begin in range(0, rows.num_rows, count):
             part = rows.slice(begin, count)
-            data = whole if count == rows.num_rows else self._format.encode(part)
-            yield Encoded(data, part.num_rows, len(whole) >= size and part.num_rows == count)
+            data = encoded if count == rows.num_rows else self._format.encode(part)
+            yield Encoded(data, part.num_rows, len(encoded) >= size and part.num_rows == count)
 
     def _encode_packed(self, rows: pa.Table, size: int) -> Iterator[Encoded]:
-        """Compressed lines: how many make a file is known when all of them are compressed."""
+        """Yield compressed files; the rows of a file are estimated from the compressed size of all."""
         head, lines = self._format.head(rows.schema), self._format.encode(rows)
         packed = gzip.compress(head + lines, mtime=0)
         if len(packed) <= size:
@@ -143,7 +141,7 @@ class FileSystemSink(RollingSink):
             yield Encoded(gzip.compress(head + data, mtime=0), data.count(b"\n"), len(data) >= share)
 
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
-        """Write a file to the hidden directory; the commit gives it the name that it gets here."""
+        """Stage a file in the hidden directory; return its staged and its final name."""
         info, options = ctx.task_info, self.options
         source = f"{_staging(ctx)}/{info.epoch}/{uuid.uuid4().hex}"
         self._directory.write(source, data)
@@ -156,7 +154,7 @@ class FileSystemSink(RollingSink):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Give the staged files their names, and remove what else was staged up to this epoch."""
+        """Rename the staged files, and remove other files that were staged up to this epoch."""
         self._directory.map(self._show, prepared(data))
         for name in self._directory.children(_staging(ctx)):
             if name.isdigit() and int(name) <= epoch:
@@ -175,7 +173,7 @@ class FileSystemSink(RollingSink):
         self._directory.move(source, target)
 
     def _same(self, source: str, target: str) -> bool:
-        """Whether a move may have stopped between the copy and the removal, as it can in an object store."""
+        """Whether a move in an object store was interrupted between the copy and the removal."""
         return not self._directory.is_local and self._directory.read(source) == self._directory.read(target)
 
 
@@ -184,7 +182,7 @@ def _staging(ctx: OperatorContext) -> str:
 
 
 def _cut(lines: bytes, size: int) -> Iterator[bytes]:
-    """Whole lines in pieces that end with the line in which they become `size` long."""
+    """Divide lines into pieces that end with the line in which they reach `size`."""
     begin = 0
     while len(lines) - begin > size:
         end = lines.find(b"\n", begin + size - 1) + 1

@@ -1,4 +1,4 @@
-"""`filesystem` as a source: files of lines or of Parquet in a directory or an object store."""
+"""The `filesystem` source: read files of lines, Parquet or Avro from a directory or an object store."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from headrace.storage.base import Storage, StoredFile
 
 
 class FileSystemSource(FilesSource):
-    """Reads every file of a directory once, in the order of their paths; then it is finished, or goes on.
+    """Reads every file of a directory once, in the order of the paths; then it ends, or watches for new ones.
 
-    The files and their sizes are listed when the pipeline first starts and kept with the checkpoint, together
-    with the file and the byte or row that comes next: a resumed pipeline goes on with the next row, and every
-    range is read alike. With `source.watch_interval` the directory is listed again and again, and files that
-    were not there before are read, in the order of their modification; a file must appear whole, such as by
-    renaming it. Lines that are appended to a file later are not read. Hidden files (`.x`, `_x`) are left out.
+    The files and their sizes are listed when the pipeline first starts. The list is part of the checkpoint,
+    together with the position in the current file: a pipeline resumes with the next row. With
+    `source.watch_interval` the directory is listed repeatedly, and new files are read in the order of their
+    modification; a file must appear complete, such as by renaming it. Lines that are appended to a file later
+    are not read. Hidden files (`.x`, `_x`) are skipped.
 
-    A column that directories name (`day=3/country=DE/…`) has that value, unless the file has one itself;
-    without declared columns such columns are texts. The tasks of an epoch share its files, and large ones
-    among them; every worker must see the files under the same path. A compressed file of lines is read by one
-    task, from its beginning in each epoch. Event time is the moment of the first start, or, if files are
-    watched, of a file's modification, unless `timestamp_column` names one.
+    Partition directories (`day=3/country=DE/…`) give the values of their columns, unless the file has the
+    column itself; without declared columns such columns are strings. The tasks of an epoch divide its files,
+    and large files, among them; every worker must see the files under the same path. A compressed file of
+    lines is read by one task, from its beginning in each epoch. Event time is the time of the first start,
+    or, if files are watched, the modification time of the file, unless `timestamp_column` is set.
     """
 
     class Options(FilesOptions, FileFormatOptions):
@@ -52,12 +52,12 @@ class FileSystemSource(FilesSource):
         regex_pattern: str | None = Field(
             None,
             alias="source.regex_pattern",
-            description="Only files whose path below the directory has a part that matches are read.",
+            description="Only files whose path below the directory contains a match are read.",
         )
         compression: Compression = Field(
             "auto",
             alias="source.compression",
-            description="How files of lines are compressed; `auto` goes by their names, such as `x.json.gz`.",
+            description="Compression of files of lines; `auto` goes by the file name, such as `x.json.gz`.",
         )
 
         @model_validator(mode="after")
@@ -76,9 +76,7 @@ class FileSystemSource(FilesSource):
 
     options: Options
     remembers = True
-    deliveries = (
-        Delivery("exactly once", "the checkpoint holds the file and the byte or row that comes next"),
-    )
+    deliveries = (Delivery("exactly once", "the checkpoint holds the file and the next byte or row"),)
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -97,7 +95,7 @@ class FileSystemSource(FilesSource):
         return self.options.columns
 
     def validate(self) -> None:
-        """Refuse a path that is not there, and columns that cannot be read."""
+        """Raise an error for a path that does not exist, and for columns that cannot be read."""
         self._files()
         if self.options.format != "parquet":
             check_readable(self.options)
@@ -106,7 +104,7 @@ class FileSystemSource(FilesSource):
             check_column(column, columns.names, what="filesystem, option `timestamp_column`")
 
     def reach(self) -> str:
-        """What is there."""
+        """Return a line about the files."""
         files = self._files()
         return f"{len(files)} files, {sum(file.size for file in files)} bytes"
 
@@ -119,20 +117,20 @@ class FileSystemSource(FilesSource):
             if not file.path or pattern.search(file.path)
         ]
 
-    def discover(self, more: Mapping[str, Any] | None, known: set[str]) -> tuple[list[File], dict[str, Any]]:
-        """The files of the directory that are not known yet."""
-        files = [file for file in self._files() if file.size and file.path not in known]
+    def discover(self, more: Mapping[str, Any] | None, listed: set[str]) -> tuple[list[File], dict[str, Any]]:
+        """Return the files of the directory that are not listed yet."""
+        files = [file for file in self._files() if file.size and file.path not in listed]
         if more is not None:
             files.sort(key=lambda file: (file.modified, file.path))
         watched = self.options.watch_interval is not None
-        listed = [
+        candidates = [
             {"path": file.path, "size": file.size, **({"time": file.modified} if watched else {})}
             for file in files
         ]
-        return [dict(file) for file in self._directory.map(self.content.measure, listed) if file], {}
+        return [dict(file) for file in self._directory.map(self.content.measure, candidates) if file], {}
 
     def infer(self, files: Sequence[File]) -> dict[str, str] | None:
-        """The columns of lines or records, from the first file and its path."""
+        """Return the columns, inferred from the first file and its path."""
         if isinstance(self.content, ParquetContent):
             return None
         sample = self.content.sample(files[0]) if files else None
@@ -147,7 +145,7 @@ class FileSystemSource(FilesSource):
         return {**of_path, **{field.name: format_type(field.type) for field in columns}}
 
     def find_columns(self) -> pa.Schema:
-        """Those of the first file, and what its directories name."""
+        """Return the columns of the first file and of its path."""
         if not isinstance(self.content, ParquetContent):
             return super().find_columns()
         self.validate()
@@ -160,18 +158,18 @@ class FileSystemSource(FilesSource):
         return pa.schema([*of_path, *columns])
 
     def first(self) -> Sequence[File]:
-        """The first file that holds something."""
+        """Return the first file that is not empty."""
         listed = ({"path": file.path, "size": file.size} for file in self._files() if file.size)
         measured = (self.content.measure(file) for file in listed)
         return [dict(file) for file in itertools.islice(filter(None, measured), 1)]
 
     def values(self, file: Mapping[str, Any]) -> Mapping[str, str | None]:
-        """What the directories say."""
+        """Return the partition values in the path of a file."""
         return path_values(file["path"])
 
 
 def _visible_files(storage: Storage, *, may_be_missing: bool) -> list[StoredFile]:
-    """The file itself, or every file below the directory but hidden ones (`.x`, `_x`), sorted by path."""
+    """Return the file itself, or all files below the directory, sorted, without hidden ones (`.x`, `_x`)."""
     files = storage.list_files()
     if files is None:
         if may_be_missing:

@@ -1,4 +1,4 @@
-"""What connectors over HTTP share: addresses, headers, certificates, and what to make of an answer."""
+"""The HTTP client of the connectors: addresses, headers, certificates, checks of answers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from headrace.connectors.base import Connector
 from headrace.connectors.received import Inbox
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
-"""How long a connection, and an answer, is waited for."""
+"""How long to wait for a connection, and for an answer."""
 PATIENCE_SECONDS = 60.0
-"""After this long without a connection, or a good answer, a sink gives up with what went wrong."""
+"""How long a sink retries without a connection or a good answer."""
 _LONGEST_WAIT = 86_400.0
 BACKOFF = Backoff(first=0.1, longest=10.0)
 _REDIRECTS = 5
 _EXCERPT, _DRAINED = 300, 65_536
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _NEXT_HEADER = re.compile(rf"[,\n]\s*(?={_NAME}\s*:(?!//))")
-_MAY_PASS = {408, 425, 429}
+_TRANSIENT = {408, 425, 429}
 
 
 def _read_headers(value: Any) -> Any:
@@ -51,27 +51,29 @@ def _read_headers(value: Any) -> Any:
 Headers = Annotated[
     dict[str, str],
     BeforeValidator(_read_headers),
-    PlainSerializer(lambda given: dict.fromkeys(given, "***"), return_type=dict[str, str], when_used="json"),
+    PlainSerializer(
+        lambda headers: dict.fromkeys(headers, "***"), return_type=dict[str, str], when_used="json"
+    ),
 ]
 """An option that takes headers as a mapping or as `Name: value, Name: value`; values may be secrets."""
 
 
-def shown_address(endpoint: str) -> str:
-    """An address without user, password and query.
+def display_address(endpoint: str) -> str:
+    """Return an address without user, password and query.
 
-    >>> shown_address("https://me:secret@host:8443/path?key=secret#x")
+    >>> display_address("https://me:secret@host:8443/path?key=secret#x")
     'https://host:8443/path'
     """
     parts = urlsplit(endpoint)
     return SplitResult(parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "").geturl()
 
 
-Address = Annotated[str, PlainSerializer(shown_address, return_type=str, when_used="json")]
-"""An option that takes an address; what may be a secret in it is not displayed."""
+Address = Annotated[str, PlainSerializer(display_address, return_type=str, when_used="json")]
+"""An option that takes an address; its user, password and query are not displayed."""
 
 
 class TlsOptions(DeclaredOptions):
-    """Whom to trust, and who asks."""
+    """The TLS options."""
 
     tls_ca: str | None = Field(
         None,
@@ -79,7 +81,7 @@ class TlsOptions(DeclaredOptions):
         description="A file with the certificates to trust, instead of those of the system.",
     )
     tls_cert: str | None = Field(
-        None, alias="tls.cert", description="A file with the certificate to show, if the server asks for one."
+        None, alias="tls.cert", description="A file with the client certificate, if the server asks for one."
     )
     tls_key: str | None = Field(
         None, alias="tls.key", description="A file with the key of `tls.cert`, unless it is in the same file."
@@ -92,7 +94,7 @@ class TlsOptions(DeclaredOptions):
         return self
 
     def tls_context(self) -> ssl.SSLContext:
-        """What TLS is made with: certificates are always checked."""
+        """Return the TLS context; certificates are always checked."""
         return _tls_context(self.tls_ca, self.tls_cert, self.tls_key)
 
 
@@ -123,7 +125,7 @@ def _no_file(option: str, path: str | None, error: Exception) -> ConfigurationEr
 
 
 class EndpointOptions(TlsOptions):
-    """An address, and the headers of what is sent to it."""
+    """The address of an endpoint, and the headers of requests."""
 
     SCHEMES: ClassVar[Sequence[str]] = ("http", "https")
 
@@ -154,16 +156,16 @@ class EndpointOptions(TlsOptions):
 
     @property
     def address(self) -> str:
-        """The endpoint without what may be a secret: user, password, query."""
-        return shown_address(self.endpoint)
+        """Return the endpoint without user, password and query."""
+        return display_address(self.endpoint)
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine, where no proxy of the environment can reach it."""
+        """Whether the endpoint is on this machine, so that no proxy is used."""
         return is_loopback(urlsplit(self.endpoint).hostname or "")
 
     def hide(self, text: str) -> str:
-        """A text of the other side, without the values of headers that it may repeat."""
+        """Remove the values of headers from a text of the server."""
         for value in self.headers.values():
             for secret in (value, value.rpartition(" ")[2]):
                 if len(secret) >= 4:
@@ -172,29 +174,29 @@ class EndpointOptions(TlsOptions):
 
 
 class EndpointConnector(Connector):
-    """A source or a sink at an endpoint."""
+    """The base of sources and sinks with an endpoint."""
 
     label: ClassVar[str]
     """The connector's name."""
 
     @property
     def address(self) -> str:
-        """The endpoint, without what may be a secret."""
+        """Return the endpoint, without secrets."""
         address: str = self.options.address
         return address
 
     def load_client(self) -> None:
-        """Have the client's package."""
+        """Import the client's package."""
         load_client(self.label)
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
+        """Raise an error if the client's package is missing or certificates cannot be read."""
         super().validate()
         self.load_client()
         self.options.tls_context()
 
     def display(self) -> str:
-        """The endpoint, without what may be a secret."""
+        """Return the endpoint, without secrets."""
         return f"{type(self).__name__}({self.address})"
 
 
@@ -213,25 +215,25 @@ def is_loopback(host: str) -> bool:
 
 
 def load_client(connector: str) -> Any:
-    """The HTTP client's package."""
+    """Import the HTTP client's package."""
     client = load_extra("httpx", feature=f"the connector `{connector}`", extra="http", package="httpx")
     quieten("httpx")
     return client
 
 
 def quieten(name: str) -> None:
-    """Keep a client's log of every request, with addresses and headers, out of the log of the run."""
+    """Silence the request log of a client: it has addresses and headers."""
     log = logging.getLogger(name)
     if log.level < logging.WARNING:
         log.setLevel(logging.WARNING)
 
 
 def connect(options: EndpointOptions, connector: str, *, connections: int = 1, patient: bool = False) -> Any:
-    """A client with the headers of the options; `patient` waits for ever between two parts of an answer."""
+    """Return a client with the headers of the options; `patient` reads an answer without a timeout."""
     httpx = load_client(connector)
-    given = {"User-Agent": "headrace", **options.headers}
+    headers = {"User-Agent": "headrace", **options.headers}
     return httpx.Client(
-        headers=[(name.encode(), value.encode()) for name, value in given.items()],
+        headers=[(name.encode(), value.encode()) for name, value in headers.items()],
         verify=options.tls_context(),
         trust_env=not options.is_local,
         timeout=httpx.Timeout(
@@ -252,19 +254,19 @@ def ask(
     headers: Mapping[str, str] | None = None,
     follow: bool = True,
 ) -> Iterator[Any]:
-    """The answer to a request, its body yet to be read; raises an ExternalError if none comes.
+    """Send a request, and return the answer with an unread body; raises an ExternalError if there is none.
 
-    A redirect is followed (`follow`) as long as it stays on the host and does not leave TLS: headers may be
+    With `follow` a redirect is followed if it stays on the host and does not leave TLS: headers may be
     secrets.
     """
     httpx = load_client(connector)
-    given = [(name.encode(), value.strip().encode()) for name, value in (headers or {}).items()]
+    request_headers = [(name.encode(), value.strip().encode()) for name, value in (headers or {}).items()]
     try:
-        request = client.build_request(method, options.endpoint, content=content, headers=given)
+        request = client.build_request(method, options.endpoint, content=content, headers=request_headers)
         response = client.send(request, stream=True)
         for _ in range(_REDIRECTS):
             again = response.next_request
-            if not follow or again is None or not _same_place(request.url, again.url):
+            if not follow or again is None or not _is_same_host(request.url, again.url):
                 break
             response.close()
             request, response = again, client.send(again, stream=True)
@@ -276,12 +278,12 @@ def ask(
         raise no_answer(error, options.address, connector) from None
 
 
-def _same_place(old: Any, new: Any) -> bool:
+def _is_same_host(old: Any, new: Any) -> bool:
     return bool(new.host == old.host and new.scheme in {"https", old.scheme})
 
 
 def no_answer(error: Exception, where: str, connector: str) -> ExternalError:
-    """What to say if no answer came."""
+    """Return the error for a request without an answer."""
     text = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text or isinstance(error, ssl.SSLCertVerificationError):
         return RefusedError(
@@ -292,28 +294,30 @@ def no_answer(error: Exception, where: str, connector: str) -> ExternalError:
     return ExternalError(f"{connector} does not answer: {text}", where=where)
 
 
-def check_answer(response: Any, options: EndpointOptions, connector: str, *, known: bool = False) -> None:
-    """Raise unless an answer is a good one.
+def check_answer(
+    response: Any, options: EndpointOptions, connector: str, *, answered_before: bool = False
+) -> None:
+    """Raise an error unless the status of an answer is 2xx.
 
-    An ExternalError says that it may be better later; a RefusedError that it will not. Of who has given good
-    answers before (`known`) any is hoped to: servers are set up anew.
+    An ExternalError can be retried, a RefusedError cannot. If the server answered well before
+    (`answered_before`), every error can be retried: it may be restarting.
     """
     code = response.status_code
     if 200 <= code < 300:
         return
     if 300 <= code < 400:
-        place = response.headers.get("Location")
+        location = response.headers.get("Location")
         message = f"{connector} is sent elsewhere: {code} {response.reason_phrase}"
-        if place:
-            place = shown_address(str(response.url.join(place)))
-            message += f", to {place}"
-        kind = ExternalError if known else RefusedError
+        if location:
+            location = display_address(str(response.url.join(location)))
+            message += f", to {location}"
+        kind = ExternalError if answered_before else RefusedError
         raise kind(message, hint="write the new address as `endpoint`", where=options.address)
     text = options.hide(beginning(response))
     message = f"{connector} is answered {code} {response.reason_phrase}".rstrip() + (
         f": {text}" if text else ""
     )
-    if code in _MAY_PASS or code >= 500 or known:
+    if code in _TRANSIENT or code >= 500 or answered_before:
         raise ExternalError(message, where=options.address)
     hint = "check the option `endpoint`"
     if code in {401, 403, 407}:
@@ -321,19 +325,19 @@ def check_answer(response: Any, options: EndpointOptions, connector: str, *, kno
     raise RefusedError(message, hint=hint, where=options.address)
 
 
-def check_heard(response: Any, options: EndpointOptions, connector: str, inbox: Inbox) -> None:
-    """As `check_answer`, for a source; waits for as long as the server asks to before it raises."""
+def check_source_answer(response: Any, options: EndpointOptions, connector: str, inbox: Inbox) -> None:
+    """Like `check_answer`, for a source; waits for the time in Retry-After before it raises."""
     try:
-        check_answer(response, options, connector, known=inbox.contacts > 0)
+        check_answer(response, options, connector, answered_before=inbox.contacts > 0)
     except ExternalError:
         wait = retry_after(response)
-        inbox.excuse(wait)
+        inbox.extend_patience(wait)
         inbox.closed.wait(wait)
         raise
 
 
 def beginning(response: Any) -> str:
-    """The beginning of an answer as a text on one line."""
+    """Return the beginning of an answer as one line."""
     httpx = load_client("http")
     with suppress(httpx.HTTPError):
         text = b""
@@ -347,7 +351,7 @@ def beginning(response: Any) -> str:
 
 
 def read_body(response: Any, most: int, options: EndpointOptions, connector: str) -> bytes:
-    """The body of an answer, uncompressed; raises a RefusedError if it has more than `most` bytes."""
+    """Return the uncompressed body of an answer; raises a RefusedError if it has more than `most` bytes."""
     body = bytearray()
     for part in response.iter_bytes():
         body += part
@@ -361,7 +365,7 @@ def read_body(response: Any, most: int, options: EndpointOptions, connector: str
 
 
 def drain(response: Any) -> None:
-    """Read what is left of a short answer, so that its connection can serve the next request."""
+    """Read the rest of a short answer, so that its connection can be reused."""
     size = 0
     for part in response.iter_raw():
         size += len(part)
@@ -370,7 +374,7 @@ def drain(response: Any) -> None:
 
 
 def retry_after(response: Any) -> float:
-    """How many seconds the server asks to wait before the next request; 0 if it does not say."""
+    """Return the seconds of Retry-After; 0 if there is none."""
     text = response.headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_WAIT)
@@ -384,21 +388,21 @@ def retry_after(response: Any) -> float:
 
 
 def socket_of(response: Any) -> socket.socket | None:
-    """The socket that an answer comes through."""
+    """Return the socket of an answer."""
     stream = response.extensions.get("network_stream")
-    found = None if stream is None else stream.get_extra_info("socket")
-    return found if isinstance(found, socket.socket) else None
+    connection = None if stream is None else stream.get_extra_info("socket")
+    return connection if isinstance(connection, socket.socket) else None
 
 
 def hang_up(connection: socket.socket) -> None:
-    """End a connection that another thread may be reading from; that thread sees its end."""
+    """Shut down a connection that another thread may be reading from."""
     with suppress(OSError):
         # Not the method of a TLS socket, which takes away what the other thread works with.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Let the system find out within a minute or two that nobody is on the other side of a quiet line."""
+    """Enable TCP keepalive, so that a dead connection is noticed within two minutes."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):

@@ -1,4 +1,4 @@
-"""`polling_http`: what an address answers, asked again and again."""
+"""The `polling_http` source: request an address at an interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.connectors.http.client import (
     EndpointOptions,
     ask,
     check_answer,
-    check_heard,
+    check_source_answer,
     connect,
     read_body,
 )
@@ -24,40 +24,39 @@ from headrace.connectors.received import Inbox, ReceivedSource
 
 
 class PollingHttpSource(EndpointConnector, ReceivedSource):
-    """Asks an address at an interval; each answer is a message, in the state directory before it is read.
+    """Requests an address at an interval; each response is a message, logged before it is processed.
 
-    With `emit_behavior` = 'changed' an answer that is the same as the one before it is left out, also after a
-    restart; if the server knows ETag or Last-Modified it is asked only for what is new. Redirects are
-    followed on the same host. A server that is busy (429, 5xx) is asked again after a pause that grows, and
-    not before the time that it names in Retry-After; after a minute of that the run ends with what it said.
+    With `emit_behavior` = 'changed' a response that equals the previous one is skipped, also after a restart;
+    with ETag or Last-Modified only changed responses are transferred. Redirects are followed on the same
+    host. After 429 and 5xx the request is retried with growing pauses, and not before the time in
+    Retry-After; after a minute of errors the run ends with the response.
     """
 
     label = "polling_http"
     deliveries = (
         Delivery(
-            "exactly once", "each answer is in a log before it is read; what nobody asked for is not seen"
+            "exactly once",
+            "each response is logged before it is processed; changes between two polls are not seen",
         ),
     )
 
     class Options(EndpointOptions, MessageOptions):
         """The options of the polling_http source."""
 
-        method: Literal["GET", "POST", "PUT", "PATCH"] = Field("GET", description="How it is asked.")
-        body: Secret | None = Field(None, repr=False, description="What is sent with every request.")
+        method: Literal["GET", "POST", "PUT", "PATCH"] = Field("GET", description="The HTTP method.")
+        body: Secret | None = Field(None, repr=False, description="The body of every request.")
         poll_interval_ms: int = Field(
-            1000, ge=1, description="How many milliseconds are between the beginnings of two requests."
+            1000, ge=1, description="Milliseconds between the starts of two requests."
         )
         emit_behavior: Literal["all", "changed"] = Field(
-            "all", description="Whether every answer is a message, or only one that has changed."
+            "all", description="Whether every response is a message, or only a changed one."
         )
-        max_body_size: Size = Field(
-            5 * 1024 * 1024, ge=1, description="How large an answer may be, uncompressed."
-        )
+        max_body_size: Size = Field(5 * 1024 * 1024, ge=1, description="The largest response, uncompressed.")
 
     options: Options
 
     def listen(self, inbox: Inbox) -> None:
-        """Ask, and wait, until the run ends."""
+        """Send requests at the interval until the run ends."""
         interval, pause = self.options.poll_interval_ms / 1000, 0.0
         validators: dict[str, str] = {}
         with connect(self.options, self.label) as client:
@@ -76,7 +75,7 @@ class PollingHttpSource(EndpointConnector, ReceivedSource):
             if response.status_code == 304 and validators:
                 inbox.connected()
                 return
-            check_heard(response, options, self.label, inbox)
+            check_source_answer(response, options, self.label, inbox)
             body = read_body(response, options.max_body_size, options, self.label)
         inbox.connected()
         if changed_only and options.method == "GET":
@@ -94,7 +93,7 @@ class PollingHttpSource(EndpointConnector, ReceivedSource):
             inbox.put(body, resume=digest)
 
     def reach(self) -> str:
-        """Ask once."""
+        """Send one request, and return a line about the response."""
         options = self.options
         content = None if options.body is None else options.body.encode()
         with (

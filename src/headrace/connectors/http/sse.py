@@ -1,4 +1,4 @@
-"""`sse`: the events of an event stream (server-sent events)."""
+"""The `sse` source: read an event stream (server-sent events)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.connectors.http.client import (
     EndpointOptions,
     ask,
     check_answer,
-    check_heard,
+    check_source_answer,
     connect,
     hang_up,
     keep_alive,
@@ -29,29 +29,29 @@ from headrace.connectors.http.client import (
 from headrace.connectors.received import Inbox, ReceivedSource
 
 RECONNECT_SECONDS = 1.0
-"""The pause after the server has ended a stream in good order, unless it names another one (`retry`)."""
+"""The pause after the server ended a stream, unless it sent another one (`retry`)."""
 _LONGEST_RECONNECT = 600.0
 _EVENT_STREAM = "text/event-stream"
 
 
 class SseSource(EndpointConnector, ReceivedSource):
-    """Reads an event stream; the data of each event is a message, in the state directory before it is read.
+    """Reads an event stream; the data of each event is a message, logged before it is processed.
 
-    After a lost connection, and after a restart, it asks for what follows the last event that is kept, by its
-    id (`Last-Event-ID`). A server that gives ids and honours that loses nothing, and nothing counts twice;
-    one that does not goes on with what is new. The stream ends for good when the server answers 204.
+    After a lost connection, and after a restart, it asks for the events after the last logged one, by its id
+    (`Last-Event-ID`). If the server supports that, no event is lost or counts twice; otherwise it continues
+    with new events. The stream ends when the server answers 204.
     """
 
     label = "sse"
     deliveries = (
         Delivery(
             "exactly once",
-            "the id of an event is in a log with it, and the server is asked for what follows the last",
+            "each event is logged with its id, and the server is asked for the events after the last one",
             when="events have ids and the server honours Last-Event-ID",
         ),
         Delivery(
             "at most once",
-            "events are in a log before they are read; those of a time without a connection are gone",
+            "events are logged before they are processed; those sent while disconnected are lost",
             when="events have no ids",
         ),
     )
@@ -63,14 +63,14 @@ class SseSource(EndpointConnector, ReceivedSource):
 
         events: Names = Field(
             default=[],
-            description="The events that are wanted, by name, with commas between; by default all of them.",
+            description="The names of the events to read, comma-separated; by default all.",
         )
-        max_event_size: Size = Field(16 * 1024 * 1024, ge=1, description="How large an event may be.")
+        max_event_size: Size = Field(16 * 1024 * 1024, ge=1, description="The largest event.")
 
     options: Options
 
     def listen(self, inbox: Inbox) -> None:
-        """Read the stream until the run ends, or the server says that nothing follows."""
+        """Read the stream until the run ends, or the server ends it (204)."""
         with connect(self.options, self.label, patient=True) as client:
             while not inbox.closed.is_set():
                 asked = {"Accept": _EVENT_STREAM, "Cache-Control": "no-store"}
@@ -84,20 +84,20 @@ class SseSource(EndpointConnector, ReceivedSource):
                 inbox.closed.wait(pause)
 
     def _read(self, response: Any, inbox: Inbox) -> float:
-        """Read a stream to its end; how long to wait before the next one."""
-        check_heard(response, self.options, self.label, inbox)
-        self._expect_stream(response, known=inbox.contacts > 0)
+        """Read a stream to its end; return the pause before the next one."""
+        check_source_answer(response, self.options, self.label, inbox)
+        self._expect_stream(response, answered_before=inbox.contacts > 0)
         connection, httpx = socket_of(response), load_client(self.label)
         if connection is not None:
             keep_alive(connection)
             inbox.interrupt_with(lambda: hang_up(connection))
         stream = EventStream(self.options.max_event_size)
-        wanted = frozenset(self.options.events)
+        event_names = frozenset(self.options.events)
         inbox.connected()
         try:
             for part in response.iter_bytes():
                 for event in stream.feed(part):
-                    if wanted and event.name not in wanted:
+                    if event_names and event.name not in event_names:
                         inbox.resume = event.id or inbox.resume
                         continue
                     metadata = {"event": event.name, "id": event.id or None}
@@ -111,11 +111,11 @@ class SseSource(EndpointConnector, ReceivedSource):
             inbox.interrupt_with(None)
         return RECONNECT_SECONDS if stream.retry is None else min(stream.retry, _LONGEST_RECONNECT)
 
-    def _expect_stream(self, response: Any, *, known: bool = False) -> None:
+    def _expect_stream(self, response: Any, *, answered_before: bool = False) -> None:
         kind = response.headers.get("Content-Type", "")
         if kind.partition(";")[0].strip().lower() != _EVENT_STREAM:
             # Where a stream was before, a page that says to come back later may be for a while.
-            failure = ExternalError if known else RefusedError
+            failure = ExternalError if answered_before else RefusedError
             raise failure(
                 f"sse is answered with `{kind}`, which is no event stream ({_EVENT_STREAM})",
                 hint="check the option `endpoint`",
@@ -123,7 +123,7 @@ class SseSource(EndpointConnector, ReceivedSource):
             )
 
     def reach(self) -> str:
-        """Open the stream, and close it again."""
+        """Open and close the stream, and return a line about it."""
         with (
             connect(self.options, self.label) as client,
             ask(client, self.options, self.label, headers={"Accept": _EVENT_STREAM}) as response,
@@ -134,7 +134,7 @@ class SseSource(EndpointConnector, ReceivedSource):
 
 
 class Event(NamedTuple):
-    """An event: its name, its data, and the id that stands for everything up to it."""
+    """An event: its name, its data, and the last id up to it."""
 
     name: str
     data: bytes
@@ -142,7 +142,7 @@ class Event(NamedTuple):
 
 
 class EventStream:
-    r"""Finds events in the bytes of a stream, in whatever parts they come.
+    r"""Parses the events of a stream, from chunks of any size.
 
     >>> list(EventStream(100).feed(b"event: tick\ndata: 1\ndata: 2\nid: 7\n\ndata: not yet"))
     [Event(name='tick', data=b'1\n2', id='7')]
@@ -158,10 +158,10 @@ class EventStream:
         self._name = ""
         self._id = ""
         self.retry: float | None = None
-        """How many seconds the server wants a client to wait before it connects again."""
+        """The reconnection time that the server asked for, in seconds."""
 
     def feed(self, part: bytes) -> Iterator[Event]:
-        """The events that a part completes."""
+        """Yield the events that are complete after this chunk."""
         if self._half and part:
             part, self._half = part.removeprefix(b"\n"), False
         data = self._rest + part

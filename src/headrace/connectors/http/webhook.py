@@ -1,4 +1,4 @@
-"""`webhook`: a request for each row, or for some rows together."""
+"""The `webhook` sink: send rows in HTTP requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
 
 LONGEST_SECONDS = 3600.0
-"""How long a request is tried at most, however long the server asks to wait."""
+"""The longest time to retry a request, however long the server asks to wait."""
 _BYTES = {"raw_bytes", "avro", "protobuf"}
 _CONTENT_TYPES = {
     "csv": "text/csv; charset=utf-8",
@@ -40,32 +40,31 @@ _CONTENT_TYPES = {
 
 
 class WebhookSink(EndpointConnector, MessageSink):
-    """Sends rows to an address with POST, once the epoch of the row is past its commit point.
+    """Sends rows to an address with POST, after the commit point of their epoch.
 
-    Each request has the header `Idempotency-Key`: a request that is made again, after a lost connection or a
-    crash, has the same key and the same content, so that the receiver can drop it. One that fails for a while
-    (429, 5xx, no connection) is made again for a minute, after pauses that grow. The time that the server
-    names in Retry-After is waited for and does not count, up to an hour in all. Any other answer than 2xx
-    ends the run with the beginning of what it said. Requests of one epoch go out side by side, unless
-    `max_in_flight` is 1.
+    Each request has the header `Idempotency-Key`: a request that is retried, after a lost connection or a
+    crash, has the same key and the same content, so that the receiver can drop it. After 429, 5xx or a lost
+    connection a request is retried for a minute, with growing pauses. Waiting for the time in Retry-After
+    does not count, up to an hour in all. Any other answer than 2xx ends the run with the beginning of the
+    answer. Requests of one epoch are sent in parallel, unless `max_in_flight` is 1.
     """
 
     label = "webhook"
     deliveries = (
         Delivery(
-            "at least once", "a request that is repeated has the same Idempotency-Key, by which to drop it"
+            "at least once", "a retried request has the same Idempotency-Key, so the receiver can drop it"
         ),
     )
 
     class Options(EndpointOptions, FormatOptions):
         """The options of the webhook sink."""
 
-        batch_size: int = Field(1, ge=1, description="How many rows there are at most in one request.")
+        batch_size: int = Field(1, ge=1, description="The most rows in one request.")
         batch_format: Literal["lines", "array"] = Field(
             "lines", description="With several rows: one in each line, or all in a JSON array."
         )
         max_in_flight: int = Field(
-            8, ge=1, le=256, description="How many requests are under way at once; 1 keeps the order of rows."
+            8, ge=1, le=256, description="The most requests in flight; 1 keeps the order of rows."
         )
 
         @model_validator(mode="after")
@@ -79,7 +78,7 @@ class WebhookSink(EndpointConnector, MessageSink):
     options: Options
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Make the requests of an epoch."""
+        """Send the requests of an epoch."""
         key = hashlib.sha256(batch_id.encode()).hexdigest()[:32]
         requests = enumerate(self._bodies(messages))
         workers = min(self.options.max_in_flight, messages.num_rows)
@@ -101,7 +100,7 @@ class WebhookSink(EndpointConnector, MessageSink):
             yield values[0] if size == 1 else _together(values, self.options.batch_format)
 
     def reach(self) -> str:
-        """Ask what can be done with the endpoint; any answer shows that it is there."""
+        """Send OPTIONS to the endpoint, and return a line about the answer."""
         options = self.options
         with (
             connect(options, "webhook") as client,
@@ -119,7 +118,7 @@ def _together(values: Sequence[bytes], how: str) -> bytes:
 
 
 class _Work:
-    """The requests of an epoch, shared by threads; the first that fails stops all."""
+    """The requests of an epoch, sent by threads; the first failure stops all."""
 
     def __init__(
         self, options: WebhookSink.Options, client: Any, key: str, requests: Iterator[tuple[int, bytes]]

@@ -1,4 +1,4 @@
-"""`websocket`: the messages of a web socket."""
+"""The `websocket` source and sink: messages of a WebSocket."""
 
 from __future__ import annotations
 
@@ -33,27 +33,29 @@ from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
 
 PING_SECONDS, PONG_SECONDS = 20.0, 20.0
-"""After how long without a message the other side is asked whether it is there, and has to answer."""
+"""The interval of pings on a quiet connection, and the timeout for an answer."""
 _BYTES = {"raw_bytes", "avro", "protobuf"}
 _NUMBERED = re.compile(r"subscription_messages\.(\d+)")
 
 
 class SocketOptions(EndpointOptions):
-    """A web socket, and what is said first."""
+    """The address of a WebSocket, and the subscription messages."""
 
     SCHEMES: ClassVar = ("ws", "wss")
 
     endpoint: Address = Field(repr=False, description="The address, such as wss://host/path.")
     subscription_message: Secret | None = Field(
-        None, repr=False, description="A message that is sent first, after every connection."
+        None, repr=False, description="A message to send after connecting, such as a subscription."
     )
     subscription_messages: list[Secret] = Field(
         default=[],
         repr=False,
-        description="Several of them; in SQL as subscription_messages.0, subscription_messages.1 and so on.",
+        description=(
+            "Several such messages; in SQL as subscription_messages.0, subscription_messages.1 and so on."
+        ),
     )
     max_message_size: Size = Field(
-        16 * 1024 * 1024, ge=1, description="How large a message that comes may be, uncompressed."
+        16 * 1024 * 1024, ge=1, description="The largest incoming message, uncompressed."
     )
 
     @model_validator(mode="before")
@@ -71,14 +73,14 @@ class SocketOptions(EndpointOptions):
         return {**rest, "subscription_messages": [*rest.get("subscription_messages", []), *listed]}
 
     @model_validator(mode="after")
-    def _said_once(self) -> Self:
+    def _check_messages(self) -> Self:
         if self.subscription_message is not None and self.subscription_messages:
             raise ValueError("it takes either `subscription_message` or `subscription_messages`")
         return self
 
     @property
     def first_messages(self) -> list[str]:
-        """What is sent after every connection."""
+        """Return the messages to send after connecting."""
         return (
             self.subscription_messages if self.subscription_message is None else [self.subscription_message]
         )
@@ -92,23 +94,22 @@ class _SocketConnector(EndpointConnector):
         load_client()
 
     def reach(self) -> str:
-        """Connect, and say what is to be said first."""
+        """Connect, send the subscription messages, and return a line about the server."""
         with _connect(self.options):
             return f"{self.address} is a web socket"
 
 
 class WebSocketSource(_SocketConnector, ReceivedSource):
-    """Reads the messages of a web socket, texts and bytes alike; each is in a log before it is read.
+    """Reads the messages of a WebSocket, text or binary; each is logged before it is processed.
 
-    A connection that is lost, or whose other side does not answer a ping, is made again, and what is to be
-    said first is said again. A web socket has no way to ask for what was missed: messages that are sent
-    while there is no connection are gone.
+    After a lost connection, or a ping without an answer, the source reconnects and sends the subscription
+    messages again. A WebSocket cannot replay: messages that are sent while disconnected are lost.
     """
 
     deliveries = (
         Delivery(
             "at most once",
-            "messages are in a log before they are read; those of a time without a connection are gone",
+            "messages are logged before they are processed; those sent while disconnected are lost",
         ),
     )
 
@@ -119,7 +120,7 @@ class WebSocketSource(_SocketConnector, ReceivedSource):
 
     def listen(self, inbox: Inbox) -> None:
         """Read messages until the run ends."""
-        with _connect(self.options, known=inbox.contacts > 0) as socket:
+        with _connect(self.options, connected_before=inbox.contacts > 0) as socket:
             inbox.connected()
             heard, pong = time.monotonic(), None
             while not inbox.closed.is_set():
@@ -143,14 +144,14 @@ class WebSocketSource(_SocketConnector, ReceivedSource):
 
 
 class WebSocketSink(_SocketConnector, MessageSink):
-    """Sends each row as a message of a web socket, in order, once the epoch of the row is committed.
+    """Sends each row as a WebSocket message, in order, after the commit point of its epoch.
 
-    An epoch is done when the other side has answered a ping that was sent after its last message. Formats of
-    texts are sent as texts, others as bytes.
+    An epoch is complete when the server has answered a ping that was sent after its last message. Text
+    formats are sent as text messages, others as binary messages.
     """
 
     deliveries = (
-        Delivery("at least once", "an epoch is sent again unless the other side answered a ping after it"),
+        Delivery("at least once", "an epoch is sent again unless the server answered a ping after it"),
     )
 
     class Options(SocketOptions, FormatOptions):
@@ -159,7 +160,7 @@ class WebSocketSink(_SocketConnector, MessageSink):
     options: Options
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Send the messages of an epoch over one connection, and all of them again if that is lost."""
+        """Send the messages of an epoch over one connection; if it is lost, send all of them again."""
         values = messages.column(VALUE).to_pylist()
         with_retry(
             lambda: self._send(values),
@@ -180,7 +181,7 @@ class WebSocketSink(_SocketConnector, MessageSink):
 
 
 def load_client() -> Any:
-    """The client's package."""
+    """Import the client's package."""
     client = load_extra(
         "websockets",
         feature="the connector `websocket`",
@@ -193,8 +194,8 @@ def load_client() -> Any:
 
 
 @contextmanager
-def _connect(options: SocketOptions, *, known: bool = False) -> Iterator[Any]:
-    """A connection; what goes wrong with it is an ExternalError."""
+def _connect(options: SocketOptions, *, connected_before: bool = False) -> Iterator[Any]:
+    """Yield a connection; its errors become ExternalErrors."""
     client = load_client()
     try:
         with client.sync.client.connect(
@@ -213,10 +214,10 @@ def _connect(options: SocketOptions, *, known: bool = False) -> Iterator[Any]:
             yield socket
     except client.exceptions.InvalidStatus as error:
         response = error.response
-        said = options.hide((response.body or b"")[:300].decode("utf-8", "replace").strip())
+        body = options.hide((response.body or b"")[:300].decode("utf-8", "replace").strip())
         message = f"websocket is answered {response.status_code} {response.reason_phrase}"
-        message = f"{message}: {said}" if said else message
-        if known or response.status_code in {408, 425, 429} or response.status_code >= 500:
+        message = f"{message}: {body}" if body else message
+        if connected_before or response.status_code in {408, 425, 429} or response.status_code >= 500:
             raise ExternalError(message, where=options.address) from None
         hint = "check the options `endpoint` and `headers`"
         raise RefusedError(message, hint=hint, where=options.address) from None
@@ -238,11 +239,11 @@ def _closed(error: Any, options: SocketOptions) -> ExternalError:
         )
     if received is None:
         return ExternalError("websocket: the connection is lost", where=options.address)
-    said = options.hide(f"{received.code} {received.reason}".strip())
+    reason = options.hide(f"{received.code} {received.reason}".strip())
     if received.code == 1008:
         return RefusedError(
-            f"websocket: the other side has closed the connection: {said}", where=options.address
+            f"websocket: the other side has closed the connection: {reason}", where=options.address
         )
     return ExternalError(
-        f"websocket: the other side has closed the connection: {said}", where=options.address
+        f"websocket: the other side has closed the connection: {reason}", where=options.address
     )

@@ -1,4 +1,4 @@
-"""How rows of an Iceberg table are parted: `identity(c)`, `bucket(c, 16)`, `day(at)` and their like."""
+"""Partition rows like an Iceberg table: `identity(c)`, `bucket(c, 16)`, `day(at)` and so on."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def _read(value: Any) -> Any:
 
 
 PartitionFields = Annotated[list[str], BeforeValidator(_read)]
-"""An option that takes `day(at), bucket(id, 16)`, or a list of such."""
+"""An option that takes `day(at), bucket(id, 16)`, or a list of such fields."""
 
 
 def parse_field(text: str) -> tuple[str, str]:
-    """A partition field as the column and the transform in Iceberg's own words, such as `bucket[16]`."""
+    """Parse a partition field into the column and the Iceberg transform, such as `bucket[16]`."""
     match = _ONE.fullmatch(text)
     if match is None:
         raise ConfigurationError(
@@ -48,23 +48,23 @@ def parse_field(text: str) -> tuple[str, str]:
             hint=suggest(kind, KINDS, listing="there are"),
         )
     if (kind in _SIZED) is (size is None):
-        wanted = f"{kind}({column or plain}, 16)" if size is None else f"{kind}({column})"
-        raise ConfigurationError(f"`{text}` is no partition", hint=f"write it as `{wanted}`")
+        expected = f"{kind}({column or plain}, 16)" if size is None else f"{kind}({column})"
+        raise ConfigurationError(f"`{text}` is no partition", hint=f"write it as `{expected}`")
     return column or plain, f"{kind}[{size}]" if size else kind
 
 
 def field_texts(table: Any) -> list[str]:
-    """The partition fields of a table, as an option takes them."""
-    found = []
+    """Return the partition fields of a table, in the form of the option."""
+    texts = []
     for field in table.spec().fields:
         column = table.schema().find_column_name(field.source_id)
         kind, _, size = str(field.transform).rstrip("]").partition("[")
-        found.append(column if kind == "identity" else f"{kind}({column}{f', {size}' if size else ''})")
-    return found
+        texts.append(column if kind == "identity" else f"{kind}({column}{f', {size}' if size else ''})")
+    return texts
 
 
 def part_rows(rows: pa.Table, table: Any) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each partition of a table, with the partition's values as JSON."""
+    """Yield the rows of each partition of a table, with the partition's values as JSON."""
     spec, schema = table.spec(), table.schema()
     if spec.is_unpartitioned():
         yield "", rows
@@ -86,7 +86,7 @@ def part_rows(rows: pa.Table, table: Any) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _texts(column: pa.Array, field: Any, schema: Any) -> pa.Array:
-    """The transformed values of a column, each as JSON; each distinct value is transformed once."""
+    """Return the transformed values of a column, each as JSON; each distinct value is transformed once."""
     from pyiceberg.partitioning import partition_record_value
 
     source = schema.find_field(field.source_id).field_type
@@ -115,5 +115,5 @@ def _from_json(value: Any) -> Any:
 
 
 def values_of(key: str) -> Sequence[Any]:
-    """The values of a partition that `part_rows` named."""
+    """Parse the partition values that `part_rows` returned."""
     return [_from_json(value) for value in json.loads(key)] if key else []

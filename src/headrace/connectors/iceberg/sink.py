@@ -1,4 +1,4 @@
-"""`iceberg` as a sink: rows are appended to an Iceberg table of a catalog."""
+"""The `iceberg` sink: append rows to an Iceberg table of a catalog."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headrace.storage.base import error_line
 from headrace.storage.options import HiddenSettings, ObjectStoreOptions
 
 COMMIT, EPOCH, JOB = "headrace.commit", "headrace.epoch", "headrace.job"
-"""The properties of a snapshot that say which commit made it."""
+"""The snapshot properties that identify the commit."""
 _CONCURRENT = 8
 _OF_STORE = {
     "endpoint": "s3.endpoint",
@@ -52,23 +52,23 @@ _OF_STORE = {
     "region": "s3.region",
     "default_region": "s3.region",
 }
-"""The settings of object stores as Iceberg's own files call them; others are handed on as they are."""
+"""Object store settings under the names of PyIceberg; others are passed on unchanged."""
 
 
 class CatalogOptions(DeclaredOptions):
-    """Which catalog a table is in, and how it is reached."""
+    """The catalog of a table, and how to connect to it."""
 
     catalog_type: Literal["rest", "sql", "glue", "hive", "dynamodb"] = Field(
         "rest", alias="catalog.type", description="The kind of catalog."
     )
     catalog_name: str = Field(
-        "default", min_length=1, alias="catalog.name", description="What the catalog is called."
+        "default", min_length=1, alias="catalog.name", description="The name of the catalog."
     )
     catalog_rest_url: str | None = Field(
         None, alias="catalog.rest.url", description="The address of a REST catalog."
     )
     catalog_rest_token: Secret | None = Field(
-        None, alias="catalog.rest.token", description="The token that a REST catalog asks for."
+        None, alias="catalog.rest.token", description="The token for a REST catalog."
     )
     catalog_url: Secret | None = Field(
         None,
@@ -76,22 +76,22 @@ class CatalogOptions(DeclaredOptions):
         description="The address of another kind of catalog, such as postgresql://user:password@host/db.",
     )
     catalog_warehouse: str | None = Field(
-        None, alias="catalog.warehouse", description="The warehouse: a name, or the place of new tables."
+        None, alias="catalog.warehouse", description="The warehouse: a name, or the location of new tables."
     )
     catalog_settings: HiddenSettings = Field(
         default={},
         alias="catalog.settings",
-        description="More settings of the catalog, as `name=value,name=value`. Never displayed.",
+        description="Further settings of the catalog, as `name=value,name=value`. Never displayed.",
     )
     namespace: str = Field("default", min_length=1, description="The namespace of the table.")
     table_name: str = Field(min_length=1, description="The name of the table.")
     location_path: str | None = Field(
-        None, description="Where a new table is put, as a URL; by default where the catalog puts it."
+        None, description="The location of a new table, as a URL; by default the catalog decides."
     )
 
 
 def load_catalog(options: Any) -> Any:
-    """The catalog that options name."""
+    """Load the catalog that the options name."""
     client = load_extra(
         "pyiceberg",
         feature="the connector `iceberg`",
@@ -116,20 +116,19 @@ def load_catalog(options: Any) -> Any:
 
 
 class IcebergSink(RollingSink):
-    """Appends rows to an Iceberg table; rows of an epoch are seen together, in one snapshot, and once.
+    """Appends rows to an Iceberg table; the rows of an epoch become visible in one snapshot, once.
 
-    Rows are gathered over epochs until the rolling policy ends their file: by default when it is about 128 MB
-    long, and every 30 seconds, by the clock, so that there are few files and few snapshots. At the end of the
-    data, and when the run is stopped, all of them are written.
+    Rows are collected over epochs until the rolling policy ends their file: by default at about 128 MB, and
+    every 30 seconds, by the clock, so that there are few files and few snapshots. At the end of the data, and
+    when the run is stopped, all of them are written.
 
-    Every subtask writes its files to the place of the table, where no reader sees them. After the commit
-    point the driver adds them to the table in one snapshot, whose properties name the commit: one that is
-    repeated after a crash finds it there, and adds nothing. (Let no snapshots expire while a pipeline that
-    has crashed is down.) Files of attempts that did not count are never part of the table; removing orphan
-    files removes them.
+    Every subtask writes its files to the location of the table, where no reader sees them. After the commit
+    point the driver adds them to the table in one snapshot, whose properties name the commit: a commit that
+    is retried after a crash finds it and adds nothing. (Do not expire snapshots while a crashed pipeline is
+    down.) Files of failed attempts are never part of the table; orphan file removal deletes them.
 
-    A table that is not there is made when the first rows come. One that is there keeps its columns: rows must
-    fit them, columns that the rows do not have are null. Timestamps are microseconds, without a zone in a new
+    A missing table is created when the first rows arrive. An existing table keeps its columns: rows must fit
+    them, and columns that the rows do not have are null. Timestamps are microseconds, without a zone in a new
     table.
     """
 
@@ -140,8 +139,8 @@ class IcebergSink(RollingSink):
             default=[],
             alias="partitioning.fields",
             description=(
-                "How a new table is partitioned, such as `country, day(at), bucket(id, 16)`; an existing one "
-                "must be partitioned so."
+                "The partition fields of a new table, such as `country, day(at), bucket(id, 16)`; an "
+                "existing table must have the same."
             ),
         )
 
@@ -185,7 +184,7 @@ class IcebergSink(RollingSink):
         )
 
     def _open(self) -> Any:
-        """The table as it is now; None if there is none."""
+        """Load the table; None if it does not exist."""
         try:
             catalog = load_catalog(self.options)
             from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -200,7 +199,7 @@ class IcebergSink(RollingSink):
             raise self._error("opened", error) from None
 
     def _make(self, columns: pa.Schema) -> Any:
-        """The table, made anew if there is none."""
+        """Load the table, or create it."""
         table = self._open()
         if table is None:
             table = self._create(columns)
@@ -239,16 +238,16 @@ class IcebergSink(RollingSink):
             raise self._error("made", error) from None
 
     def _check_partitions(self, table: Any) -> None:
-        found = field_texts(table)
-        wanted = [_canonical(text) for text in self.options.partition_fields]
-        if wanted and found != wanted:
+        actual = field_texts(table)
+        expected = [_canonical(text) for text in self.options.partition_fields]
+        if expected and actual != expected:
             raise ConfigurationError(
-                f"{self._what} is partitioned by ({', '.join(found)}), the sink by ({', '.join(wanted)})",
+                f"{self._what} is partitioned by ({', '.join(actual)}), the sink by ({', '.join(expected)})",
                 hint="leave out `partitioning.fields`: a table that is there is written as it is partitioned",
             )
 
     def validate(self) -> None:
-        """Refuse a catalog that does not answer, and columns that do not fit the table."""
+        """Raise an error for a catalog that does not answer, and for columns that do not fit the table."""
         table = self._open()
         if table is not None:
             self._check_partitions(table)
@@ -258,7 +257,7 @@ class IcebergSink(RollingSink):
             lake_schema(self.options.columns, zone=None)
 
     def reach(self) -> str:
-        """What table is there."""
+        """Load the table, and return a line about it."""
         table = self._open()
         if table is None:
             return "the catalog answers; the table is not there yet, the first rows make it"
@@ -267,28 +266,28 @@ class IcebergSink(RollingSink):
     # ------------------------------------------------------------------------ files
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse rows that take others back."""
+        """Raise an error for rows with retractions."""
         check_rows(schema, self.options)
 
     def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
-        """By the partitions of the table, in its types."""
+        """Yield the rows of each partition, in the types of the table."""
         rows = own_columns(rows, self.options)
-        table = self._known(rows.schema, ctx)
+        table = self._table_of(rows.schema, ctx)
         return part_rows(fit(rows, _arrow(table), table=self._what), table)
 
-    def _known(self, columns: pa.Schema, ctx: OperatorContext) -> Any:
+    def _table_of(self, columns: pa.Schema, ctx: OperatorContext) -> Any:
         return ctx.resource("table", lambda: self._make(columns))
 
     def encode(self, rows: pa.Table) -> Iterator[Encoded]:
-        """Parquet files with the ids that the table gives to columns."""
+        """Encode the rows as Parquet files with the field ids of the table."""
         size = self.options.file_size
         for data in self._format.files(rows, file_bytes=size):
             yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
 
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
-        """Write a file to the place of the table; it is part of the table when a snapshot says so."""
+        """Write a file to the location of the table; the commit adds it in a snapshot."""
         info = ctx.task_info
-        table = self._known(pq.read_schema(pa.BufferReader(data)), ctx)
+        table = self._table_of(pq.read_schema(pa.BufferReader(data)), ctx)
         name = self.options.name_file(info.epoch, info.subtask, number, ending="parquet")
         if self.options.strategy == "serial":
             # Another run may have given the name: a file of a table is never written over.
@@ -306,7 +305,7 @@ class IcebergSink(RollingSink):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Add the files of the epoch to the table, unless they are there."""
+        """Add the files of the epoch to the table, unless an earlier commit did."""
         files = prepared(data)
         try:
             if files:
@@ -323,7 +322,7 @@ class IcebergSink(RollingSink):
             raise ExternalError(
                 f"{self._what} is gone, and files for it are waiting to be added", where="iceberg"
             )
-        if any(one.summary is not None and one.summary[COMMIT] == commit_id for one in table.snapshots()):
+        if any(old.summary is not None and old.summary[COMMIT] == commit_id for old in table.snapshots()):
             return
         if any(file["spec"] != table.spec().spec_id for file in files):
             raise ConfigurationError(
@@ -348,14 +347,14 @@ def _canonical(text: str) -> str:
 
 
 def _arrow(table: Any) -> pa.Schema:
-    """The columns of a table with their ids."""
+    """Return the columns of a table with their field ids."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     return schema_to_pyarrow(table.schema(), include_field_ids=True)
 
 
 def _data_file(table: Any, file: Mapping[str, Any]) -> Any:
-    """A file with the figures that readers choose files by, from its own footer."""
+    """Return a data file with its statistics, from its footer."""
     from pyiceberg.io.pyarrow import (
         compute_statistics_plan,
         data_file_statistics_from_parquet_metadata,

@@ -1,4 +1,4 @@
-"""What the source and the sink of `kafka` share: how a cluster is reached, and what it is asked."""
+"""The Kafka client that the source and the sink share: login, connections, metadata requests, errors."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from headrace.formats.options import FormatOptions
 from headrace.formats.registry.client import RegistryOptions, SchemaRegistry
 
 FIRST_CONTACT_SECONDS = 10
-"""How long a cluster that never answered is waited for: its address may be wrong."""
+"""How long to wait for a cluster that never answered: its address may be wrong."""
 
 PATIENCE_SECONDS = 30
-"""How long a cluster that did answer is waited for: brokers restart."""
+"""How long to wait for a cluster that answered before: brokers restart."""
 
 _GROUP_SECONDS = 5
 _BACKOFF = Backoff(first=0.1, factor=1.0)
 _IDLE_CLIENTS = 16
-_PASSING = {
+_TRANSIENT = {
     "_ALL_BROKERS_DOWN",
     "_RESOLVE",
     "_TIMED_OUT",
@@ -49,10 +49,10 @@ _PASSING = {
     "UNKNOWN_LEADER_EPOCH",
     "UNSTABLE_OFFSET_COMMIT",
 }
-_UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
-_FATAL = {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}
-_LOST_ON_THE_WAY_IN = "mechanism handshake failed: Local: "
-"""What the client says with `_AUTHENTICATION` of a broker that went away before it had answered."""
+_UNKNOWN_TOPIC = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
+_REFUSALS = {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}
+_LOST_DURING_LOGIN = "mechanism handshake failed: Local: "
+"""The text of an `_AUTHENTICATION` error when the broker disconnected during the handshake: no refusal."""
 
 Settings = Mapping[str, Any]
 
@@ -67,28 +67,31 @@ OWN_SETTINGS: Mapping[str, str] = {
     "enable.idempotence": "sink.commit_mode",
     "delivery.report.only.error": "sink.commit_mode",
 }
-"""Settings of the client that are not free, and the option that decides them."""
+"""Settings of the client that Headrace sets itself, and the option to use instead."""
 
 
 ClientSettings = Annotated[
     dict[str, str],
     BeforeValidator(read_settings),
-    PlainSerializer(lambda given: dict.fromkeys(given, "***"), return_type=dict[str, str], when_used="json"),
+    PlainSerializer(
+        lambda settings: dict.fromkeys(settings, "***"), return_type=dict[str, str], when_used="json"
+    ),
 ]
 """An option that takes settings as a mapping or as `name=value,name=value`; values may be secrets."""
 
 
 class TopicOptions(RegistryOptions, FormatOptions):
-    """A topic of a cluster, and how its messages are written."""
+    """A Kafka topic and the format of its messages."""
 
     bootstrap_servers: str = Field(
-        min_length=1, description="Some brokers of the cluster, such as `host:9092,other:9092`."
+        min_length=1,
+        description="Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.",
     )
     topic: str = Field(min_length=1, description="The topic to read or to write.")
     client_configs: ClientSettings = Field(
         default={},
         repr=False,
-        description="More settings of the client, librdkafka, as `name=value,name=value`.",
+        description="Further settings of the client (librdkafka), as `name=value,name=value`.",
     )
 
     @model_validator(mode="after")
@@ -101,15 +104,15 @@ class TopicOptions(RegistryOptions, FormatOptions):
         return self
 
     def registry(self) -> SchemaRegistry | None:
-        """The registry with the schemas of the topic's messages."""
+        """The schema registry for the topic's messages."""
         return self.registry_for(self.topic)
 
     def login(self) -> Settings:
-        """The settings that tell the cluster who asks."""
+        """Return the client settings for the login."""
         return {}
 
     def settings(self) -> Settings:
-        """The settings of every client."""
+        """Return the settings that every client of this topic has."""
         return {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": "headrace",
@@ -120,10 +123,10 @@ class TopicOptions(RegistryOptions, FormatOptions):
 
 
 class LoginOptions(DeclaredOptions):
-    """Who asks, in the words of `kafka`."""
+    """The login options of `kafka`."""
 
     auth_type: Literal["none", "sasl", "aws_msk_iam"] = Field(
-        "none", alias="auth.type", description="How to log in: `none`, or `sasl` with name and password."
+        "none", alias="auth.type", description="How to log in: `none`, or `sasl` with user and password."
     )
     auth_mechanism: str | None = Field(
         None, alias="auth.mechanism", description="With sasl: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."
@@ -136,7 +139,7 @@ class LoginOptions(DeclaredOptions):
         None, repr=False, alias="auth.password", description="With sasl: the password."
     )
     auth_region: str | None = Field(
-        None, alias="auth.region", description="Of aws_msk_iam, which is refused."
+        None, alias="auth.region", description="For aws_msk_iam, which is not supported."
     )
 
     @model_validator(mode="after")
@@ -157,7 +160,7 @@ class LoginOptions(DeclaredOptions):
         return self
 
     def login(self) -> Settings:
-        """The settings that tell the cluster who asks."""
+        """Return the client settings for the login."""
         if self.auth_type == "none":
             return {}
         return {
@@ -169,13 +172,13 @@ class LoginOptions(DeclaredOptions):
 
 
 class CloudLoginOptions(DeclaredOptions):
-    """Who asks, in the words of `confluent`."""
+    """The login options of `confluent`."""
 
     key: Secret = Field(min_length=1, repr=False, description="The API key of the cluster.")
     secret: Secret = Field(min_length=1, repr=False, description="The secret of the API key.")
 
     def login(self) -> Settings:
-        """The settings that tell the cluster who asks."""
+        """Return the client settings for the login."""
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "PLAIN",
@@ -185,31 +188,31 @@ class CloudLoginOptions(DeclaredOptions):
 
 
 class KafkaConnector(Connector):
-    """The half of a source or sink of Kafka that knows its cluster."""
+    """What a Kafka source and a Kafka sink share: the connection to the cluster."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self.cluster = Cluster(self.options.bootstrap_servers, self.options.settings())
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with settings that it does not know."""
+        """Raise an error if the client's package is missing or its settings are not valid."""
         self.cluster.check_settings()
 
     def reach(self) -> str:
-        """How many partitions the topic has."""
+        """Connect, and return a line with the number of partitions of the topic."""
         topic = self.options.topic
-        found = len(self.cluster.partitions(topic, patience=FIRST_CONTACT_SECONDS))
-        return f"Kafka at {self.cluster.servers}, topic {topic} with {found} partition{'s' * (found != 1)}"
+        count = len(self.cluster.partitions(topic, patience=FIRST_CONTACT_SECONDS))
+        return f"Kafka at {self.cluster.servers}, topic {topic} with {count} partition{'s' * (count != 1)}"
 
     def display(self) -> str:
-        """The topic and the brokers; nothing that may be a secret."""
+        """Return the topic and the brokers, without secrets."""
         return f"{type(self).__name__}({self.options.topic} at {self.cluster.servers})"
 
 
 class Cluster:
-    """A cluster: clients for it, and what can be asked of it without reading. It pickles.
+    """Clients for a Kafka cluster, and requests for its metadata. It pickles.
 
-    Whatever goes wrong is an ExternalError with the address of the brokers.
+    Every failure is an ExternalError with the address of the brokers.
     """
 
     def __init__(self, servers: str, settings: Settings) -> None:
@@ -228,62 +231,64 @@ class Cluster:
             ) from None
 
     def partitions(self, topic: str, *, patience: float | None = None) -> list[int]:
-        """The partitions that a topic has now."""
+        """Return the partitions that a topic has now."""
         client = load_client()
-        found = self._ask(
+        answers = self._ask(
             lambda admin, seconds: admin.describe_topics(
                 client.TopicCollection([topic]), request_timeout=seconds
             ),
             topic,
             patience,
         )
-        return sorted(partition.id for partition in found[topic].partitions)
+        return sorted(partition.id for partition in answers[topic].partitions)
 
     def offsets(
         self, topic: str, partitions: Sequence[int], *, at: Literal["earliest", "latest"], committed: bool
     ) -> dict[int, int]:
-        """Where each partition begins or ends; `committed` counts no transaction that is still open.
+        """Return the first or the end offset of each partition; `committed` excludes open transactions.
 
-        The partitions are there: a broker that does not know them has not yet heard of them.
+        The partitions exist, so a broker that does not know them yet is asked again.
         """
         if not partitions:
             return {}
         client = load_client()
         specs = client.admin.OffsetSpec
         spec = specs.earliest() if at == "earliest" else specs.latest()
-        wanted = {client.TopicPartition(topic, partition): spec for partition in partitions}
+        request = {client.TopicPartition(topic, partition): spec for partition in partitions}
         levels = client.IsolationLevel
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
-        found = self._ask(
-            lambda admin, seconds: admin.list_offsets(wanted, isolation_level=level, request_timeout=seconds),
+        answers = self._ask(
+            lambda admin, seconds: admin.list_offsets(
+                request, isolation_level=level, request_timeout=seconds
+            ),
             topic,
-            passing=_UNKNOWN,
+            also_transient=_UNKNOWN_TOPIC,
         )
-        return {one.partition: answer.offset for one, answer in found.items()}
+        return {partition.partition: answer.offset for partition, answer in answers.items()}
 
     def group_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """Where a consumer group stands; partitions that it has not read are left out."""
+        """Return the committed offsets of a consumer group, without partitions that have none."""
         if not partitions:
             return {}
         client = load_client()
-        places = [client.TopicPartition(topic, partition) for partition in partitions]
-        asked = [client.ConsumerGroupTopicPartitions(group, places)]
-        found = self._ask(
-            lambda admin, seconds: admin.list_consumer_group_offsets(asked, request_timeout=seconds), topic
+        positions = [client.TopicPartition(topic, partition) for partition in partitions]
+        request = [client.ConsumerGroupTopicPartitions(group, positions)]
+        answers = self._ask(
+            lambda admin, seconds: admin.list_consumer_group_offsets(request, request_timeout=seconds), topic
         )
-        places = found[group].topic_partitions
-        problems = [one.error for one in places if one.error is not None]
+        positions = answers[group].topic_partitions
+        problems = [position.error for position in positions if position.error is not None]
         if problems:
             raise self.failure(problems[0], topic)
-        return {one.partition: one.offset for one in places if one.offset >= 0}
+        return {position.partition: position.offset for position in positions if position.offset >= 0}
 
     def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Let a consumer group stand at these offsets."""
+        """Commit offsets for a consumer group."""
         client = load_client()
-        places = [client.TopicPartition(topic, *place) for place in offsets.items()]
-        asked = [client.ConsumerGroupTopicPartitions(group, places)]
+        positions = [client.TopicPartition(topic, *position) for position in offsets.items()]
+        request = [client.ConsumerGroupTopicPartitions(group, positions)]
         self._ask(
-            lambda admin, seconds: admin.alter_consumer_group_offsets(asked, request_timeout=seconds),
+            lambda admin, seconds: admin.alter_consumer_group_offsets(request, request_timeout=seconds),
             topic,
             _GROUP_SECONDS,
         )
@@ -293,7 +298,7 @@ class Cluster:
         request: Callable[[Any, float], Mapping[Any, Any]],
         topic: str,
         patience: float | None = None,
-        passing: Collection[str] = (),
+        also_transient: Collection[str] = (),
     ) -> dict[Any, Any]:
         client = load_client()
         deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
@@ -310,7 +315,7 @@ class Cluster:
             # A request itself may last until the deadline.
             if not isinstance(error, client.KafkaException) or time.monotonic() >= deadline:
                 return False
-            return is_transient(error.args[0]) or error.args[0].name() in passing
+            return is_transient(error.args[0]) or error.args[0].name() in also_transient
 
         with self.borrow("AdminClient") as (admin, trouble):
             try:
@@ -320,7 +325,7 @@ class Cluster:
 
     @contextmanager
     def connect(self, kind: str, settings: Settings) -> Iterator[tuple[Any, Trouble]]:
-        """A new client with more settings, for as long as the block lasts, and what it complains about."""
+        """Yield a new client and its error callback, and close the client after the block."""
         held = _connect(kind, {**self._settings, **settings})
         try:
             yield held
@@ -329,13 +334,13 @@ class Cluster:
 
     @contextmanager
     def borrow(self, kind: str, settings: Settings | None = None) -> Iterator[tuple[Any, Trouble]]:
-        """A client as `connect` gives it, that stays connected for the next block in this process.
+        """Yield a client like `connect` does, but keep it connected for the next caller in this process.
 
         Connecting takes longer than most work. A client whose block raised is not used again.
         """
-        given = {**self._settings, **(settings or {})}
-        key = (os.getpid(), kind, *sorted((name, str(value)) for name, value in given.items()))
-        held = _IDLE.pop(key, None) or _connect(kind, given)
+        client_settings = {**self._settings, **(settings or {})}
+        key = (os.getpid(), kind, *sorted((name, str(value)) for name, value in client_settings.items()))
+        held = _IDLE.pop(key, None) or _connect(kind, client_settings)
         held[1].last = None
         try:
             yield held
@@ -350,9 +355,9 @@ class Cluster:
             _close(_IDLE.popitem(last=False)[1][0])
 
     def failure(self, problem: Any, topic: str, trouble: Trouble | None = None) -> ExternalError:
-        """What a person can make of an error of the client."""
+        """Return an error of the client as an ExternalError with a hint."""
         name, text = problem.name(), problem.str()
-        if name in _UNKNOWN:
+        if name in _UNKNOWN_TOPIC:
             message = f"Kafka at {self.servers} has no topic `{topic}`, or no longer all of its partitions"
             return ExternalError(
                 message, hint="create the topic, or correct the option `topic`", where="kafka"
@@ -365,7 +370,7 @@ class Cluster:
         return ExternalError(f"Kafka at {self.servers}, topic `{topic}`: {text}", where="kafka")
 
     def silence(self, trouble: Trouble | None, text: str = "no message came") -> ExternalError:
-        """No broker answers; `text` is said if the client has not told why."""
+        """Return the error for brokers that do not answer; `text` is used if the client reported no cause."""
         if trouble is not None and trouble.last is not None:
             text = trouble.last.str()
         message = f"Kafka at {self.servers} does not answer: {text}"
@@ -374,7 +379,7 @@ class Cluster:
 
 
 class Trouble:
-    """The last thing a client complained about. It goes on trying, so that alone is no failure."""
+    """The last error that a client reported. The client retries by itself, so this alone is no failure."""
 
     def __init__(self) -> None:
         self.last: Any = None
@@ -383,7 +388,7 @@ class Trouble:
         self.last = error
 
     def check(self, cluster: Cluster, topic: str) -> None:
-        """Raise if trying again cannot help."""
+        """Raise an ExternalError if retrying cannot help."""
         if self.last is not None and refuses(self.last):
             raise cluster.failure(self.last, topic)
 
@@ -393,9 +398,9 @@ _IDLE: OrderedDict[tuple[Any, ...], tuple[Any, Trouble]] = OrderedDict()
 
 def _connect(kind: str, settings: Settings) -> tuple[Any, Trouble]:
     client, trouble = load_client(), Trouble()
-    given = {**settings, "error_cb": trouble}
-    place = client.admin if kind == "AdminClient" else client
-    return getattr(place, kind)(given), trouble
+    client_settings = {**settings, "error_cb": trouble}
+    module = client.admin if kind == "AdminClient" else client
+    return getattr(module, kind)(client_settings), trouble
 
 
 def _close(held: Any) -> None:
@@ -406,17 +411,17 @@ def _close(held: Any) -> None:
 
 
 def refuses(problem: Any) -> bool:
-    """Whether an error of the client is a cluster's no: to the user, the password, a certificate, a topic."""
-    return problem.name() in _FATAL and _LOST_ON_THE_WAY_IN not in problem.str()
+    """Whether the cluster refused the user, the password, the certificate or access to the topic."""
+    return problem.name() in _REFUSALS and _LOST_DURING_LOGIN not in problem.str()
 
 
 def is_transient(problem: Any) -> bool:
-    """Whether an error of the client is one of a cluster that changes: a new topic, brokers that restart."""
-    return problem.retriable() or problem.name() in _PASSING
+    """Whether retrying can help: the topic is new, or brokers restart."""
+    return problem.retriable() or problem.name() in _TRANSIENT
 
 
 def load_client() -> Any:
-    """The package of the client; raises a MissingExtraError if it is not installed."""
+    """Import the client's package; raises a MissingExtraError if it is not installed."""
     return load_extra(
         "confluent_kafka",
         feature="the connector `kafka`",

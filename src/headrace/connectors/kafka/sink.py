@@ -1,4 +1,4 @@
-"""`kafka` and `confluent`: rows as messages of a topic."""
+"""The sinks `kafka` and `confluent`: write rows as messages of a topic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.connectors._shared.message_sink import StagingSink
 from headrace.connectors.base import (
     Delivery,
     from_ipc,
-    one_schema,
+    unify_schemas,
     unstage,
     without_event_time,
 )
@@ -37,33 +37,33 @@ from headrace.formats.base import Format
 from headrace.model.operator import CheckpointBarrier, Collector, OperatorContext
 
 DELIVERY_SECONDS = 120
-"""How long a message may take to arrive before the epoch fails; brokers restart meanwhile."""
+"""How long the delivery of a message may take before the epoch fails; brokers may restart meanwhile."""
 
 _TRANSACTION_SECONDS = 600
-_SLICE_SECONDS = 0.5
-"""So often it is looked whether the client complains of something that waiting does not mend."""
+_POLL_SECONDS = 0.5
+"""How often a waiting call checks for errors that retrying cannot fix."""
 _REMEMBERED = 64
 _MESSAGE = pa.schema({"key": pa.binary(), "value": pa.large_binary(), "time": pa.int64()})
 
 
 class SinkOptions(TopicOptions):
-    """How rows become messages, and when they are seen."""
+    """How rows become messages, and how they are committed."""
 
     sink_commit_mode: Literal["at_least_once", "exactly_once"] = Field(
         "at_least_once",
         alias="sink.commit_mode",
         description=(
-            "`exactly_once` writes each epoch in a transaction, for readers that read what is committed; "
-            "`at_least_once` writes it as it is made, and again if it has to be repeated."
+            "`exactly_once` writes each epoch in a transaction, for consumers with `read_committed`; "
+            "`at_least_once` writes rows before the commit, and again if the epoch is retried."
         ),
     )
     sink_key_field: str | None = Field(
-        None, alias="sink.key_field", description="The column that is the key of a message."
+        None, alias="sink.key_field", description="The column with the message key."
     )
     sink_timestamp_field: str | None = Field(
         None,
         alias="sink.timestamp_field",
-        description="The column that is the time of a message; by default, the event time of the row.",
+        description="The column with the message timestamp; by default the event time of the row.",
     )
 
     @model_validator(mode="after")
@@ -88,12 +88,15 @@ class _TopicSink(KafkaConnector, StagingSink):
     deliveries = (
         Delivery(
             "at least once",
-            "messages are sent before the checkpoint; those of an epoch that is repeated are sent again",
+            "messages are sent before the checkpoint; if an epoch is retried, its messages are sent again",
             "sink.commit_mode = 'at_least_once'",
         ),
         Delivery(
             "exactly once",
-            "one transaction holds the messages of an epoch and its mark; for readers with read_committed",
+            (
+                "one transaction holds the messages of an epoch and a record of the epoch; for consumers "
+                "with read_committed"
+            ),
             "sink.commit_mode = 'exactly_once'",
         ),
     )
@@ -111,9 +114,9 @@ class _TopicSink(KafkaConnector, StagingSink):
         self._writer.check(schema)
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-        """The messages of the epoch."""
-        rows = self._writer.together(batches)
-        return [batch for one in rows for batch in self._writer.write(one).to_batches()]
+        """Return the messages of the epoch."""
+        rows = self._writer.group(batches)
+        return [batch for part in rows for batch in self._writer.write(part).to_batches()]
 
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
@@ -134,14 +137,14 @@ class _TopicSink(KafkaConnector, StagingSink):
     ) -> None:
         """Send the staged messages of an epoch in one transaction, unless an earlier commit did.
 
-        The transaction also writes the epoch's mark, with the offset of a consumer group that nobody is in:
-        it is there if and only if the messages are.
+        The transaction also commits an offset of a consumer group without members, with the epoch's mark as
+        its metadata: the mark exists if and only if the messages do.
         """
-        staged = [one for _, one in sorted(data.get(self.STAGED, {}).items())]
+        staged = [content for _, content in sorted(data.get(self.STAGED, {}).items())]
         if not staged:
             return
         client, topic = load_client(), self.options.topic
-        attempts = ",".join(json.loads(one)["id"] for one in staged)
+        attempts = ",".join(json.loads(content)["id"] for content in staged)
         mark = hashlib.sha256(attempts.encode()).hexdigest()[:16]
         name = f"headrace-{ctx.task_info.job_id}-{ctx.task_info.operator_id}"
         group = {"group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
@@ -156,13 +159,15 @@ class _TopicSink(KafkaConnector, StagingSink):
                 if mark in marks:
                     return
                 producer.begin_transaction()
-                for one in staged:
-                    self._send(producer, from_ipc(unstage(ctx, one)[0]), trouble)
+                for content in staged:
+                    self._send(producer, from_ipc(unstage(ctx, content)[0]), trouble)
                 self._flush(producer, trouble)
-                kept = ",".join([*marks, mark][-_REMEMBERED:])
-                place = client.TopicPartition(topic, 0, epoch, kept)
-                _in_time(
-                    lambda: producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata()),
+                latest_marks = ",".join([*marks, mark][-_REMEMBERED:])
+                position = client.TopicPartition(topic, 0, epoch, latest_marks)
+                _with_timeout(
+                    lambda: producer.send_offsets_to_transaction(
+                        [position], consumer.consumer_group_metadata()
+                    ),
                     lambda: self.cluster.silence(trouble),
                 )
                 producer.commit_transaction(DELIVERY_SECONDS)
@@ -170,11 +175,11 @@ class _TopicSink(KafkaConnector, StagingSink):
             raise self.cluster.failure(error.args[0], topic) from None
 
     def _start(self, producer: Any, trouble: Trouble) -> None:
-        """Let the producer write transactions; one that is refused is told so at once."""
+        """Initialize transactions of the producer; a refused login is raised at once."""
         client, deadline = load_client(), clock.monotonic() + kafka.PATIENCE_SECONDS
         while True:
             try:
-                producer.init_transactions(_SLICE_SECONDS)
+                producer.init_transactions(_POLL_SECONDS)
             except client.KafkaException as error:
                 problem = error.args[0]
                 producer.poll(0)
@@ -186,12 +191,12 @@ class _TopicSink(KafkaConnector, StagingSink):
                 return
 
     def _marks(self, consumer: Any) -> list[str]:
-        """The marks of the last epochs whose messages are in the topic."""
-        place = load_client().TopicPartition(self.options.topic, 0)
-        (found,) = consumer.committed([place], kafka.PATIENCE_SECONDS)
-        if found.error is not None:  # that is not a group without marks: the epoch would be sent twice
-            raise load_client().KafkaException(found.error)
-        return found.metadata.split(",") if found.offset >= 0 and found.metadata else []
+        """Return the marks of the last committed epochs."""
+        partition = load_client().TopicPartition(self.options.topic, 0)
+        (committed,) = consumer.committed([partition], kafka.PATIENCE_SECONDS)
+        if committed.error is not None:  # that is not a group without marks: the epoch would be sent twice
+            raise load_client().KafkaException(committed.error)
+        return committed.metadata.split(",") if committed.offset >= 0 and committed.metadata else []
 
     def _producer(self) -> Any:
         return self.cluster.borrow("Producer", self._settings())
@@ -214,7 +219,7 @@ class _TopicSink(KafkaConnector, StagingSink):
     def _send(self, producer: Any, messages: Sequence[pa.RecordBatch], trouble: Trouble) -> None:
         client, topic = load_client(), self.options.topic
 
-        def told(problem: Any, _: Any) -> None:
+        def on_failure(problem: Any, _: Any) -> None:
             raise self._lost(problem, trouble)
 
         try:
@@ -222,7 +227,7 @@ class _TopicSink(KafkaConnector, StagingSink):
                 for key, value, time in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     while True:
                         try:
-                            producer.produce(topic, value, key, on_delivery=told, timestamp=time)
+                            producer.produce(topic, value, key, on_delivery=on_failure, timestamp=time)
                             break
                         except BufferError:
                             producer.poll(0.1)
@@ -233,7 +238,7 @@ class _TopicSink(KafkaConnector, StagingSink):
 
     def _flush(self, producer: Any, trouble: Trouble) -> None:
         deadline = clock.monotonic() + DELIVERY_SECONDS + 10
-        while producer.flush(_SLICE_SECONDS):
+        while producer.flush(_POLL_SECONDS):
             trouble.check(self.cluster, self.options.topic)
             if clock.monotonic() >= deadline:
                 raise self.cluster.silence(trouble)
@@ -248,13 +253,13 @@ class _TopicSink(KafkaConnector, StagingSink):
 class KafkaSink(_TopicSink):
     """Writes rows as messages of a topic, from every subtask.
 
-    With `at_least_once` the messages of an epoch are sent, and acknowledged, before the epoch is saved: none
-    is lost, and those of an epoch that has to be repeated are there twice. With `exactly_once` they are kept
-    in the state directory and sent by the driver in one transaction for each epoch, together with a mark that
-    tells a repeated commit that it has been done: whoever reads only what is committed sees each message
-    once, after a crash at any moment. The mark lives as long as Kafka keeps the offsets of a consumer group
-    without members, a week by default. With the format `debezium_json` one subtask writes, and the changes
-    of one epoch to one row are one message.
+    With `at_least_once` the messages of an epoch are sent, and acknowledged, before the checkpoint: none is
+    lost, and those of a retried epoch are written twice. With `exactly_once` they are staged in the state
+    directory, and the driver sends them in one transaction per epoch. The transaction also records the epoch,
+    so a retried commit does nothing: consumers with `read_committed` see each message once, after a crash at
+    any moment. The record lives as long as Kafka keeps the offsets of a consumer group without members, a
+    week by default. With the format `debezium_json` one subtask writes, and the changes of one epoch to one
+    row become one message.
     """
 
     class Options(LoginOptions, SinkOptions):
@@ -273,7 +278,7 @@ class ConfluentSink(_TopicSink):
 
 
 class MessageWriter:
-    """Makes messages of rows: key, value and time. It pickles."""
+    """Converts rows to messages: key, value and timestamp. It pickles."""
 
     def __init__(self, options: SinkOptions, form: Format) -> None:
         self._options = options
@@ -284,20 +289,20 @@ class MessageWriter:
         self._format.check(schema)
         for name in (self._options.sink_key_field, self._options.sink_timestamp_field):
             if name is not None and name not in schema.names:
-                names = [one for one in schema.names if one not in {TIMESTAMP, RETRACT}]
+                names = [column for column in schema.names if column not in {TIMESTAMP, RETRACT}]
                 raise PlanError(
                     f"the rows have no column `{name}`",
                     hint=suggest(name, names, listing="the columns are"),
                 )
 
-    def together(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch | pa.Table]:
-        """The rows of an epoch as they have to be written: changes all at once."""
+    def group(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch | pa.Table]:
+        """Return the batches of an epoch, as one table if they hold retractions."""
         if any(RETRACT in batch.schema.names for batch in batches):
-            return [pa.Table.from_batches(one_schema(batches))]
+            return [pa.Table.from_batches(unify_schemas(batches))]
         return list(batches)
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
-        """The messages of these rows: the columns key, value and time, in milliseconds."""
+        """Return the messages of these rows: the columns key, value and time, in milliseconds."""
         written = rows if self._options.columns is not None else without_event_time(rows)
         values = pa.array(self._format.messages(written), pa.large_binary())
         if RETRACT in rows.schema.names:
@@ -312,9 +317,9 @@ class MessageWriter:
         return pa.table([keys, values, times], schema=_MESSAGE)
 
     def _changed(self, values: pa.Array) -> pa.Table:
-        """The key and the time of each change, from the row it leaves or, if it leaves none, takes back."""
-        wanted = (self._options.sink_key_field, self._options.sink_timestamp_field)
-        names = sorted({name for name in wanted if name is not None})
+        """Return the key and the time of each change, from the new row or, of a deletion, the old one."""
+        fields = (self._options.sink_key_field, self._options.sink_timestamp_field)
+        names = sorted({name for name in fields if name is not None})
         if not names:
             return pa.table({})
         assert self._options.columns is not None
@@ -327,8 +332,8 @@ class MessageWriter:
             }
         )
         change = pa.schema([pa.field("before", row), pa.field("after", row)])
-        found = options.format_for(change).decode(values.to_pylist()).rows.combine_chunks()
-        before, after = (found.column(name).combine_chunks() for name in ("before", "after"))
+        changes = options.format_for(change).decode(values.to_pylist()).rows.combine_chunks()
+        before, after = (changes.column(name).combine_chunks() for name in ("before", "after"))
         latest = pc.if_else(after.is_valid(), after, before)
         return pa.table(latest.flatten(), schema=pa.schema(list(row)))
 
@@ -340,7 +345,7 @@ def _as_written(field: pa.Field) -> pa.Field:
 
 
 def _as_key(column: Any, name: str) -> Any:
-    """The bytes of binary columns, the texts of all others."""
+    """Return the bytes of a binary column, the string form of any other."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return column.cast(pa.binary())
@@ -349,7 +354,7 @@ def _as_key(column: Any, name: str) -> Any:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise PlanError(
             f"column `{name}` has the type {kind} and cannot be a key",
-            hint="a key is a text, bytes, a number or a time",
+            hint="a key is a string, bytes, a number or a time",
         ) from None
 
 
@@ -364,11 +369,11 @@ def _milliseconds(column: Any, name: str) -> Any:
     return pc.fill_null(pc.max_element_wise(times, 1, skip_nulls=False), 0)
 
 
-def _in_time(call: Callable[[], object], late: Callable[[], ExternalError]) -> None:
-    """Call what may hang for ever, in a thread that is left behind if it does.
+def _with_timeout(call: Callable[[], object], late: Callable[[], ExternalError]) -> None:
+    """Call a function that may hang, in a thread that is abandoned after a timeout.
 
-    The client does not keep its own timeout for the offsets of a transaction, and may wait for a broker that
-    it has given up (librdkafka issues 5456 and 5511).
+    The client ignores its own timeout for the offsets of a transaction, and may wait for a broker that it has
+    given up (librdkafka issues 5456 and 5511).
     """
     raised: list[Exception] = []
 

@@ -1,4 +1,4 @@
-"""`kafka` and `confluent`: the messages of a topic."""
+"""The sources `kafka` and `confluent`: read the messages of a topic."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ METADATA: Mapping[str, pa.DataType] = {
     "timestamp": pa.int64(),
     "key": pa.binary(),
 }
-"""What a column can be besides the content of messages: METADATA FROM these."""
+"""What METADATA FROM can name, with the type of the column."""
 
 BATCH_MESSAGES = 10_000
 _WORTH_SPLITTING = 100_000
@@ -61,7 +61,7 @@ _log = logging.getLogger("headrace")
 
 
 class KafkaSourceOptions(TopicOptions, MessageOptions):
-    """What is read of a topic, and from where on."""
+    """Where to start, and which messages to read."""
 
     METADATA: ClassVar = METADATA
 
@@ -69,36 +69,39 @@ class KafkaSourceOptions(TopicOptions, MessageOptions):
         "latest",
         alias="source.offset",
         description=(
-            "Where a new pipeline starts: with what is `latest`, with the `earliest` message there is, or "
-            "where the consumer group `source.group_id` stands, if it stands anywhere."
+            "Where a new pipeline starts: `latest`, `earliest`, or the committed offset of the "
+            "consumer group `source.group_id`, if there is one."
         ),
     )
     source_read_mode: Literal["read_uncommitted", "read_committed"] = Field(
         "read_uncommitted",
         alias="source.read_mode",
-        description="`read_committed` leaves out messages of transactions that are open or were aborted.",
+        description="`read_committed` skips messages of open and aborted transactions.",
     )
     source_group_id: str | None = Field(
         None,
         min_length=1,
         alias="source.group_id",
-        description="The consumer group that shows how far the pipeline is; by default one of its own.",
+        description=(
+            "The consumer group whose committed offsets show the progress of the pipeline; by default "
+            "its own."
+        ),
     )
     source_group_id_prefix: str | None = Field(
         None,
         min_length=1,
         alias="source.group_id_prefix",
-        description="How the name of the pipeline's own consumer group begins.",
+        description="Prefix of the name of the pipeline's own consumer group.",
     )
     source_bounded: bool = Field(
         default=False,
         alias="source.bounded",
-        description="Whether to finish with the last message that was there when the pipeline first started.",
+        description="End with the last message that existed when the pipeline first started.",
     )
     source_lost_messages: Literal["fail", "skip"] = Field(
         "fail",
         alias="source.lost_messages",
-        description="What to do if messages were deleted before they were read: end the run, or go on.",
+        description="What to do if messages were deleted before they were read: end the run, or continue.",
     )
     metadata: Mapping[str, str] = Field(
         default={}, description=f"Column → what of a message it holds: {', '.join(METADATA)}."
@@ -129,21 +132,21 @@ class _TopicSource(KafkaConnector, SourceOperator):
         return bool(self.options.source_read_mode == "read_committed")
 
     def validate(self) -> None:
-        """Refuse columns that cannot be read, and settings that the client does not know."""
+        """Raise an error for columns that cannot be read and settings that are not valid."""
         super().validate()
         check_readable(self.options)
         declared_columns(self.options, self.label)
 
     def for_sampling(self) -> Self:
-        """One that begins with the first message there is."""
+        """Return a copy that starts with the earliest message."""
         return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
 
     def find_columns(self) -> pa.Schema:
-        """Those of the schema that messages have, or else of the first that are there."""
+        """Return the columns of the messages' schema, or those inferred from the first messages."""
         return message_columns(self, where=f"topic {self.options.topic}")
 
     def initial_offset(self, *, time: float) -> Offset:
-        """Where `source.offset` says; the partitions that are there now are the lanes."""
+        """Return the start offsets as `source.offset` says; each existing partition is a lane."""
         options, topic = self.options, self.options.topic
         partitions = self.cluster.partitions(topic, patience=kafka.FIRST_CONTACT_SECONDS)
         if options.source_offset == "group":
@@ -167,7 +170,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
         return self.cluster.offsets(self.options.topic, partitions, at=at, committed=self._committed_only)
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """As far as `limit.rows` messages reach, shared fairly over the partitions.
+        """Return the end offsets of an epoch of at most `limit.rows` messages, shared fairly by partition.
 
         A new partition first becomes a lane, at its beginning; the next epoch reads from there.
         """
@@ -184,25 +187,26 @@ class _TopicSource(KafkaConnector, SourceOperator):
             for partition, first in self._offsets(added, "earliest").items():
                 new[str(partition)] = {**next(iter(start.values())), "offset": first}
         waiting = {lane: ends[lane] - position["offset"] for lane, position in start.items()}
-        taken = _share(waiting, limit.rows)
+        shares = _share(waiting, limit.rows)
         moved = {
-            lane: {**position, "offset": position["offset"] + taken[lane]} for lane, position in start.items()
+            lane: {**position, "offset": position["offset"] + shares[lane]}
+            for lane, position in start.items()
         }
         return {**moved, **new}
 
     def _check_ends(self, before: Offset, ends: Mapping[str, int]) -> None:
         for lane, position in before.items():
             if lane not in ends or ends[lane] < position["offset"]:
-                there = f"ends at offset {ends[lane]}" if lane in ends else "is gone"
+                state = f"ends at offset {ends[lane]}" if lane in ends else "is gone"
                 raise ExternalError(
                     f"topic `{self.options.topic}` is not the one that was read before: partition {lane} "
-                    f"{there}, and was read up to offset {position['offset']}",
-                    hint="if the topic was made anew, start the pipeline with another state directory",
+                    f"{state}, and was read up to offset {position['offset']}",
+                    hint="if the topic was created again, start the pipeline with another state directory",
                     where="kafka",
                 )
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """One share for each partition that has something new; a large one is cut further."""
+        """Return a split for each partition with new messages; a large one is divided further."""
         total, final = self.count(start, end), self.is_finished(end)
         splits = []
         for lane in sorted(start, key=int):
@@ -217,7 +221,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
         return splits
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read the messages of one share."""
+        """Read the messages of one split."""
         detail = ctx.split.detail
         topic, partition = self.options.topic, detail["partition"]
         reader = MessageReader(self.options, connector=self.label, where=f"kafka, topic {topic}")
@@ -228,7 +232,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def _read(self, partition: int, first: int, end: int) -> Iterator[list[Any]]:
-        """The messages from `first` up to `end`, in batches; some offsets may have none."""
+        """Yield the messages from `first` up to `end` in batches; some offsets may have no message."""
         client, topic, reached = load_client(), self.options.topic, first
         settings = {
             "group.id": "headrace",  # asked for by the client, and not used
@@ -242,18 +246,18 @@ class _TopicSource(KafkaConnector, SourceOperator):
         }
         with self.cluster.borrow("Consumer", settings) as (consumer, trouble):
             consumer.assign([client.TopicPartition(topic, partition, first)])
-            heard = time.monotonic()
+            last_message_at = time.monotonic()
             while reached < end:
-                got = consumer.consume(min(BATCH_MESSAGES, end - reached), _POLL_SECONDS)
-                if got:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > kafka.PATIENCE_SECONDS:
+                polled = consumer.consume(min(BATCH_MESSAGES, end - reached), _POLL_SECONDS)
+                if polled:
+                    last_message_at = time.monotonic()
+                elif time.monotonic() - last_message_at > kafka.PATIENCE_SECONDS:
                     raise self.cluster.silence(trouble)
                 trouble.check(self.cluster, topic)
-                messages = [message for message in got if message.error() is None]
-                if len(messages) < len(got):
-                    signals = [message for message in got if message.error() is not None]
-                    reached = max(reached, self._heed(signals, partition, first, trouble))
+                messages = [message for message in polled if message.error() is None]
+                if len(messages) < len(polled):
+                    signals = [message for message in polled if message.error() is not None]
+                    reached = max(reached, self._end_of_partition(signals, partition, first, trouble))
                 if messages:
                     reached = max(reached, messages[-1].offset() + 1)
                 while messages and messages[-1].offset() >= end:
@@ -262,8 +266,8 @@ class _TopicSource(KafkaConnector, SourceOperator):
                     yield messages
             consumer.unassign()
 
-    def _heed(self, signals: Sequence[Any], partition: int, first: int, trouble: Trouble) -> int:
-        """Where the partition ends, if it was told; raise for what the client does not overcome by itself."""
+    def _end_of_partition(self, signals: Sequence[Any], partition: int, first: int, trouble: Trouble) -> int:
+        """Return where the partition ends, if reported; raise errors that the client does not retry."""
         end = first
         for signal in signals:
             problem = signal.error()
@@ -273,7 +277,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
                 raise ExternalError(
                     f"topic `{self.options.topic}` no longer has offset {first} of partition {partition}: "
                     "messages were deleted before they were read",
-                    hint="to go on without them, set `source.lost_messages` = 'skip'",
+                    hint="to continue without them, set `source.lost_messages` = 'skip'",
                     where="kafka",
                 )
             elif problem.fatal() or not kafka.is_transient(problem):
@@ -281,17 +285,17 @@ class _TopicSource(KafkaConnector, SourceOperator):
         return end
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether a bounded source has read what was there when it first started."""
+        """Whether a bounded source has read all messages that existed at its first start."""
         return bool(self.options.source_bounded) and all(
             position["offset"] >= position.get("end", 0) for position in offset.values()
         )
 
     def count(self, start: Offset, end: Offset) -> int:
-        """How many offsets the range has; transactions and compaction leave some without a message."""
+        """Return the number of offsets in a range; some have no message (transactions, compaction)."""
         return sum(end[lane]["offset"] - position["offset"] for lane, position in start.items())
 
     def committed(self, offset: Offset) -> None:
-        """Show how far the pipeline is to whoever watches its consumer group."""
+        """Commit the offsets of the consumer group, so that its lag can be monitored."""
         groups: dict[str, dict[int, int]] = {}
         for lane, position in offset.items():
             group = self.options.source_group_id or position["group"]
@@ -305,13 +309,13 @@ class _TopicSource(KafkaConnector, SourceOperator):
 
 
 class KafkaSource(_TopicSource):
-    """Reads the messages of a topic, each once; `_timestamp` is the time that Kafka has for them.
+    """Reads the messages of a topic, each once; `_timestamp` is the timestamp of the Kafka message.
 
-    Each partition is a lane with a task of its own; the partitions' offsets are part of the checkpoint, so a
-    resumed pipeline goes on with the next message of each, at any parallelism. Partitions that are added
-    later are read from their beginning. What was read is also shown to Kafka, as the offsets of a consumer
-    group. A message without a value is counted in the metric `tombstones` and has no row; one that cannot be
-    read ends the run with its partition and offset, or is dropped and counted in the metric `bad_rows`.
+    Each partition is a lane with its own task. The offsets of the partitions are part of the checkpoint: a
+    pipeline resumes with the next message of each, at any parallelism. Partitions that are added later are
+    read from their beginning. The offsets are also committed to Kafka for a consumer group, for monitoring. A
+    message without a value is counted in the metric `tombstones` and has no row; one that cannot be read ends
+    the run with its partition and offset, or is dropped and counted in the metric `bad_rows`.
     """
 
     class Options(LoginOptions, KafkaSourceOptions):
@@ -330,14 +334,14 @@ class ConfluentSource(_TopicSource):
 
 
 def _share(waiting: Mapping[str, int], rows: int) -> dict[str, int]:
-    """How many messages each lane gives: as equal as their number allows, `rows` in total."""
-    taken = {}
-    for left, lane in zip(
-        range(len(waiting), 0, -1), sorted(waiting, key=lambda one: waiting[one]), strict=True
+    """Return how many messages to read of each lane: as equal as possible, `rows` in total."""
+    shares = {}
+    for lanes_left, lane in zip(
+        range(len(waiting), 0, -1), sorted(waiting, key=lambda key: waiting[key]), strict=True
     ):
-        taken[lane] = max(0, min(waiting[lane], rows // left))
-        rows -= taken[lane]
-    return taken
+        shares[lane] = max(0, min(waiting[lane], rows // lanes_left))
+        rows -= shares[lane]
+    return shares
 
 
 def _described(messages: Sequence[Any], partition: int) -> Messages:
@@ -353,5 +357,5 @@ def _described(messages: Sequence[Any], partition: int) -> Messages:
         [message.value() for message in messages],
         np.minimum(times, _LAST_MILLISECOND) * 10**6,
         metadata,
-        lambda place: f"offset {messages[place].offset()} of partition {partition}",
+        lambda index: f"offset {messages[index].offset()} of partition {partition}",
     )

@@ -1,4 +1,4 @@
-"""The client of `mqtt`, corrected where messages could be lost. Its package is an extra."""
+"""The MQTT client, corrected where messages could be lost. Its package is an extra."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if not all(hasattr(mqtt.Client, f"_{name}") for name in _INSIDE):
 
 
 class LateClient(mqtt.Client):
-    """The client, with messages of QoS 2 acknowledged when they are safe instead of when they come.
+    """A client that acknowledges QoS 2 messages when they are logged instead of when they arrive.
 
-    Of its own accord it tells the broker at once that it has such a message (PUBREC): the broker then forgets
-    the content, and a crash before the message is kept would lose it. And when it sends one, it takes a
-    refusal for an acknowledgement. Its inner methods are the only way to change that.
+    The base class sends PUBREC at once: the broker then drops the content, and a crash before the message is
+    logged would lose it. When it publishes, it takes a refusal for an acknowledgement. Overriding its private
+    methods is the only way to change that.
     """
 
     take: Callable[[Any], None] | None = None
-    """Is given the messages of QoS 2."""
+    """Called with each QoS 2 message."""
     released: Callable[[int], None] | None = None
-    """Is told the id of a message of QoS 2 that the broker will not send again."""
-    not_taken: Callable[[Any], None] | None = None
-    """Is told why the broker does not take a message of QoS 2."""
+    """Called with the id of a QoS 2 message that the broker will not send again."""
+    on_refusal: Callable[[Any], None] | None = None
+    """Called with the reason if the broker refuses a QoS 2 message."""
     _line: Any = None
 
     def confirm(self, mid: int, level: int) -> None:
-        """Tell the broker that a message is safe."""
+        """Acknowledge a message."""
         if level == 2:
             super()._send_pubrec(mid)
         else:
@@ -70,9 +70,9 @@ class LateClient(mqtt.Client):
 
     def _handle_pubrec(self) -> Any:
         reason = bytes(self._in_packet["packet"][2:3])
-        if not reason or reason[0] < 0x80 or self.not_taken is None:
+        if not reason or reason[0] < 0x80 or self.on_refusal is None:
             return super()._handle_pubrec()
-        self.not_taken(ReasonCode(PacketTypes.PUBREC, identifier=reason[0]))
+        self.on_refusal(ReasonCode(PacketTypes.PUBREC, identifier=reason[0]))
         return mqtt.MQTT_ERR_SUCCESS
 
     def _create_socket(self) -> Any:
@@ -99,5 +99,5 @@ class LateClient(mqtt.Client):
 
 
 def connect_properties() -> Any:
-    """What a connection of MQTT 5 can say about itself, yet to be filled in."""
+    """Return empty CONNECT properties of MQTT 5."""
     return Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What the source and the sink of `mqtt` share: how a broker is reached, and a connection to it."""
+"""The connection to an MQTT broker that the source and the sink share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace.base.errors import ExternalError, RefusedError
 from headrace.base.extras import load_extra
 from headrace.base.options import Secret, Size
 from headrace.base.retry import Backoff
-from headrace.connectors.http.client import Address, TlsOptions, no_answer, shown_address
+from headrace.connectors.http.client import Address, TlsOptions, display_address, no_answer
 
 CONNECT_SECONDS, ANSWER_SECONDS, KEEP_ALIVE_SECONDS = 10, 30, 60
-"""How long a connection and an answer are waited for, and how often a quiet one is tried."""
+"""The timeout for connecting and for answers, and the keepalive interval."""
 PATIENCE_SECONDS = 60.0
-"""How long a broker that does not take messages is tried."""
+"""How long to retry a broker that does not accept messages."""
 BACKOFF = Backoff(first=0.1, longest=10.0)
 
 PORTS: Mapping[str, int] = {
@@ -42,7 +42,7 @@ _REFUSED = {
     "Client identifier not valid",
     "Unsupported protocol version",
 }
-_MAY_PASS = {
+_TRANSIENT = {
     "Unspecified error",
     "Implementation specific error",
     "Packet identifier in use",
@@ -59,17 +59,17 @@ def _read_qos(value: Any) -> Any:
 
 
 Qos = Annotated[Literal["AtMostOnce", "AtLeastOnce", "ExactlyOnce"], BeforeValidator(_read_qos)]
-"""An option that takes a level of MQTT by its name or its number."""
+"""An option that takes a QoS by its name or its number."""
 
 
 class BrokerOptions(TlsOptions):
-    """A broker, who asks, and a topic."""
+    """A broker, the login and a topic."""
 
     SINGLE_TOPIC: ClassVar[bool] = False
 
     url: Address = Field(
         repr=False,
-        description="The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (web sockets).",
+        description="The broker, such as mqtt://host:1883, or mqtts://, ws:// or wss:// (WebSocket).",
     )
     username: str | None = Field(None, description="The user, if the broker asks for one.")
     password: Secret | None = Field(None, repr=False, description="The password of the user.")
@@ -77,16 +77,16 @@ class BrokerOptions(TlsOptions):
         None,
         min_length=1,
         max_length=64,
-        description="How the name that the broker knows the client by begins.",
+        description="Prefix of the MQTT client id.",
     )
     max_packet_size: Size | None = Field(
-        None, ge=16, le=268_435_455, description="Larger messages are not received, and not sent."
+        None, ge=16, le=268_435_455, description="The largest message to receive or send."
     )
-    protocol: Literal["5", "3.1.1"] = Field("5", description="The version of MQTT to speak.")
+    protocol: Literal["5", "3.1.1"] = Field("5", description="The version of MQTT.")
     topic: str = Field(min_length=1, max_length=65_535, description="The topic.")
     qos: Qos = Field(
         "AtLeastOnce",
-        description="How sure the delivery is: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).",
+        description="The quality of service: AtMostOnce, AtLeastOnce or ExactlyOnce (QoS 0, 1 or 2).",
     )
 
     @model_validator(mode="after")
@@ -105,22 +105,22 @@ class BrokerOptions(TlsOptions):
 
     @property
     def level(self) -> int:
-        """The number of `qos`."""
+        """Return the number of `qos`."""
         return _QOS.index(self.qos)
 
     @property
     def address(self) -> str:
-        """The broker and the topic; nothing that may be a secret."""
-        return f"{shown_address(self.url)}, topic {self.topic}"
+        """Return the broker and the topic, without secrets."""
+        return f"{display_address(self.url)}, topic {self.topic}"
 
 
 def check_topic(topic: str, *, wildcards: bool) -> None:
-    """Raise a ValueError unless a topic can be."""
+    """Raise a ValueError unless a topic is valid."""
     levels = topic.split("/")
     if not wildcards and any(sign in topic for sign in "+#"):
         raise ValueError(f"option `topic`: rows are written to one topic, and `{topic}` stands for several")
-    for place, level in enumerate(levels):
-        last = place == len(levels) - 1
+    for index, level in enumerate(levels):
+        last = index == len(levels) - 1
         if ("+" in level and level != "+") or ("#" in level and (level != "#" or not last)):
             raise ValueError(
                 f"option `topic`: in `{topic}`, a `+` has to be a whole level, and a `#` the whole last one"
@@ -130,7 +130,7 @@ def check_topic(topic: str, *, wildcards: bool) -> None:
 
 
 def load_client() -> Any:
-    """The client, whose package may be missing."""
+    """Import the client; raises a MissingExtraError if its package is not installed."""
     load_extra("paho.mqtt.client", feature="the connector `mqtt`", extra="mqtt", package="paho-mqtt")
     from headrace.connectors.mqtt import client as mqtt_client
 
@@ -138,9 +138,9 @@ def load_client() -> Any:
 
 
 class Broker:
-    """A connection to a broker that moves on only in `turn`: everything happens in one thread.
+    """A connection to a broker, driven by `turn`: everything happens in one thread.
 
-    What comes is given to `on_message`, and is acknowledged by `confirm`.
+    Messages are passed to `on_message`, and acknowledged with `confirm`.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Broker:
         on_release: Callable[[int], None] | None = None,
         session_seconds: int = 0,
     ) -> None:
-        """Prepare a connection; with `session_seconds` the broker keeps what it cannot deliver that long."""
+        """Prepare a connection; with `session_seconds` the broker stores undelivered messages that long."""
         self._options, self._session = options, session_seconds
         self._client = _make_client(options, client_id, on_message, on_release, keep=session_seconds > 0)
         self._client.on_connect = self._connected
@@ -160,14 +160,14 @@ class Broker:
         self._client.on_unsubscribe = self._answered
         self._client.on_disconnect = self._disconnected
         self._client.on_publish = self._published
-        self._client.not_taken = self._not_taken
+        self._client.on_refusal = self._on_refusal
         self._codes: list[Any] = []
         self._lost: str | None = None
         self._refusal: ExternalError | None = None
         self.session_present = False
-        """Whether the broker knows this client from before, with what it is subscribed to."""
+        """Whether the broker resumed the session, with its subscriptions."""
         self.window = 20
-        """How many messages may be under way to the broker."""
+        """The most unacknowledged messages."""
 
     def _connected(self, _: Any, __: Any, flags: Any, code: Any, properties: Any) -> None:
         self.session_present = bool(flags.session_present)
@@ -180,16 +180,16 @@ class Broker:
 
     def _published(self, _: Any, __: Any, ___: Any, code: Any, ____: Any) -> None:
         if code.is_failure:
-            self._not_taken(code)
+            self._on_refusal(code)
 
-    def _not_taken(self, code: Any) -> None:
+    def _on_refusal(self, code: Any) -> None:
         self._refusal = self._refused("the broker refuses a message", code)
 
     def _disconnected(self, _: Any, __: Any, ___: Any, code: Any, ____: Any) -> None:
         self._lost = str(code)
 
     def connect(self) -> None:
-        """Connect, and wait for the broker's word; raises a RefusedError if it does not want us."""
+        """Connect, and wait for CONNACK; raises a RefusedError if the broker refuses."""
         client, options, parts = self._client, self._options, urlsplit(self._options.url)
         more: dict[str, Any] = {}
         if options.protocol == "5":
@@ -222,39 +222,39 @@ class Broker:
         return kind(f"mqtt: {what}: {code}", hint=hint, where=self._options.address)
 
     def subscribe(self) -> None:
-        """Ask for the topic; raises a RefusedError if the answer will not be better later."""
+        """Subscribe to the topic; raises a RefusedError if retrying cannot help."""
         self._client.subscribe(self._options.topic, self._options.level)
         for code in self._wait("mqtt: the broker does not answer to a subscription"):
             if code.is_failure:
                 # MQTT 3.1.1 knows one failure, and it stands for missing rights as well.
-                passing = self._options.protocol == "5" and code.getName() in _MAY_PASS
+                passing = self._options.protocol == "5" and code.getName() in _TRANSIENT
                 kind = ExternalError if passing else RefusedError
                 message = f"mqtt: the broker refuses the subscription: {code}"
                 hint = "check the option `topic`, and the rights of the user"
                 raise kind(message, hint=hint, where=self._options.address)
 
     def publish(self, value: bytes, *, retain: bool) -> Any:
-        """Send a message; `acknowledged` says of the result when the broker has it."""
+        """Publish a message; pass the result to `acknowledged`."""
         return self._client.publish(self._options.topic, value, self._options.level, retain)
 
     def acknowledged(self, message: Any) -> bool:
-        """Whether the broker has a message that was published."""
+        """Whether the broker acknowledged a published message."""
         try:
             return bool(message.is_published())
         except (RuntimeError, ValueError):
             return False  # it was not sent, for want of a connection: `turn` tells why
 
     def roundtrip(self) -> None:
-        """Wait for an answer that the broker gives only after it has taken all that was sent."""
+        """Wait for an answer that the broker sends after it received everything before it."""
         self._client.unsubscribe("headrace/nothing")
         self._wait("mqtt: the broker does not answer after the last message")
 
     def confirm(self, message_id: int, level: int) -> None:
-        """Tell the broker that a message is safe."""
+        """Acknowledge a message."""
         self._client.confirm(message_id, level)
 
     def turn(self, seconds: float) -> None:
-        """Let things happen, for up to `seconds`; raises an ExternalError if the connection is gone."""
+        """Send and receive for up to `seconds`; raises an ExternalError if the connection is lost."""
         code = self._turn(seconds)
         if self._refusal is not None:
             raise self._refusal
@@ -263,7 +263,7 @@ class Broker:
             raise ExternalError(f"mqtt: the connection is lost: {text}", where=self._options.address)
 
     def _turn(self, seconds: float) -> int:
-        """What the client's own loop does, with fewer calls of the system for each packet."""
+        """Do what the client's own loop does, with fewer system calls for each packet."""
         client, code = self._client, 0
         for _ in range(_PACKETS):
             line = client.socket()
@@ -295,17 +295,17 @@ class Broker:
         return self._codes
 
     def close(self) -> None:
-        """End the connection; the broker may keep its session."""
+        """Close the connection; the broker may keep its session."""
         client = self._client
         client.on_disconnect = client.on_message = client.on_connect = None
         client.on_subscribe = client.on_unsubscribe = client.on_publish = None
-        client.take = client.released = client.not_taken = None
+        client.take = client.released = client.on_refusal = None
         client.disconnect()
 
 
 @contextmanager
 def connected(broker: Broker) -> Iterator[Broker]:
-    """Connect for as long as the block lasts."""
+    """Yield a connection, and close it after the block."""
     try:
         broker.connect()
         yield broker

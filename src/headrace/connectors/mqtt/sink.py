@@ -1,4 +1,4 @@
-"""`mqtt`: rows as messages of a topic."""
+"""The `mqtt` sink: publish rows as messages of a topic."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ _MOST_UNDER_WAY = 1000
 
 
 class MqttSink(MessageSink):
-    """Sends each row as a message of a topic, in order, once the epoch of the row is committed.
+    """Publishes each row as a message of a topic, in order, after the commit point of its epoch.
 
-    An epoch is done when the broker has acknowledged each of its messages, or with QoS 0 has answered after
-    the last one. An epoch whose commit was cut off by a crash is sent again.
+    An epoch is complete when the broker has acknowledged each of its messages, or with QoS 0 has answered
+    after the last one. An epoch whose commit was interrupted by a crash is sent again.
     """
 
     deliveries = (
-        Delivery("at least once", "an epoch is sent again unless the broker has taken all of its messages"),
+        Delivery(
+            "at least once", "an epoch is sent again unless the broker acknowledged all of its messages"
+        ),
     )
 
     class Options(BrokerOptions, FormatOptions):
@@ -41,23 +43,23 @@ class MqttSink(MessageSink):
         sink_retain: bool = Field(
             default=False,
             alias="sink.retain",
-            description="Whether the broker keeps the last message for those who subscribe later.",
+            description="Whether the broker retains the last message for later subscribers.",
         )
 
     options: Options
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
+        """Raise an error if the client's package is missing or certificates cannot be read."""
         super().validate()
         load_client()
         self.options.tls_context()
 
     def display(self) -> str:
-        """The broker and the topic."""
+        """Return the broker and the topic."""
         return f"{type(self).__name__}({self.options.address})"
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Send the messages of an epoch; after a lost connection, those again that the broker had not."""
+        """Publish the messages of an epoch; after a lost connection, the unacknowledged ones again."""
         left = deque(messages.column(VALUE).to_pylist())
         for value in left:
             self._check_size(value)
@@ -70,7 +72,7 @@ class MqttSink(MessageSink):
         )
 
     def _send(self, left: deque[bytes]) -> None:
-        """Send what is left; what the broker has acknowledged is no longer."""
+        """Publish the remaining messages, and remove those that the broker acknowledged."""
         with connected(self._broker()) as broker:
             if not self.options.level:
                 for value in left:
@@ -89,7 +91,7 @@ class MqttSink(MessageSink):
         return Broker(self.options, f"{prefix}-{uuid.uuid4().hex[:12]}")
 
     def _settle(self, broker: Broker, under_way: deque[Any], left: deque[bytes], window: int) -> None:
-        """Wait until fewer than `window` messages are under way."""
+        """Wait until fewer than `window` messages are unacknowledged."""
         deadline = time.monotonic() + mqtt.ANSWER_SECONDS
         while len(under_way) >= window:
             if broker.acknowledged(under_way[0]):
@@ -113,6 +115,6 @@ class MqttSink(MessageSink):
             )
 
     def reach(self) -> str:
-        """Connect, and send nothing."""
+        """Connect, and return a line about the broker."""
         with connected(self._broker()):
             return f"a broker of MQTT {self.options.protocol} at {self.options.address}"

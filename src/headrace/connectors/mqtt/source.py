@@ -1,4 +1,4 @@
-"""`mqtt`: the messages of topics."""
+"""The `mqtt` source: read the messages of topics."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _LONGEST_SESSION = 0xFFFF_FFFF  # seconds; MQTT takes it for ever
 
 
 class MqttSource(ReceivedSource):
-    """Reads the messages of a topic, or with `+` and `#` of several; each is in a log before it is read.
+    """Reads the messages of a topic, or with `+` and `#` of several; each is logged before it is processed.
 
-    The broker knows the pipeline by a name that stays the same, and keeps for it what is sent with QoS 1 or 2
-    while it does not run, as long as `session_expiry` and as much as the broker's own limits allow. A
-    message is acknowledged when it is in the log. With QoS 1 one whose acknowledgement was lost comes again;
-    with QoS 2 the log also holds which messages the broker may send again, and each counts once.
+    The pipeline has a stable client id. The broker stores QoS 1 and 2 messages for it while it does not run,
+    as long as `session_expiry` and as much as the broker's own limits allow. A message is acknowledged after
+    it is logged. With QoS 1 a message is redelivered if its acknowledgement is lost; with QoS 2 the log also
+    holds the ids that the broker may send again, and each message counts once.
     """
 
     label = "mqtt"
     deliveries = (
-        Delivery("exactly once", "the ids of messages are in a log with them", when="qos = 'ExactlyOnce'"),
+        Delivery("exactly once", "messages are logged with their ids", when="qos = 'ExactlyOnce'"),
         Delivery(
-            "at least once", "a message is acknowledged when it is in a log", when="qos = 'AtLeastOnce'"
+            "at least once", "a message is logged before it is acknowledged", when="qos = 'AtLeastOnce'"
         ),
         Delivery("at most once", "the broker sends a message once", when="qos = 'AtMostOnce'"),
     )
@@ -49,11 +49,11 @@ class MqttSource(ReceivedSource):
         topic: str = Field(
             min_length=1,
             max_length=65_535,
-            description="The topic; `+` stands for any level, and `#` at the end for all that follow.",
+            description="The topic; `+` matches any level, and `#` at the end all further levels.",
         )
         session_expiry: Duration = Field(
             timedelta(days=7),
-            description="How long the broker keeps messages for a pipeline that does not run (MQTT 5).",
+            description="How long the broker stores messages for a stopped pipeline (MQTT 5).",
         )
 
         @model_validator(mode="after")
@@ -71,24 +71,24 @@ class MqttSource(ReceivedSource):
         self._looks = False
 
     def for_sampling(self) -> Self:
-        """One that the broker does not remember."""
+        """Return a copy without a session on the broker."""
         sampler = super().for_sampling()
         sampler._looks = True  # noqa: SLF001 - it is of the same class
         return sampler
 
     @property
     def address(self) -> str:
-        """The broker and the topic."""
+        """Return the broker and the topic."""
         return self.options.address
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
+        """Raise an error if the client's package is missing or certificates cannot be read."""
         super().validate()
         load_client()
         self.options.tls_context()
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """Take the name that the broker knows the pipeline by: another topic is another subscription."""
+        """Derive the client id from the job, the node and the topic."""
         super().open(storage, job_id=job_id, node=node)
         options = self.options
         known_by = f"{job_id}\0{node}\0{options.topic}\0{options.qos}"
@@ -96,7 +96,7 @@ class MqttSource(ReceivedSource):
         self._client_id = f"{options.client_prefix or 'headrace'}-{name[:12]}"
 
     def listen(self, inbox: Inbox) -> None:
-        """Take messages, and acknowledge those that are kept."""
+        """Receive messages, and acknowledge those that are logged."""
 
         def take(message: Any) -> None:
             topic, payload, token = message.topic, bytes(message.payload), None
@@ -137,13 +137,13 @@ class MqttSource(ReceivedSource):
 
     @staticmethod
     def _confirm(broker: Broker, inbox: Inbox) -> None:
-        for token in inbox.kept():
+        for token in inbox.take_logged_tokens():
             broker.confirm(token.id, token.level)
 
     def settle(self, resume: Any, messages: Sequence[Received]) -> tuple[Sequence[Received], Any]:
-        """Leave out messages of QoS 2 that are kept already; the log holds which the broker may repeat.
+        """Skip QoS 2 messages that are logged already; the log holds the ids that may be repeated.
 
-        That is, by id, those that it has not released (PUBREL) yet.
+        Those are the ids that the broker has not released (PUBREL) yet.
         """
         held: dict[str, str] = dict(resume or {})
         released = self._released[:]
@@ -163,17 +163,17 @@ class MqttSource(ReceivedSource):
         return fresh, held or None
 
     def reach(self) -> str:
-        """Connect, and subscribe for a moment."""
+        """Connect and subscribe, and return a line about the broker."""
         with connected(Broker(self.options, f"headrace-{uuid.uuid4().hex[:12]}")) as broker:
             broker.subscribe()
         return f"a broker of MQTT {self.options.protocol} at {self.address}"
 
 
 class _Token(NamedTuple):
-    """How a message is acknowledged, and known again."""
+    """What is needed to acknowledge a message and to recognize it."""
 
     id: int
     level: int
     again: bool
-    """Whether the broker has sent it before."""
+    """Whether the broker marked it as a duplicate."""
     digest: str

@@ -1,4 +1,4 @@
-"""What the source and the sink of `nats` share: how servers are reached, and what they are asked."""
+"""The NATS client that the source and the sink share: connections, requests, errors."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from headrace.base.retry import Backoff, with_retry
 from headrace.connectors.nats.options import NatsServerOptions, without_password
 
 FIRST_CONTACT_SECONDS = 10.0
-"""How long servers that never answered are waited for: their addresses may be wrong."""
+"""How long to wait for servers that never answered: their addresses may be wrong."""
 PATIENCE_SECONDS = 60.0
-"""How long servers that did answer are waited for: servers restart."""
+"""How long to wait for servers that answered before: servers restart."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 10.0
 _CLOSE_SECONDS = 2.0
 _BACKOFF = Backoff(first=0.1, longest=2.0)
 NOT_FOUND, NOT_NOW, _TOO_MANY, _SERVERS_FAULT = 404, 503, 429, 500
-_PASSING = ("expecting info", "connections exceeded", "authentication timeout")
-"""What is said when a connection begins, by and of servers that restart or have too much to do."""
+_TRANSIENT = ("expecting info", "connections exceeded", "authentication timeout")
+"""Errors at connecting to servers that restart or are overloaded."""
 
 T = TypeVar("T")
 _log = logging.getLogger("headrace")
 
 
 class ApiError(Exception):
-    """What JetStream answered instead of what was asked for."""
+    """An error answer of JetStream."""
 
     def __init__(self, code: int, text: str, failure: ExternalError | None = None) -> None:
         super().__init__(text)
         self.code = code
         self.failure = failure
-        """What to say in the end, if it is known."""
+        """The error to raise in the end, if there is a better one."""
 
 
 class NatsServers:
-    """Servers that know each other: connections to them, and what can be asked of them. It pickles.
+    """The servers of a NATS cluster: connections and requests. It pickles.
 
-    Whatever goes wrong is an ExternalError with the addresses.
+    Every failure is an ExternalError with the addresses.
     """
 
     def __init__(self, options: NatsServerOptions) -> None:
         self._options = options
-        self.shown = ", ".join(map(without_password, options.servers))
+        self.addresses = ", ".join(map(without_password, options.servers))
 
     def check_settings(self) -> None:
-        """Raise a ConfigurationError for addresses, seeds and files that are none."""
+        """Raise a ConfigurationError for addresses, seeds and files that are not valid."""
         load_client()
         for address in self._options.servers:
             try:
@@ -72,7 +72,7 @@ class NatsServers:
         self._tls()
 
     def ask(self, work: Callable[[Any], Awaitable[T]], *, patience: float | None = None) -> T:
-        """What `work` answers, given a connection of this process; both are tried again until `patience`."""
+        """Run `work` with a connection of this process, with retries up to `patience`; return its result."""
         deadline = PATIENCE_SECONDS if patience is None else patience
         try:
             return with_retry(
@@ -99,39 +99,39 @@ class NatsServers:
             raise
 
     async def connect(self) -> Any:
-        """A new connection; when it is lost it stays lost."""
+        """Return a new connection, which does not reconnect."""
         client, problems = load_client(), []
 
-        async def heed(error: Exception) -> None:
+        async def on_error(error: Exception) -> None:
             problems.append(error)
             if isinstance(error, client.errors.SlowConsumerError):
                 _log.warning(
                     "nats: messages on `%s` came faster than they were read, and are lost", error.subject
                 )
 
-        given: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "name": "headrace",
             "allow_reconnect": False,
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0,
             "connect_timeout": CONNECT_SECONDS,
             "ping_interval": 10,
-            "error_cb": heed,
+            "error_cb": on_error,
             **self._login(),
         }
         if (tls := self._tls()) is not None:
-            given["tls"] = tls
+            settings["tls"] = tls
         for address in random.sample(self._options.servers, len(self._options.servers)):
-            made = client.aio.client.Client()
+            connection = client.aio.client.Client()
             try:
-                await made.connect(servers=[address], **given)
+                await connection.connect(servers=[address], **settings)
             except (client.errors.Error, OSError) as error:
                 problems.append(error)
-                await close(made)
+                await close(connection)
             else:
-                return made
-        refused = [one for one in problems if _refuses(one)]
-        real = [one for one in problems if not isinstance(one, client.errors.NoServersError)]
+                return connection
+        refused = [error for error in problems if _refuses(error)]
+        real = [error for error in problems if not isinstance(error, client.errors.NoServersError)]
         raise (refused or real or problems)[-1]
 
     def _login(self) -> Mapping[str, Any]:
@@ -164,46 +164,46 @@ class NatsServers:
         return context
 
     def failure(self, error: Exception) -> ExternalError:
-        """What a person can make of an error of the client."""
+        """Return an error of the client as an ExternalError with a hint."""
         errors = load_client().errors
         text = str(error) or type(error).__name__
         if isinstance(error, ApiError) and error.failure is not None:
             return error.failure
         if _refuses(error):
             return ExternalError(
-                f"NATS at {self.shown} refuses access: {text}",
+                f"NATS at {self.addresses} refuses access: {text}",
                 hint="check `auth.type`, what goes with it, and the rights of the user",
                 where="nats",
             )
         if isinstance(error, errors.NoRespondersError) or getattr(error, "code", 0) == NOT_NOW:
             return ExternalError(
-                f"NATS at {self.shown} has no JetStream, or it does not answer: {text}",
+                f"NATS at {self.addresses} has no JetStream, or it does not answer: {text}",
                 hint="start the servers with JetStream, or read and write a `subject` without `stream`",
                 where="nats",
             )
         if isinstance(error, errors.MaxPayloadError):
             return ExternalError(
-                f"NATS at {self.shown} refuses a message that is too large",
+                f"NATS at {self.addresses} refuses a message that is too large",
                 hint="allow larger ones: `max_payload` of the servers",
                 where="nats",
             )
         if isinstance(error, ApiError) or not is_transient(error):
-            return ExternalError(f"NATS at {self.shown}: {text}", where="nats")
+            return ExternalError(f"NATS at {self.addresses}: {text}", where="nats")
         return ExternalError(
-            f"NATS at {self.shown} does not answer: {text}",
+            f"NATS at {self.addresses} does not answer: {text}",
             hint="check `servers`, and that they run",
             where="nats",
         )
 
 
 async def close(connection: Any) -> None:
-    """End a connection, whatever state it is in."""
+    """Close a connection in any state."""
     with contextlib.suppress(Exception):  # a transport whose TLS failed never says that it is closed
         await asyncio.wait_for(connection.close(), _CLOSE_SECONDS)
 
 
 def load_client() -> Any:
-    """The package of the client; raises a MissingExtraError if it is not installed."""
+    """Import the client's package; raises a MissingExtraError if it is not installed."""
     return load_extra(
         "nats",
         feature="the connector `nats`",
@@ -214,12 +214,12 @@ def load_client() -> Any:
 
 
 def client_errors() -> tuple[type[Exception], ...]:
-    """What the client throws for what is wrong outside."""
+    """Return the exception classes of the client for external failures."""
     return (load_client().errors.Error, OSError, ApiError)
 
 
 def in_loop(work: Awaitable[T]) -> T:
-    """The result of what has to run in the loop of this process."""
+    """Run a coroutine in the event loop of this process, and return its result."""
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()  # type: ignore[arg-type]
 
 
@@ -229,7 +229,7 @@ _LOCK = threading.Lock()
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process: the client is asyncio's, the engine is not."""
+    """Return the event loop of this process, which runs in its own thread."""
     with _LOCK:
         loop = _LOOPS.get(os.getpid())
         if loop is None:
@@ -243,7 +243,7 @@ def _refuses(error: Exception) -> bool:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether trying again may help."""
+    """Whether retrying can help."""
     if not isinstance(error, client_errors()):
         return False
     errors = load_client().errors
@@ -251,8 +251,8 @@ def is_transient(error: Exception) -> bool:
         return error.code >= _SERVERS_FAULT or error.code == _TOO_MANY  # such as 500, by who is no leader
     passing = (OSError, errors.NoServersError, errors.NoRespondersError, errors.ConnectionClosedError)
     lost = (errors.StaleConnectionError, errors.OutboundBufferLimitError, errors.ConnectionDrainingError)
-    told = any(text in str(error).lower() for text in _PASSING)
-    return (told or isinstance(error, (*passing, *lost))) and not _refuses(error)
+    is_listed = any(text in str(error).lower() for text in _TRANSIENT)
+    return (is_listed or isinstance(error, (*passing, *lost))) and not _refuses(error)
 
 
 def _check_seed(seed: str) -> None:

@@ -1,4 +1,4 @@
-"""The options of `nats`: its servers, who asks, and what is read."""
+"""The options of `nats`: servers, login and what to read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.messages import MessageOptions
 
 METADATA: Mapping[str, pa.DataType] = {"subject": pa.string(), "sequence": pa.int64()}
-"""What a column can be besides the content of messages: METADATA FROM these."""
+"""What METADATA FROM can name, with the type of the column."""
 
 _NOT_USED = "accepted, and not used: the checkpoint knows what was read."
 
 
 def without_password(address: str) -> str:
-    """The address of a server as it may be shown."""
+    """Return the address of a server without its password."""
     scheme, separator, rest = address.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
@@ -27,10 +27,10 @@ def without_password(address: str) -> str:
 Servers = Annotated[
     Names,
     PlainSerializer(
-        lambda given: list(map(without_password, given)), return_type=list[str], when_used="json"
+        lambda addresses: list(map(without_password, addresses)), return_type=list[str], when_used="json"
     ),
 ]
-"""An option that takes addresses, and shows them without their passwords."""
+"""An option that takes addresses, and displays them without passwords."""
 
 
 def _lower(value: Any) -> Any:
@@ -38,10 +38,12 @@ def _lower(value: Any) -> Any:
 
 
 class NatsServerOptions(DeclaredOptions):
-    """The servers, and who asks."""
+    """The servers and the login."""
 
     servers: Servers = Field(
-        min_length=1, repr=False, description="Some servers, such as `nats://host:4222,nats://other:4222`."
+        min_length=1,
+        repr=False,
+        description="Servers to connect to, comma-separated, such as `nats://host:4222,nats://other:4222`.",
     )
     auth_type: Annotated[Literal["none", "credentials", "jwt", "nkey"], BeforeValidator(_lower)] = Field(
         "none",
@@ -61,32 +63,30 @@ class NatsServerOptions(DeclaredOptions):
     tls_ca: str | None = Field(
         None,
         alias="tls.ca",
-        description="A file with the certificates that those of servers must go back to.",
+        description="A file with the CA certificates to trust.",
     )
-    tls_cert: str | None = Field(
-        None, alias="tls.cert", description="A file with the certificate that this side shows."
-    )
+    tls_cert: str | None = Field(None, alias="tls.cert", description="A file with the client certificate.")
     tls_key: str | None = Field(None, alias="tls.key", description="A file with the key of `tls.cert`.")
 
     @model_validator(mode="after")
     def _can_log_in(self) -> Self:
-        given = {
+        values = {
             "auth.username": self.auth_username,
             "auth.password": self.auth_password,
             "auth.jwt": self.auth_jwt,
             "auth.nkey_seed": self.auth_nkey_seed,
         }
-        wanted = {
+        required = {
             "none": (),
             "credentials": ("auth.username", "auth.password"),
             "jwt": ("auth.jwt", "auth.nkey_seed"),
             "nkey": ("auth.nkey_seed",),
         }
-        for name, value in given.items():
-            if name in wanted[self.auth_type] and not value:
+        for name, value in values.items():
+            if name in required[self.auth_type] and not value:
                 raise ValueError(f"`auth.type` = '{self.auth_type}' needs `{name}`")
-            if name not in wanted[self.auth_type] and value:
-                kinds = " or ".join(f"'{kind}'" for kind, names in wanted.items() if name in names)
+            if name not in required[self.auth_type] and value:
+                kinds = " or ".join(f"'{kind}'" for kind, names in required.items() if name in names)
                 raise ValueError(f"`{name}` needs `auth.type` = {kinds}")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("`tls.cert` and `tls.key` go together")
@@ -98,7 +98,7 @@ def _capital(value: Any) -> Any:
 
 
 class NatsSourceOptions(NatsServerOptions, MessageOptions):
-    """What is read, and from where on."""
+    """What to read, and where to start."""
 
     METADATA: ClassVar = METADATA
 
@@ -108,46 +108,46 @@ class NatsSourceOptions(NatsServerOptions, MessageOptions):
     subject: str | None = Field(
         None,
         min_length=1,
-        description="The subject of core NATS to listen to, such as `orders.*`; instead of `stream`.",
+        description="The subject of core NATS to subscribe to, such as `orders.*`; instead of `stream`.",
     )
     source_offset: Literal["earliest", "latest"] = Field(
         "earliest",
         alias="source.offset",
-        description="Where a new pipeline starts in a stream: with its first message, or with what is new.",
+        description="Where a new pipeline starts in a stream: `earliest`, or `latest` for new messages only.",
     )
     source_bounded: bool = Field(
         default=False,
         alias="source.bounded",
-        description="Whether to finish with the last message that the stream had when the pipeline started.",
+        description="End with the last message that existed when the pipeline first started.",
     )
     source_lost_messages: Literal["fail", "skip"] = Field(
         "fail",
         alias="source.lost_messages",
-        description="What to do if a stream dropped messages before they were read: end the run, or go on.",
+        description="What to do if messages were dropped before they were read: end the run, or continue.",
     )
     consumer_description: str | None = Field(
-        None, alias="consumer.description", description="How the consumers of the stream are described."
+        None, alias="consumer.description", description="The description of the consumers."
     )
     consumer_filter_subjects: Names = Field(
         default=[], alias="consumer.filter_subjects", description="Only messages of these subjects are read."
     )
     consumer_num_replicas: int = Field(
-        1, ge=1, le=5, alias="consumer.num_replicas", description="How many copies a consumer has."
+        1, ge=1, le=5, alias="consumer.num_replicas", description="The number of replicas of a consumer."
     )
     consumer_inactive_threshold: Duration = Field(
         "10m",
         validate_default=True,
         alias="consumer.inactive_threshold",
-        description="When the servers forget a consumer that nobody uses.",
+        description="How long the servers keep an inactive consumer.",
     )
     consumer_max_batch: int = Field(
-        10_000, ge=1, alias="consumer.max_batch", description="How many messages are asked for at once."
+        10_000, ge=1, alias="consumer.max_batch", description="The most messages in one request."
     )
     consumer_max_bytes: Size = Field(
-        104_857_600, ge=1, alias="consumer.max_bytes", description="How many bytes are asked for at once."
+        104_857_600, ge=1, alias="consumer.max_bytes", description="The most bytes in one request."
     )
     consumer_replay_policy: Annotated[Literal["Instant", "Original"], BeforeValidator(_capital)] = Field(
-        "Instant", alias="consumer.replay_policy", description="`Instant`: as fast as can be; no other."
+        "Instant", alias="consumer.replay_policy", description="Only `Instant`: as fast as possible."
     )
     consumer_ack_policy: Annotated[Literal["Explicit", "None", "All"], BeforeValidator(_capital)] = Field(
         "Explicit", alias="consumer.ack_policy", description=f"When messages are done: {_NOT_USED}"
@@ -159,10 +159,12 @@ class NatsSourceOptions(NatsServerOptions, MessageOptions):
         description=f"When a message is sent again: {_NOT_USED}",
     )
     consumer_sample_frequency: int = Field(
-        0, alias="consumer.sample_frequency", description="Observed acknowledgements: accepted, and not used."
+        0,
+        alias="consumer.sample_frequency",
+        description="Sampling of acknowledgements: accepted, and not used.",
     )
     consumer_rate_limit: int = Field(
-        -1, alias="consumer.rate_limit", description="Bits in a second: accepted, and not used."
+        -1, alias="consumer.rate_limit", description="Bits per second: accepted, and not used."
     )
     consumer_max_ack_pending: int = Field(
         -1, alias="consumer.max_ack_pending", description=f"Messages that are not done: {_NOT_USED}"

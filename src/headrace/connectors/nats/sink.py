@@ -1,4 +1,4 @@
-"""`nats`: rows as messages of a subject, kept by a JetStream stream or not."""
+"""The `nats` sink: publish rows to a subject, with or without JetStream."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from headrace.model.operator import OperatorContext
 MESSAGE_ID = "Nats-Msg-Id"
 EXPECTED_STREAM = "Nats-Expected-Stream"
 SUBJECT = "subject"
-_TOGETHER = 5_000
-"""How many messages are sent before it is waited for their acknowledgements."""
+_BATCH_MESSAGES = 5_000
+"""The number of messages to send before waiting for acknowledgements."""
 
 
 class NatsSink(NatsConnector, MessageSink):
-    """Writes rows as messages of a subject, when their epoch is committed.
+    """Publishes rows as messages of a subject, when their epoch is committed.
 
-    Without `stream` the messages are with the servers when the commit ends, and with whoever listened at that
-    moment; those of a commit that was cut short are sent again. With `stream`, the JetStream stream that
-    keeps the subject, each message is acknowledged, and has an id (`Nats-Msg-Id`) made of its epoch and its
-    place there. A commit that has to be repeated first looks up which of its messages the stream has, and the
-    stream itself leaves out what comes twice within its duplicate window: each message is there once, after a
-    crash at any moment, unless the stream dropped it meanwhile.
+    Without `stream` the commit ends when the servers have received the messages; only current subscribers get
+    them, and an interrupted commit sends them again. With `stream`, the JetStream stream that stores the
+    subject, each message is acknowledged, and has an id (`Nats-Msg-Id`) made of its epoch and its index. A
+    retried commit first looks up which of its messages the stream has, and the stream drops duplicates within
+    its duplicate window: each message is stored once, after a crash at any moment, unless the stream dropped
+    it meanwhile.
     """
 
     class Options(NatsServerOptions, FormatOptions):
@@ -46,13 +46,13 @@ class NatsSink(NatsConnector, MessageSink):
         subject: str | None = Field(
             None,
             min_length=1,
-            description="The subject of the messages; of all, or of rows without their own.",
+            description="The subject of the messages, or of rows without their own.",
         )
         stream: str | None = Field(
-            None, min_length=1, description="The JetStream stream that keeps the subject, and acknowledges."
+            None, min_length=1, description="The JetStream stream that stores the subject."
         )
         sink_subject_field: str | None = Field(
-            None, alias="sink.subject_field", description="The column that is the subject of a message."
+            None, alias="sink.subject_field", description="The column with the subject of the message."
         )
 
         @model_validator(mode="after")
@@ -69,20 +69,24 @@ class NatsSink(NatsConnector, MessageSink):
     deliveries = (
         Delivery(
             "exactly once",
-            "each message has an id; a repeated commit sends only what the stream does not have, "
-            "and the stream leaves out what comes twice within its duplicate window",
+            (
+                "each message has an id; a retried commit sends only missing messages, and the stream "
+                "drops duplicates within its duplicate window"
+            ),
             when="`stream`",
         ),
         Delivery(
             "at least once",
-            "an epoch is sent when it is committed, and again if that was cut short; "
-            "core NATS passes it on to who listens at that moment",
+            (
+                "an epoch is sent on commit, and again if the commit was interrupted; only current "
+                "subscribers receive it"
+            ),
             when="no `stream`",
         ),
     )
 
     def attributes(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
-        """The subject of each message, if it is in a column."""
+        """Return the subject of each message, if it is in a column."""
         name = self.options.sink_subject_field
         if name is None:
             return {}
@@ -106,7 +110,7 @@ class NatsSink(NatsConnector, MessageSink):
         return {SUBJECT: subjects}
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Send the messages; with a stream, those that it does not have yet."""
+        """Publish the messages; with a stream, those that it does not have yet."""
         values = messages.column(VALUE).to_pylist()
         if SUBJECT in messages.column_names:
             subjects = messages.column(SUBJECT).to_pylist()
@@ -123,15 +127,15 @@ class NatsSink(NatsConnector, MessageSink):
         async def publish(connection: Any) -> None:
             nonlocal again
             if again:
-                there = await _look_up(connection, reading, batch, first)
-                left[:] = [one for one in left if one[0] not in there]
+                stored = await _look_up(connection, reading, batch, first)
+                left[:] = [message for message in left if message[0] not in stored]
             again = True
             await _publish(connection, stream, batch, left)
 
         self.servers.ask(publish)
 
     def _begin(self, stream: str, batch: str, ctx: OperatorContext) -> tuple[int, bool]:
-        """Where the stream ended before a batch, noted once, and whether that was noted before."""
+        """Return the stored end of the stream before a batch, and whether it was stored before."""
         marker = f"sending/{ctx.task_info.operator_id}.json"
         begun = json.loads(ctx.storage.read(marker)) if ctx.storage.exists(marker) else {}
         if begun.get("batch") == batch:
@@ -142,23 +146,23 @@ class NatsSink(NatsConnector, MessageSink):
 
 
 async def _look_up(connection: Any, reading: NatsReading, batch: str, first: int) -> set[int]:
-    """Which messages of a batch the stream has, by their places."""
-    there: set[int] = set()
+    """Return the indices of the messages of a batch that the stream has."""
+    stored: set[int] = set()
     over = False
     while not over:
-        messages, over = await reading.part(connection, first, most=_TOGETHER)
+        messages, over = await reading.part(connection, first, most=_BATCH_MESSAGES)
         for message in messages:
-            sender, _, place = message.headers.get(MESSAGE_ID, "").rpartition("-")
+            sender, _, index = message.headers.get(MESSAGE_ID, "").rpartition("-")
             if sender == batch:
-                there.add(int(place))
+                stored.add(int(index))
             first = message.sequence + 1
-    return there
+    return stored
 
 
 async def _send(connection: Any, left: list[tuple[int, str, bytes]]) -> None:
-    """Send messages that nobody acknowledges; what the servers have is taken out of `left`."""
+    """Publish messages without acknowledgements, and remove those that were sent from `left`."""
     while left:
-        part = left[:_TOGETHER]
+        part = left[:_BATCH_MESSAGES]
         for _, subject, value in part:
             await connection.publish(subject, value)
         await connection.flush(int(nats.ANSWER_SECONDS))
@@ -166,7 +170,7 @@ async def _send(connection: Any, left: list[tuple[int, str, bytes]]) -> None:
 
 
 async def _publish(connection: Any, stream: str, batch: str, left: list[tuple[int, str, bytes]]) -> None:
-    """Send messages to a stream; what it has acknowledged is taken out of `left`."""
+    """Publish messages to a stream, and remove those that it acknowledged from `left`."""
     answers: dict[int, Any] = {}
     came = asyncio.Event()
 
@@ -178,15 +182,15 @@ async def _publish(connection: Any, stream: str, batch: str, left: list[tuple[in
     subscription = await connection.subscribe(f"{inbox}.*", cb=take)
     try:
         while left:
-            part = left[:_TOGETHER]
-            for place, subject, value in part:
-                headers = {MESSAGE_ID: f"{batch}-{place}", EXPECTED_STREAM: stream}
-                await connection.publish(subject, value, reply=f"{inbox}.{place}", headers=headers)
+            part = left[:_BATCH_MESSAGES]
+            for index, subject, value in part:
+                headers = {MESSAGE_ID: f"{batch}-{index}", EXPECTED_STREAM: stream}
+                await connection.publish(subject, value, reply=f"{inbox}.{index}", headers=headers)
             while len(answers) < len(part):
                 came.clear()
                 await asyncio.wait_for(came.wait(), nats.ANSWER_SECONDS)
-            for place, subject, _ in part:
-                _check(answers[place], stream, subject)
+            for index, subject, _ in part:
+                _check(answers[index], stream, subject)
             answers.clear()
             del left[: len(part)]
     finally:
@@ -195,7 +199,7 @@ async def _publish(connection: Any, stream: str, batch: str, left: list[tuple[in
 
 
 def _check(answer: Any, stream: str, subject: str) -> None:
-    """Raise unless the stream has taken the message."""
+    """Raise an error unless the stream stored the message."""
     if (answer.headers or {}).get("Status") == str(NOT_NOW):
         code, why = NOT_NOW, "no stream keeps it"
     else:
@@ -212,6 +216,6 @@ def _check(answer: Any, stream: str, subject: str) -> None:
 
 
 def _is_subject(text: str) -> bool:
-    """Whether messages can be sent to it: no blanks, no wildcards, no empty part."""
+    """Whether a subject is valid for publishing: no blanks, no wildcards, no empty token."""
     parts = text.split(".")
     return not any(char.isspace() for char in text) and not any(part in {"", "*", ">"} for part in parts)

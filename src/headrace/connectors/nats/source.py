@@ -1,4 +1,4 @@
-"""`nats`: the messages of a JetStream stream, or of a subject."""
+"""The `nats` source: read a JetStream stream, or subscribe to a subject."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WAIT_SECONDS = 0.05
 
 
 class _StreamSource(NatsConnector, SourceOperator):
-    """Reads a stream by its sequences."""
+    """Reads a stream by sequence numbers."""
 
     Options = NatsSourceOptions
     options: Any
@@ -62,17 +62,17 @@ class _StreamSource(NatsConnector, SourceOperator):
         )
 
     def validate(self) -> None:
-        """Refuse columns that cannot be read, and settings that are none."""
+        """Raise an error for columns that cannot be read and settings that are not valid."""
         super().validate()
         check_readable(self.options)
         declared_columns(self.options, "nats")
 
     def for_sampling(self) -> Self:
-        """One that begins with the first message there is."""
+        """Return a copy that starts with the earliest message."""
         return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
 
     def initial_offset(self, *, time: float) -> Offset:
-        """Where `source.offset` says; the stream is the lane."""
+        """Return the start sequence as `source.offset` says; the stream is the lane."""
         state = self._state(patience=nats.FIRST_CONTACT_SECONDS)
         if state.retention != "limits":
             raise ConfigurationError(
@@ -89,7 +89,7 @@ class _StreamSource(NatsConnector, SourceOperator):
         return self.servers.ask(lambda connection: stream_state(connection, stream), patience=patience)
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """As far as `limit.rows` sequences reach."""
+        """Return the position `limit.rows` sequences further."""
         position = start[self._stream]
         first, end = position["sequence"], position.get("end")
         if limit.rows <= 0 or (end is not None and first >= end):
@@ -101,13 +101,13 @@ class _StreamSource(NatsConnector, SourceOperator):
                 raise ExternalError(
                     f"stream `{self._stream}` is not the one that was read before: it ends at sequence "
                     f"{end}, and was read up to {first}",
-                    hint="if the stream was made anew, start the pipeline with another state directory",
+                    hint="if the stream was created again, start the pipeline with another state directory",
                     where="nats",
                 )
         return {self._stream: {**position, "sequence": min(end, first + limit.rows)}}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """One share, or more if there are many messages."""
+        """Return one split, or more if there are many messages."""
         first, rows = start[self._stream]["sequence"], self._distance(start, end)
         if not rows:
             return []
@@ -120,7 +120,7 @@ class _StreamSource(NatsConnector, SourceOperator):
         ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read the messages of one share."""
+        """Read the messages of one split."""
         detail = ctx.split.detail
         reader = MessageReader(self.options, connector="nats", where=f"nats, stream {self._stream}")
         for messages in self._read(detail["sequence"], detail["end"]):
@@ -129,7 +129,7 @@ class _StreamSource(NatsConnector, SourceOperator):
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def _read(self, first: int, end: int) -> Iterator[list[StreamMessage]]:
-        """The messages from `first` up to `end`, in parts; some sequences may have none."""
+        """Yield the messages from `first` up to `end` in parts; some sequences may have no message."""
         reached = first
         while reached < end:
             messages, reached = self.servers.ask(self._part(reached, end))
@@ -139,7 +139,7 @@ class _StreamSource(NatsConnector, SourceOperator):
     def _part(self, reached: int, end: int) -> Any:
         async def read(connection: Any) -> tuple[list[StreamMessage], int]:
             state = await stream_state(connection, self._stream)
-            self._check_kept(reached, state)
+            self._check_retained(reached, state)
             most = min(BATCH_MESSAGES, self.options.consumer_max_batch, end - reached)
             messages, over = await self._reading.part(connection, reached, most=most)
             last = messages[-1].sequence if messages else reached - 1
@@ -151,22 +151,22 @@ class _StreamSource(NatsConnector, SourceOperator):
 
         return read
 
-    def _check_kept(self, reached: int, state: StreamState) -> None:
+    def _check_retained(self, reached: int, state: StreamState) -> None:
         if state.first > reached and not state.overwrites and self.options.source_lost_messages == "fail":
             raise ExternalError(
                 f"stream `{self._stream}` no longer has sequence {reached}: messages were dropped before "
                 "they were read",
-                hint="to go on without them, set `source.lost_messages` = 'skip'",
+                hint="to continue without them, set `source.lost_messages` = 'skip'",
                 where="nats",
             )
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether a bounded source has read what was there when it first started."""
+        """Whether a bounded source has read all messages that existed at its first start."""
         position = offset[self._stream]
         return "end" in position and position["sequence"] >= position["end"]
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """How many sequences the range has, if all of them are wanted; some may have no message."""
+        """Return the number of sequences in a range, unless subjects are filtered; some have no message."""
         return None if self.options.consumer_filter_subjects else self._distance(start, end)
 
     def _distance(self, start: Offset, end: Offset) -> int:
@@ -175,13 +175,13 @@ class _StreamSource(NatsConnector, SourceOperator):
 
 
 class _SubjectSource(NatsConnector, ReceivedSource):
-    """Listens to a subject."""
+    """Subscribes to a subject."""
 
     Options = NatsSourceOptions
     label = "nats"
 
     def validate(self) -> None:
-        """Refuse columns that cannot be read, and settings that are none."""
+        """Raise an error for columns that cannot be read and settings that are not valid."""
         NatsConnector.validate(self)
         ReceivedSource.validate(self)
 
@@ -190,7 +190,7 @@ class _SubjectSource(NatsConnector, ReceivedSource):
         return f"nats, subject {self.options.subject}"
 
     def listen(self, inbox: Inbox) -> None:
-        """Put what comes on the subject into the inbox."""
+        """Put the messages of the subject into the inbox."""
         waiting: deque[Any] = deque()
         came = threading.Event()
 
@@ -225,14 +225,14 @@ class _SubjectSource(NatsConnector, ReceivedSource):
 
 
 class NatsSource(Connector, SourceOperator):
-    """Reads the messages of a JetStream stream by their sequences, or listens to a subject of core NATS.
+    """Reads a JetStream stream by sequence numbers, or subscribes to a subject of core NATS.
 
-    With `stream` the sequences are part of the checkpoint, so a resumed pipeline goes on with the next
-    message, and any part is read again as it was; `_timestamp` is the time at which the stream got a message.
-    The stream is read with consumers that live as long as a part is read and acknowledge nothing, so nothing
-    is taken away from others. With `subject` a message is there for who listens at that moment: what has come
-    is written to the state directory before it is read, and counts once; what is sent while nobody listens,
-    or comes faster than it can be held, is lost. `_timestamp` is then the time at which it came.
+    With `stream` the sequence is part of the checkpoint: a pipeline resumes with the next message, and any
+    range can be read again; `_timestamp` is the time at which the stream stored the message. The stream is
+    read with ephemeral consumers that acknowledge nothing, so other consumers are not affected. With
+    `subject` only current subscribers receive a message: received messages are logged in the state directory
+    before they are processed, and count once; messages that are sent while disconnected, or faster than they
+    can be buffered, are lost. `_timestamp` is then the time of receipt.
     """
 
     Options = NatsSourceOptions
@@ -245,7 +245,7 @@ class NatsSource(Connector, SourceOperator):
         ),
         Delivery(
             "at most once",
-            "a subject keeps nothing; what came is in a log before it is read, and counts once",
+            "core NATS stores nothing; received messages are logged and count once",
             when="`subject`",
         ),
     )
@@ -258,61 +258,62 @@ class NatsSource(Connector, SourceOperator):
 
     @property
     def servers(self) -> NatsServers:
-        """The servers."""
+        """Return the servers."""
         return self._inner.servers
 
     def validate(self) -> None:
-        """Refuse columns that cannot be read, and settings that are none."""
+        """Raise an error for columns that cannot be read and settings that are not valid."""
         self._inner.validate()
 
     def reach(self) -> str:
-        """The version of the server, and what the stream holds."""
+        """Connect, and return a line about the server and the stream."""
         return self._inner.reach()
 
     def for_sampling(self) -> Self:
-        """One that leaves no trace."""
+        """Return a copy that reads a sample and changes nothing on the servers."""
         sampler = copy.copy(self)
         sampler._inner = self._inner.for_sampling()  # noqa: SLF001 - it is of the same class
         return sampler
 
     def find_columns(self) -> pa.Schema:
-        """Those of the schema that messages have, or else of the first that are there, or come."""
+        """Return the columns of the messages' schema, or those inferred from the first messages."""
         return message_columns(self, where=f"nats, {self.options.stream or self.options.subject}")
 
     def display(self) -> str:
-        """The stream or the subject, and the servers."""
-        return f"{type(self).__name__}({self.options.stream or self.options.subject} at {self.servers.shown})"
+        """Return the stream or the subject, and the servers."""
+        name = self.options.stream or self.options.subject
+        return f"{type(self).__name__}({name} at {self.servers.addresses})"
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """See what was received and not handled before."""
+        """Take the state storage, and find received messages that are not processed yet."""
         self._inner.open(storage, job_id=job_id, node=node)
 
     def close(self) -> None:
-        """Stop listening."""
+        """End the subscription."""
         self._inner.close()
 
     def initial_offset(self, *, time: float) -> Offset:
-        """Where a new pipeline starts."""
+        """Return where a new pipeline starts."""
         return self._inner.initial_offset(time=time)
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """How far an epoch may read."""
+        """Return the end of the next epoch."""
         return self._inner.latest_offset(start, limit, parallelism=parallelism)
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """The shares of a range."""
+        """Return the splits of a range."""
         return self._inner.splits(start, end, parallelism=parallelism)
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read a share."""
+        """Read a split."""
         return self._inner.run(ctx, collector)
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether nothing will ever follow."""
+        """Whether the source has ended."""
         return self._inner.is_finished(offset)
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """How many sequences the range has, if that is known."""
+        """Return the number of sequences in a range, if that is known."""
         return self._inner.count(start, end)
 
 
@@ -324,5 +325,5 @@ def _described(messages: Sequence[StreamMessage]) -> Messages:
         [message.data for message in messages],
         np.fromiter((message.time for message in messages), np.int64, len(messages)),
         metadata,
-        lambda place: f"sequence {messages[place].sequence}",
+        lambda index: f"sequence {messages[index].sequence}",
     )

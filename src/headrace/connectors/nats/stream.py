@@ -1,4 +1,4 @@
-"""What is asked of JetStream: what a stream holds, and parts of it."""
+"""Requests to JetStream: the state of a stream, and messages of it."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from headrace.connectors.nats.client import NOT_FOUND, NOT_NOW, ApiError, NatsSe
 
 
 class NatsConnector(Connector):
-    """The half of a source or sink of NATS that knows its servers."""
+    """What the source and the sink share: the connection to the servers."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self.servers = NatsServers(self.options)
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with settings that are none."""
+        """Raise an error if the client's package is missing or settings are not valid."""
         self.servers.check_settings()
 
     def reach(self) -> str:
-        """The version of the server, and what the stream holds."""
+        """Connect, and return a line about the server and the stream."""
         return self.servers.ask(self._describe, patience=nats.FIRST_CONTACT_SECONDS)
 
     async def _describe(self, connection: Any) -> str:
-        known, stream = connection.connected_server_version, self.options.stream
-        version = f"{known.major}.{known.minor}.{known.patch}"
+        server_version, stream = connection.connected_server_version, self.options.stream
+        version = f"{server_version.major}.{server_version.minor}.{server_version.patch}"
         if stream is None:
             return f"NATS {version}"
         state = await stream_state(connection, stream)
         return f"NATS {version}, stream {stream} with {state.messages} messages"
 
     def display(self) -> str:
-        """The stream or the subject, and the servers; nothing that may be a secret."""
+        """Return the stream or the subject, and the servers, without secrets."""
         of = self.options.stream or self.options.subject
-        return f"{type(self).__name__}({of} at {self.servers.shown})"
+        return f"{type(self).__name__}({of} at {self.servers.addresses})"
 
 
 @dataclass(frozen=True)
 class StreamState:
-    """What JetStream says of a stream."""
+    """The state of a stream."""
 
     first: int
     """The sequence of its first message, or of the next one if it has none."""
@@ -56,13 +56,13 @@ class StreamState:
     messages: int
     retention: str
     overwrites: bool
-    """Whether new messages take the place of old ones of their subject."""
+    """Whether new messages replace old ones of their subject."""
     settled: bool
-    """Whether all its copies are known to hold all its messages."""
+    """Whether all replicas are up to date."""
 
 
 async def call(connection: Any, what: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """An answer of JetStream; raises an ApiError if it is an error."""
+    """Send a request to JetStream, and return the answer; raises an ApiError."""
     payload = b"" if request is None else json.dumps(request).encode()
     message = await connection.request(f"$JS.API.{what}", payload, timeout=nats.ANSWER_SECONDS)
     answer: Mapping[str, Any] = json.loads(message.data)
@@ -72,7 +72,7 @@ async def call(connection: Any, what: str, request: Mapping[str, Any] | None = N
 
 
 async def stream_state(connection: Any, stream: str) -> StreamState:
-    """What JetStream says of a stream; raises an ExternalError if there is none of the name."""
+    """Return the state of a stream; raises an ExternalError if it does not exist."""
     try:
         info = await call(connection, f"STREAM.INFO.{stream}")
     except ApiError as error:
@@ -98,16 +98,16 @@ async def stream_state(connection: Any, stream: str) -> StreamState:
 
 @dataclass(frozen=True)
 class NatsReading:
-    """How a stream is read: what is asked of the consumers that are made for it."""
+    """Reads a stream with ephemeral consumers."""
 
     stream: str
     subjects: Sequence[str] = ()
     settings: Mapping[str, Any] | None = None
-    """More settings of consumers."""
+    """Further settings of consumers."""
     max_bytes: int = 64 * 1024 * 1024
 
     async def part(self, connection: Any, first: int, *, most: int) -> tuple[list[StreamMessage], bool]:
-        """At most so many messages from sequence `first` on, and whether there are no more now."""
+        """Return at most `most` messages from sequence `first` on, and whether there are no more now."""
         config = {
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": max(1, first),
@@ -120,12 +120,12 @@ class NatsReading:
             **(self.settings or {}),
         }
         asked = {"stream_name": self.stream, "config": config}
-        made = await call(connection, f"CONSUMER.CREATE.{self.stream}", asked)
+        consumer = await call(connection, f"CONSUMER.CREATE.{self.stream}", asked)
         try:
-            return await self._pull(connection, made["name"], most)
+            return await self._pull(connection, consumer["name"], most)
         finally:
             with contextlib.suppress(Exception):  # it ends by itself if it is not used
-                await connection.publish(f"$JS.API.CONSUMER.DELETE.{self.stream}.{made['name']}")
+                await connection.publish(f"$JS.API.CONSUMER.DELETE.{self.stream}.{consumer['name']}")
 
     def _filter(self) -> Mapping[str, Any]:
         if len(self.subjects) == 1:
@@ -166,7 +166,7 @@ class NatsReading:
             with contextlib.suppress(Exception):
                 await subscription.unsubscribe()
         messages = [StreamMessage.read(message) for message in got]
-        if messages and messages[-1].place != len(messages):
+        if messages and messages[-1].consumer_sequence != len(messages):
             raise load_client().errors.TimeoutError  # one was lost on the way
         if not ended:
             return messages, False
@@ -185,16 +185,23 @@ class StreamMessage(NamedTuple):
     subject: str
     sequence: int
     time: int
-    """Nanoseconds since 1970, when the stream got it."""
+    """When the stream stored it, in nanoseconds since 1970."""
     headers: Mapping[str, str]
-    place: int
-    """Which one it was for the consumer, from 1."""
+    consumer_sequence: int
+    """The consumer sequence, from 1."""
 
     @classmethod
     def read(cls, message: Any) -> StreamMessage:
-        """The message as JetStream describes it, in the subject for its acknowledgement."""
+        """Parse a message; JetStream has its metadata in the reply subject."""
         parts = message.reply.split(".")
-        # $JS.ACK.stream.consumer.deliveries.sequence.place.time.left, newer ones with two more before stream
+        # $JS.ACK.stream.consumer.deliveries.sequence.consumer_sequence.time.left; newer: two more first
         # and one at the end
-        sequence, place, at = parts[5:8] if len(parts) == 9 else parts[7:10]
-        return cls(message.data, message.subject, int(sequence), int(at), message.headers or {}, int(place))
+        sequence, consumer_sequence, at = parts[5:8] if len(parts) == 9 else parts[7:10]
+        return cls(
+            message.data,
+            message.subject,
+            int(sequence),
+            int(at),
+            message.headers or {},
+            int(consumer_sequence),
+        )

@@ -1,4 +1,4 @@
-"""What the source, the sink and the lookup of `postgres` share: connections, tables, and what goes wrong."""
+"""The PostgreSQL client of the source, the sink and the lookup: connections, table metadata, errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.connectors.base import Connector
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
-"""After this long without an answer the epoch fails; a server may be restarted meanwhile."""
+"""How long to wait for an answer before the epoch fails; the server may restart meanwhile."""
 CONNECT_SECONDS = 10
 
 _IDLE_CONNECTIONS = 8
@@ -33,7 +33,7 @@ _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; "
     "SET bytea_output = 'hex'; SET extra_float_digits = 3; SET client_encoding = 'UTF8'"
 )
-_PASSING = {
+_TRANSIENT = {
     "57P01",  # shutting down
     "57P02",  # crashed
     "57P03",  # starting up
@@ -63,9 +63,9 @@ _REFUSALS = (
         "check the option `url`",
     ),
 )
-"""What a person has to correct, by the text: the client gives no state if it cannot connect.
+"""Messages of errors that retrying cannot fix: the client gives no SQLSTATE if it cannot connect.
 
-All other texts may pass: one that is not known, or not in English, is waited for.
+Any other message, also one that is not in English, counts as transient.
 """
 
 
@@ -82,33 +82,36 @@ class PostgresOptions(TableOptions):
 
 
 class PostgresConnector(Connector):
-    """The half of a source, sink or lookup that knows its database."""
+    """What the source, the sink and the lookup share: the connection to the database."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        chosen = {"user": self.options.username, "password": self.options.password}
-        self.database = Database(self.options.url, {name: one for name, one in chosen.items() if one})
+        login = {"user": self.options.username, "password": self.options.password}
+        self.database = Database(self.options.url, {name: value for name, value in login.items() if value})
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with an address that it cannot read."""
+        """Raise an error if the client's package is missing or the address is not valid."""
         self.database.check_address()
 
     def display(self) -> str:
-        """The table and the database; nothing that may be a secret."""
+        """Return the table and the database, without secrets."""
         return f"{type(self).__name__}({self.options.table} at {self.database.address})"
 
     def reach(self) -> str:
-        """Ask for the table."""
-        return self.database.run(lambda one: f"{version(one)}, {self.found(one)}", patience=CONNECT_SECONDS)
+        """Connect, and return a line about the server and the table."""
+        return self.database.run(
+            lambda connection: f"{version(connection)}, {self.summarize_table(connection)}",
+            patience=CONNECT_SECONDS,
+        )
 
-    def found(self, connection: Any) -> str:
-        """What there is of the table; raises an ExternalError if that is not what was declared."""
+    def summarize_table(self, connection: Any) -> str:
+        """Return a line about the table; raises an ExternalError if it lacks a declared column."""
         table = self.describe(connection)
         self.check_columns(table, self.options.columns)
         return f"table {table.name} with {len(table.columns)} columns"
 
     def describe(self, connection: Any) -> PostgresTable:
-        """The table as it is; raises an ExternalError if it is not there."""
+        """Return the metadata of the table; raises an ExternalError if it does not exist."""
         table = describe(connection, self.options.table)
         if table is None:
             raise self.database.error(
@@ -128,28 +131,28 @@ class PostgresConnector(Connector):
 
 
 @dataclass(frozen=True)
-class Column:
+class PostgresColumn:
     """A column of a table."""
 
     kind: str
-    """Its type as PostgreSQL writes it, without a length."""
+    """Its PostgreSQL type, without a length."""
     generated: bool
     is_json: bool
     declared: str = ""
-    """Its type with what was said about its length and its digits."""
+    """Its PostgreSQL type with length, precision and scale."""
 
 
 @dataclass(frozen=True)
 class PostgresTable:
-    """A table as its database describes it."""
+    """The metadata of a table."""
 
     name: str
     oid: int
-    columns: Mapping[str, Column]
+    columns: Mapping[str, PostgresColumn]
     unique: Sequence[frozenset[str]]
     """The columns of each primary key and unique index."""
     identity: str
-    """What is logged of rows that are changed or deleted: `f` for all columns."""
+    """The replica identity: `f` (FULL) logs all columns of changed and deleted rows."""
 
 
 _TABLE = """
@@ -170,51 +173,51 @@ _UNIQUE = """
 
 
 def describe(connection: Any, name: str) -> PostgresTable | None:
-    """A table, or None if there is none of this name."""
-    found = connection.execute(_TABLE, [quoted(name)]).fetchone()
-    if found is None:
+    """Return the metadata of a table, or None if it does not exist."""
+    row = connection.execute(_TABLE, [quoted(name)]).fetchone()
+    if row is None:
         return None
-    oid, identity, schema, own = found
+    oid, identity, schema, own = row
     columns = {
-        column: Column(kind, generated, is_json, declared)
+        column: PostgresColumn(kind, generated, is_json, declared)
         for column, kind, generated, is_json, declared in connection.execute(_COLUMNS, [oid])
     }
     unique = [frozenset(names) for (names,) in connection.execute(_UNIQUE, [oid])]
-    shown = own if schema == "public" else f"{schema}.{own}"
-    return PostgresTable(shown, oid, columns, unique, identity)
+    display_name = own if schema == "public" else f"{schema}.{own}"
+    return PostgresTable(display_name, oid, columns, unique, identity)
 
 
 def exists(connection: Any, name: str) -> bool:
-    """Whether there is a table of this name."""
+    """Whether a table of this name exists."""
     return bool(connection.execute("SELECT to_regclass(%s) IS NOT NULL", [quoted(name)]).fetchone()[0])
 
 
 def quoted(name: str) -> str:
-    """The name of a table as it stands in SQL."""
+    """Return the quoted name of a table, for SQL."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in table_parts(name))
 
 
 def identifier(name: str) -> Any:
-    """The name of a table for psycopg to put into SQL."""
+    """Return the name of a table as a psycopg identifier."""
     return load_client().sql.Identifier(*table_parts(name))
 
 
 def version(connection: Any) -> str:
-    """Which server answers."""
-    found: str = connection.execute("SHOW server_version").fetchone()[0]
-    return f"PostgreSQL {found.split(maxsplit=1)[0]}"
+    """Return the name and the version of the server."""
+    number: str = connection.execute("SHOW server_version").fetchone()[0]
+    return f"PostgreSQL {number.split(maxsplit=1)[0]}"
 
 
 # -------------------------------------------------------------------------------------------- connections
 
 
 class Database:
-    """A database: connections to it, kept for the next use in this process. It pickles."""
+    """A database, with one connection that is reused in this process. It pickles."""
 
-    def __init__(self, url: str, chosen: Mapping[str, str]) -> None:
+    def __init__(self, url: str, login: Mapping[str, str]) -> None:
         self.address = show_address(url)
         self._url = url
-        self._chosen = dict(chosen)
+        self._login = dict(login)
 
     def check_address(self) -> None:
         """Raise a ConfigurationError for an address that the client cannot read."""
@@ -232,9 +235,9 @@ class Database:
             ) from None
 
     def run(self, work: Callable[[Any], T], *, patience: float | None = None) -> T:
-        """Do something with a connection; once more if the connection was lost, so it must be repeatable.
+        """Run `work` with a connection, with retries after transient errors: it must be repeatable.
 
-        Raises an ExternalError for what does not pass, or not within `patience`.
+        Raises an ExternalError for other errors, and for those that last longer than `patience`.
         """
 
         def attempt() -> T:
@@ -249,7 +252,7 @@ class Database:
 
     @contextmanager
     def connect(self, **settings: Any) -> Iterator[Any]:
-        """A new connection for as long as the block lasts; each statement is a transaction of its own."""
+        """Yield a new connection in autocommit mode, and close it after the block."""
         connection = self._connect(**settings)
         try:
             yield connection
@@ -258,23 +261,23 @@ class Database:
 
     def _connect(self, **settings: Any) -> Any:
         client = load_client()
-        given = {
+        conninfo = {
             "connect_timeout": CONNECT_SECONDS,
             "application_name": "headrace",
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
             "tcp_user_timeout": 60_000,
-            **self._chosen,
+            **self._login,
             **settings,
         }
-        connection = client.connect(client.conninfo.make_conninfo(self._url, **given), autocommit=True)
+        connection = client.connect(client.conninfo.make_conninfo(self._url, **conninfo), autocommit=True)
         connection.execute(_SETTINGS)
         return connection
 
     @contextmanager
     def _borrow(self) -> Iterator[Any]:
-        key = (os.getpid(), self._url, *self._chosen.items())
+        key = (os.getpid(), self._url, *self._login.items())
         connection = _IDLE.pop(key, None)
         if connection is None or connection.closed:
             connection = self._connect()
@@ -291,11 +294,11 @@ class Database:
             _IDLE.popitem(last=False)[1].close()
 
     def error(self, what: str, hint: str | None = None) -> ExternalError:
-        """An error that says what PostgreSQL at this address has, lacks or does."""
+        """Return an ExternalError whose message starts with "PostgreSQL at" this address."""
         return ExternalError(f"PostgreSQL at {self.address} {what}", hint=hint, where="postgres")
 
     def failure(self, error: Any) -> ExternalError:
-        """What a person can make of an error of the client."""
+        """Return an error of the client as an ExternalError with a hint."""
         diagnosis = error.diag
         text = diagnosis.message_primary or _first_line(error)
         if error.sqlstate is None:
@@ -327,31 +330,31 @@ def _close_idle() -> None:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether trying again may help: the connection is lost, or the server restarts or is busy."""
+    """Whether retrying can help: the connection is lost, or the server restarts or is busy."""
     client = load_client()
     if not isinstance(error, client.Error):
         return False
     state: str | None = error.sqlstate
     if state is not None:
-        return state in _PASSING or state.startswith("08")
+        return state in _TRANSIENT or state.startswith("08")
     lost = isinstance(error, (client.OperationalError, client.InterfaceError))
     return lost and _refusal(_first_line(error)) is None
 
 
 def _refusal(text: str) -> tuple[str, str] | None:
-    """What to say of a text for which waiting does not help, and what to do; None if it may."""
-    return next(((what, hint) for known, what, hint in _REFUSALS if known.search(text)), None)
+    """Return the message and the hint for an error that retrying cannot fix, else None."""
+    return next(((what, hint) for pattern, what, hint in _REFUSALS if pattern.search(text)), None)
 
 
 def _first_line(error: Any) -> str:
-    """What the client says first: lines that follow are about other ways that it tried."""
+    """Return the first line of an error; further lines are about other addresses that were tried."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     text = (lines[0] if lines else type(error).__name__).rpartition(" failed: ")[2]
     return text.removeprefix("FATAL:").strip()
 
 
 def load_client() -> Any:
-    """The package of the client; raises a MissingExtraError if it is not installed."""
+    """Import the client's package; raises a MissingExtraError if it is not installed."""
     return load_extra(
         "psycopg",
         feature="the connector `postgres`",

@@ -1,4 +1,4 @@
-"""The columns of a table of PostgreSQL in Arrow's types."""
+"""Map the columns of a PostgreSQL table to Arrow types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headrace.connectors.postgres.client import Column, PostgresTable
+from headrace.connectors.postgres.client import PostgresColumn, PostgresTable
 
 _KINDS: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -25,26 +25,26 @@ _KINDS: Mapping[str, pa.DataType] = {
     "timestamp with time zone": pa.timestamp("us"),
     "interval": pa.month_day_nano_interval(),
 }
-"""What is not among them is a text, as PostgreSQL writes it."""
+"""Every other type becomes a string, in the text form of PostgreSQL."""
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _MOST_DIGITS = 38
 _JSON = {b"headrace.json": b"true"}
 
 
 def table_columns(table: PostgresTable, *, generated: bool) -> pa.Schema:
-    """The columns of a table, with or without those that it computes."""
+    """Return the columns of a table as an Arrow schema, with or without generated columns."""
     return pa.schema(
-        [_field(name, one) for name, one in table.columns.items() if generated or not one.generated]
+        [_field(name, column) for name, column in table.columns.items() if generated or not column.generated]
     )
 
 
-def _field(name: str, column: Column) -> pa.Field:
+def _field(name: str, column: PostgresColumn) -> pa.Field:
     if column.is_json:
         return pa.field(name, pa.string(), metadata=_JSON)
     depth = column.kind.count("[]")
     kind = _KINDS.get(column.kind.removesuffix("[]" * depth), pa.string())
-    if (found := _NUMERIC.match(column.declared)) is not None:
-        digits, scale = int(found[1]), int(found[2])
+    if (match := _NUMERIC.match(column.declared)) is not None:
+        digits, scale = int(match[1]), int(match[2])
         if 0 <= scale <= digits <= _MOST_DIGITS:
             kind = pa.decimal128(digits, scale)
     for _ in range(depth):

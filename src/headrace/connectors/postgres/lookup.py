@@ -1,4 +1,4 @@
-"""`postgres` as a lookup table: rows by their key."""
+"""The `postgres` lookup table: fetch rows by key."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headrace.model.operator import Lookup, OperatorContext
 class PostgresLookup(PostgresConnector, Lookup):
     """Looks rows up in a table or view of PostgreSQL, by one column.
 
-    Each worker asks for all keys of a batch with one query, which an index on the column makes fast. A key
-    that cannot be one of the column's, such as a text that is no uuid, has no row. Values that do not fit the
-    declared types end the run.
+    Each worker looks up all keys of a batch with one query; an index on the column makes it fast. A key that
+    is not a valid value of the column, such as a string that is no UUID, has no row. Values that do not fit
+    the declared types end the run.
     """
 
     class Options(PostgresOptions):
@@ -51,13 +51,13 @@ class PostgresLookup(PostgresConnector, Lookup):
         return columns
 
     def lookup(self, keys: pa.Array, ctx: OperatorContext) -> pa.Table:
-        """The rows of these keys."""
+        """Return the rows of these keys."""
         texts = write_texts(keys, self.columns.field(self.key)).cast(pa.string()).to_pylist()
         kind = ctx.resource("lookup.key", lambda: self.database.run(self._key_type))
-        found = self.database.run(lambda connection: self._find(connection, kind, texts))
+        rows = self.database.run(lambda connection: self._find(connection, kind, texts))
         columns = [
-            self._column(pa.array([row[place] for row in found], pa.binary()).cast(pa.string()), field)
-            for place, field in enumerate(self.columns)
+            self._column(pa.array([row[index] for row in rows], pa.binary()).cast(pa.string()), field)
+            for index, field in enumerate(self.columns)
         ]
         return pa.table(columns, self.columns.names)
 
@@ -67,7 +67,7 @@ class PostgresLookup(PostgresConnector, Lookup):
         return table.columns[self.key].kind
 
     def _find(self, connection: Any, kind: str, keys: Sequence[Any]) -> list[list[bytes | None]]:
-        """The rows of these keys, their values as PostgreSQL writes them."""
+        """Return the rows of these keys, with values in the text form of PostgreSQL."""
         sql = load_client().sql
         select = sql.SQL("SELECT {} FROM {} WHERE {} = ANY(%s::text[]::{}[])").format(
             sql.SQL(", ").join(sql.Identifier(name) for name in self.columns.names),
@@ -89,8 +89,8 @@ class PostgresLookup(PostgresConnector, Lookup):
                 half = len(keys) // 2
                 parts = (keys[:half], keys[half:])
                 return [row for part in parts for row in self._select(connection, select, part)]
-            places = range(len(self.columns))
-            return [[result.get_value(row, place) for place in places] for row in range(result.ntuples)]
+            columns = range(len(self.columns))
+            return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
 
     def _column(self, texts: pa.Array, field: pa.Field) -> pa.Array:
         try:

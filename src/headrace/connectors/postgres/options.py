@@ -1,4 +1,4 @@
-"""What can be said about the table that `postgres` reads."""
+"""The options of the `postgres` source."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ class PostgresSourceOptions(PostgresOptions):
     source_changes: Literal["all", "inserts"] = Field(
         "all",
         alias="source.changes",
-        description="`all`: rows are added and taken back as the table changes; `inserts`: only added.",
+        description="`all`: rows are added and retracted as the table changes; `inserts`: inserts only.",
     )
     source_snapshot: bool = Field(
         default=True,
         alias="source.snapshot",
-        description="Whether the rows that are there when the pipeline first starts come first.",
+        description="Read a snapshot of the existing rows first.",
     )
     source_bounded: bool = Field(
         default=False,
         alias="source.bounded",
-        description="Whether to finish with the rows that are there when the pipeline first starts.",
+        description="End after the snapshot of the existing rows.",
     )
     source_slot: str | None = Field(
         None,
         alias="source.slot",
         pattern="^[a-z0-9_]{1,63}$",
-        description="The replication slot that is created; by default one named after the pipeline.",
+        description="The replication slot to create; by default it is named after the pipeline.",
     )
     source_publication: str | None = Field(
         None,
         min_length=1,
         alias="source.publication",
-        description="The publication that holds the table; created if it is missing.",
+        description="The publication that includes the table; created if it is missing.",
     )
     source_truncate: Literal["fail", "ignore"] = Field(
         "fail",
         alias="source.truncate",
-        description="What to do when the table is truncated: end the run, or keep the rows as they were.",
+        description="What to do when the table is truncated: end the run, or keep the rows.",
     )
     bad_data: Literal["fail", "drop", "dead_letter"] = Field(
         "fail",
         description=(
-            "What to do with rows that have a value which its column cannot hold, such as the timestamp "
-            "`infinity`: end the run, drop and count them, or send them to the output `dead_letter` (in "
-            "SQL: `dead_letter_table`)."
+            "What to do with rows that have a value out of range for its column, such as the "
+            "timestamp `infinity`: end the run, drop and count them, or send them to the output "
+            "`dead_letter` (in SQL: `dead_letter_table`)."
         ),
     )
     idle_timeout: Duration | None = Field(
-        None, description="After this long without changes the source holds the watermark back no more."
+        None, description="After this long without changes the source no longer holds the watermark back."
     )
 
     @model_validator(mode="after")

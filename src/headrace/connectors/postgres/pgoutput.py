@@ -1,7 +1,7 @@
-"""What logical replication tells of a table: the messages of pgoutput, read column by column.
+"""Decode the pgoutput messages of logical replication, column by column.
 
-A message is a kind and what belongs to it: `B` begins a transaction and `C` ends it, `R` describes a table,
-`I`, `U` and `D` insert, update and delete a row, `T` truncates tables. Numbers have their high bytes first.
+A message is a kind and its fields: `B` begins a transaction and `C` commits it, `R` describes a table, `I`,
+`U` and `D` insert, update and delete a row, `T` truncates tables. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from headrace.base.errors import InternalError
 
-Places = NDArray[np.int64]
+Int64s = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 CHUNK_ROWS = 20_000
 _HEADER, _FIELD = 19, 6
 _EPOCH = 946_684_800 * 10**6
-"""Where PostgreSQL counts its microseconds from, the year 2000, in microseconds since 1970."""
+"""The epoch of PostgreSQL, 2000-01-01, in microseconds since 1970."""
 
 
 @dataclass(frozen=True)
 class ReplicatedRelation:
-    """A table as it was when the rows that follow were written."""
+    """The name and the columns of a table at the time of a change."""
 
     name: str
     columns: tuple[str, ...]
@@ -34,20 +34,20 @@ class ReplicatedRelation:
 
 @dataclass(frozen=True)
 class ReplicatedRows:
-    """Rows that were added or taken back, in their order."""
+    """Rows that were added or retracted, in their order."""
 
     relation: ReplicatedRelation
     columns: Sequence[pa.Array]
-    """The values as texts, one array for each column of the table."""
+    """The values as strings, one array for each column of the table."""
     retracts: NDArray[np.bool_]
-    times: Places
-    """When the transaction of each row was committed, in nanoseconds since 1970."""
-    positions: Places
-    """Where in the log the transaction of each row ends."""
+    times: Int64s
+    """The commit time of the transaction of each row, in nanoseconds since 1970."""
+    positions: Int64s
+    """The LSN at which the transaction of each row ends."""
 
 
 class MissingRowError(Exception):
-    """An update or a delete came without the whole old row."""
+    """An update or a delete was logged without the complete old row."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -55,9 +55,9 @@ class MissingRowError(Exception):
 
 
 class ReplicationMessages:
-    """The messages that COPY … (FORMAT binary) gave, one in each block, of the transactions in a range.
+    """The messages of the transactions in a range, from the blocks of COPY … (FORMAT binary).
 
-    `oid` is the table, `start` and `end` are where the transactions before and the last one end.
+    `oid` is the table. Transactions that end after `start` and not after `end` are in the range.
     """
 
     def __init__(self, blocks: Sequence[bytes], *, oid: int, start: int, end: int) -> None:
@@ -66,7 +66,7 @@ class ReplicationMessages:
             messages[0] = messages[0][_HEADER:]
         self._data: Bytes = np.frombuffer(b"".join(messages), np.uint8)
         lengths = np.fromiter(map(len, messages), np.int64, len(messages))
-        self._starts: Places = np.cumsum(lengths) - lengths + _FIELD
+        self._starts: Int64s = np.cumsum(lengths) - lengths + _FIELD
         self._kinds = self._data[self._starts]
         self._oid = oid
         begins, ends = self._of_kind("B"), self._of_kind("C")
@@ -74,56 +74,56 @@ class ReplicationMessages:
             raise InternalError(f"{len(begins)} transactions begin, {len(ends)} end")
         self._ends = self._long(self._starts[ends] + 10)
         self._times = (self._long(self._starts[ends] + 18) + _EPOCH) * 1000
-        self._transaction: Places = np.cumsum(self._kinds == ord("B")) - 1
-        wanted = (self._ends > start) & (self._ends <= end)
-        self._wanted = wanted[self._transaction] if len(wanted) else np.zeros(len(messages), np.bool_)
+        self._transaction: Int64s = np.cumsum(self._kinds == ord("B")) - 1
+        in_range = (self._ends > start) & (self._ends <= end)
+        self._in_range = in_range[self._transaction] if len(in_range) else np.zeros(len(messages), np.bool_)
 
-    def _of_kind(self, *kinds: str) -> Places:
+    def _of_kind(self, *kinds: str) -> Int64s:
         return np.flatnonzero(np.isin(self._kinds, [ord(kind) for kind in kinds]))
 
-    def _byte(self, places: Places) -> Places:
-        return self._data[places].astype(np.int64)
+    def _byte(self, offsets: Int64s) -> Int64s:
+        return self._data[offsets].astype(np.int64)
 
-    def _short(self, places: Places) -> Places:
-        return self._byte(places) << 8 | self._byte(places + 1)
+    def _short(self, offsets: Int64s) -> Int64s:
+        return self._byte(offsets) << 8 | self._byte(offsets + 1)
 
-    def _int(self, places: Places) -> Places:
-        return self._short(places) << 16 | self._short(places + 2)
+    def _int(self, offsets: Int64s) -> Int64s:
+        return self._short(offsets) << 16 | self._short(offsets + 2)
 
-    def _long(self, places: Places) -> Places:
-        return self._int(places) << 32 | self._int(places + 4)
+    def _long(self, offsets: Int64s) -> Int64s:
+        return self._int(offsets) << 32 | self._int(offsets + 4)
 
     def truncates(self) -> list[int]:
-        """Where transactions end that truncate the table, once for each time."""
-        found = []
-        for place in self._of_kind("T"):
-            start = int(self._starts[place])
+        """Return the end of the transaction of each truncation of the table."""
+        positions = []
+        for index in self._of_kind("T"):
+            start = int(self._starts[index])
             count = int(self._int(np.array([start + 1]))[0])
             oids = self._int(start + 6 + 4 * np.arange(count))
-            if self._wanted[place] and self._oid in oids:
-                found.append(int(self._ends[self._transaction[place]]))
-        return found
+            if self._in_range[index] and self._oid in oids:
+                positions.append(int(self._ends[self._transaction[index]]))
+        return positions
 
     def rows(self, *, inserts_only: bool = False) -> Iterator[ReplicatedRows]:
-        """The rows of all changes: of an update first the old one, taken back, then the new one."""
+        """Yield the rows of all changes; an update retracts the old row, then adds the new one."""
         changes = self._of_kind("I") if inserts_only else self._of_kind("I", "U", "D")
-        changes = changes[self._wanted[changes]]
+        changes = changes[self._in_range[changes]]
         changes = changes[self._int(self._starts[changes] + 1) == self._oid]
         if not len(changes):
             return
-        described = [place for place in self._of_kind("R") if self._relation_oid(place) == self._oid]
-        bounds = [*described, len(self._kinds)]
-        for place, following in zip(described, bounds[1:], strict=True):
-            some = changes[(changes > place) & (changes < following)]
-            relation = self._relation(place)
+        relations = [index for index in self._of_kind("R") if self._relation_oid(index) == self._oid]
+        bounds = [*relations, len(self._kinds)]
+        for index, following in zip(relations, bounds[1:], strict=True):
+            some = changes[(changes > index) & (changes < following)]
+            relation = self._relation(index)
             for first in range(0, len(some), CHUNK_ROWS):
                 yield self._rows(relation, some[first : first + CHUNK_ROWS])
 
-    def _relation_oid(self, place: int) -> int:
-        return int(self._int(self._starts[[place]] + 1)[0])
+    def _relation_oid(self, index: int) -> int:
+        return int(self._int(self._starts[[index]] + 1)[0])
 
-    def _relation(self, place: int) -> ReplicatedRelation:
-        start = int(self._starts[place]) + 5
+    def _relation(self, index: int) -> ReplicatedRelation:
+        start = int(self._starts[index]) + 5
         schema, start = self._text(start)
         name, start = self._text(start)
         count = int(self._short(np.array([start + 1]))[0])
@@ -136,11 +136,11 @@ class ReplicationMessages:
         return ReplicatedRelation(name if schema == "public" else f"{schema}.{name}", tuple(columns))
 
     def _text(self, start: int) -> tuple[str, int]:
-        """A text that ends with a zero, and where what follows it begins."""
+        """Return a zero-terminated string, and the offset after it."""
         end = start + int(np.flatnonzero(self._data[start : start + 256] == 0)[0])
         return self._data[start:end].tobytes().decode(), end + 1
 
-    def _rows(self, relation: ReplicatedRelation, changes: Places) -> ReplicatedRows:
+    def _rows(self, relation: ReplicatedRelation, changes: Int64s) -> ReplicatedRows:
         starts, kinds = self._starts[changes], self._kinds[changes]
         updates, deletes = kinds == ord("U"), kinds == ord("D")
         old = updates | deletes
@@ -166,22 +166,22 @@ class ReplicationMessages:
             self._ends[transactions],
         )
 
-    def _walk(self, places: Places, count: int) -> tuple[Places, list[tuple[Places, Places, Bytes]]]:
-        """Go through tuples: where they end, and of each column where its values are, how long and what."""
-        if len(places) and (self._short(places) != count).any():
+    def _walk(self, offsets: Int64s, count: int) -> tuple[Int64s, list[tuple[Int64s, Int64s, Bytes]]]:
+        """Return where tuples end, and for each column the offsets, lengths and kinds of its values."""
+        if len(offsets) and (self._short(offsets) != count).any():
             raise InternalError(f"a row does not have the {count} columns of its table")
-        places = places + 2
+        offsets = offsets + 2
         fields = []
         for _ in range(count):
-            kinds = self._data[places]
+            kinds = self._data[offsets]
             filled = kinds == ord("t")
-            lengths = np.zeros(len(places), np.int64)
-            lengths[filled] = self._int(places[filled] + 1)
-            fields.append((places + 5, lengths, kinds))
-            places = places + np.where(filled, lengths + 5, 1)
-        return places, fields
+            lengths = np.zeros(len(offsets), np.int64)
+            lengths[filled] = self._int(offsets[filled] + 1)
+            fields.append((offsets + 5, lengths, kinds))
+            offsets = offsets + np.where(filled, lengths + 5, 1)
+        return offsets, fields
 
-    def _column(self, starts: Places, lengths: Places, kinds: Bytes) -> pa.Array:
+    def _column(self, starts: Int64s, lengths: Int64s, kinds: Bytes) -> pa.Array:
         unchanged = np.flatnonzero(kinds == ord("u"))
         if len(unchanged):
             # A long value that an update left as it was is not sent again; the old row is just before.

@@ -1,4 +1,4 @@
-"""`postgres` as a sink: rows into a table, each epoch in one transaction."""
+"""The `postgres` sink: write rows to a table, each epoch in one transaction."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from headrace.formats.base import is_binary, is_json, is_list, plain_field
 
 COPY_ROWS = 50_000
 _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
-_NEW, _GONE = "headrace_new", "headrace_gone"
+_NEW, _DELETED = "headrace_new", "headrace_gone"
 
 
 class PostgresSink(PostgresConnector, TableSink):
-    """Adds rows to a table of PostgreSQL, or replaces and deletes them by the primary key.
+    """Inserts rows into a table of PostgreSQL, or upserts and deletes them by the primary key.
 
-    Subtasks keep the rows of an epoch in the state directory. The driver copies them into the database and
-    commits them in one transaction, together with a mark in the table `headrace_epochs` that tells a repeated
-    commit that it has been done: readers see an epoch as a whole and once, after a crash at any moment.
-    With a primary key only the last state of each key is written, and an updating result is written as
-    upserts and deletes. A row that the database refuses ends the run, and is named as far as it names it.
+    Subtasks stage the rows of an epoch in the state directory. The driver copies them into the database in
+    one transaction, together with a record of the epoch in the table `headrace_epochs`. A retried commit
+    finds that record and does nothing: readers see each epoch completely and once, after a crash at any
+    moment. With a primary key only the last state of each key is written, and an updating result is written
+    as upserts and deletes. A row that the database refuses ends the run; the error names the row if the
+    database does.
     """
 
     class Options(TableSinkOptions, PostgresOptions):
@@ -48,15 +49,15 @@ class PostgresSink(PostgresConnector, TableSink):
 
     options: Options
 
-    def found(self, connection: Any) -> str:
-        """What there is of the table."""
+    def summarize_table(self, connection: Any) -> str:
+        """Return a line about the table."""
         if self.options.sink_create_table and not exists(connection, self.options.table):
             return f"table {self.options.table} is not there and will be created"
         self._check_key(self.describe(connection))
-        return super().found(connection)
+        return super().summarize_table(connection)
 
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
-        """Write the changes and the mark in one transaction, unless the mark is there already."""
+        """Write the changes and the mark in one transaction, unless the mark exists already."""
         self.database.run(lambda connection: self._write(connection, epoch, changes))
 
     def _write(self, connection: Any, epoch: Epoch, changes: TableChanges) -> None:
@@ -70,8 +71,8 @@ class PostgresSink(PostgresConnector, TableSink):
                 self._copy(connection, table, self.options.table, changes.rows)
                 return
             self._check_key(table)
-            if changes.gone.num_rows:
-                self._load(connection, table, _GONE, changes.gone)
+            if changes.deleted.num_rows:
+                self._load(connection, table, _DELETED, changes.deleted)
                 self._delete(connection)
             if changes.rows.num_rows:
                 self._load(connection, table, _NEW, changes.rows)
@@ -110,7 +111,7 @@ class PostgresSink(PostgresConnector, TableSink):
             ) from None
 
     def _mark(self, connection: Any, epoch: Epoch) -> bool:
-        """Write the mark of an epoch; False if it is there. Another commit of the same epoch waits here."""
+        """Write the mark of an epoch; False if it exists. Another commit of the same epoch waits here."""
         sql, epochs = load_client().sql, identifier(self.options.sink_epochs_table)
         insert = sql.SQL(
             "INSERT INTO {0} AS e (job, sink, epoch, mark) VALUES (%s, %s, %s, %s) "
@@ -132,7 +133,7 @@ class PostgresSink(PostgresConnector, TableSink):
             )
 
     def _load(self, connection: Any, table: PostgresTable, name: str, rows: pa.Table) -> None:
-        """Copy rows into a temporary table with the types of the columns they are for."""
+        """Copy rows into a temporary table with the types of the target columns."""
         create = "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA"
         sql, columns = load_client().sql, _listed(rows.schema.names)
         connection.execute(
@@ -155,13 +156,13 @@ class PostgresSink(PostgresConnector, TableSink):
             sql.SQL("t.{0} = g.{0}").format(sql.Identifier(name)) for name in self.options.primary_key
         )
         delete = sql.SQL("DELETE FROM {} AS t USING {} AS g WHERE {}")
-        connection.execute(delete.format(identifier(self.options.table), sql.Identifier(_GONE), same))
+        connection.execute(delete.format(identifier(self.options.table), sql.Identifier(_DELETED), same))
 
     def _upsert(self, connection: Any, names: Sequence[str]) -> None:
         sql, key = load_client().sql, self.options.primary_key
-        others = [name for name in names if name not in key]
-        pairs = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others]
-        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(pairs)) if others else sql.SQL("NOTHING")
+        updated = [name for name in names if name not in key]
+        pairs = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated]
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(pairs)) if updated else sql.SQL("NOTHING")
         upsert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}")
         columns, new = _listed(names), sql.Identifier(_NEW)
         connection.execute(
@@ -203,7 +204,7 @@ _TYPES = (
 
 
 def column_type(field: pa.Field) -> str:
-    """The type of a column that is created for values of a field."""
+    """Return the PostgreSQL type for a column of this Arrow field."""
     kind = plain_field(field).type
     if is_json(field) or pa.types.is_struct(kind) or pa.types.is_map(kind):
         return "jsonb"

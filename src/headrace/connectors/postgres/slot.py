@@ -1,4 +1,4 @@
-"""The replication slot of a source: how it comes to be, what it holds, and how far it has been read."""
+"""The replication slot of a source: create it, read its transactions, advance it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("headrace")
 
 _LONGEST_NAME = 63
 _MOST_MESSAGES = 10**9
-_ANEW = "to read the table again, start the pipeline with another state directory"
+_START_AGAIN = "to read the table again, start the pipeline with another state directory"
 
 _SLOT = """
     SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn, confirmed_flush_lsn - '0/0'::pg_lsn, wal_status,
@@ -51,7 +51,7 @@ _ADVANCE = """
 
 
 class Transaction(NamedTuple):
-    """How much a transaction has changed in the table, and where in the log it ends."""
+    """The number of changes of a transaction to the table, and the LSN at which it ends."""
 
     lsn: int
     inserts: int
@@ -63,7 +63,7 @@ class Transaction(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot and a publication for a table of a database. It can be there, or still has to be made."""
+    """A replication slot and a publication for a table, which may not exist yet."""
 
     database: Database
     table: str
@@ -82,10 +82,10 @@ class Slot:
             )
 
     def publish(self, connection: Any) -> None:
-        """Create the publication if there is none of its name."""
+        """Create the publication if it is missing."""
         client = load_client()
-        known = "SELECT 1 FROM pg_publication WHERE pubname = %s"
-        if connection.execute(known, [self.publication]).fetchone() is None:
+        query = "SELECT 1 FROM pg_publication WHERE pubname = %s"
+        if connection.execute(query, [self.publication]).fetchone() is None:
             publish = client.sql.SQL(
                 "CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)"
             ).format(client.sql.Identifier(self.publication), identifier(self.table))
@@ -105,9 +105,9 @@ class Slot:
             )
 
     def remove(self, connection: Any, *, own: bool) -> None:
-        """Drop what an attempt to start has left; a slot that may be of another pipeline is refused."""
-        known = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
-        if connection.execute(known, [self.name]).fetchone() is None:
+        """Drop the slot of an earlier attempt to start; raise an error if it may not be ours."""
+        query = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
+        if connection.execute(query, [self.name]).fetchone() is None:
             return
         if not own:
             raise self.database.error(
@@ -118,9 +118,9 @@ class Slot:
 
     @contextlib.contextmanager
     def created(self) -> Iterator[tuple[int, str]]:
-        """Make the slot: its position in the log, and a name for the rows as they are there.
+        """Create the slot; yield its LSN and the name of the snapshot at that LSN.
 
-        The name holds while the block lasts. If the block raises, the slot is dropped.
+        The snapshot is valid within the block. If the block raises, the slot is dropped.
         """
         create = f'CREATE_REPLICATION_SLOT "{self.name}" LOGICAL pgoutput EXPORT_SNAPSHOT'
         with self.database.connect(replication="database") as replication:
@@ -137,44 +137,44 @@ class Slot:
     # ----------------------------------------------------------------------------------------- reading
 
     def check(self, connection: Any, *, lsn: int, oid: int) -> int:
-        """Raise an ExternalError unless the slot has what follows a position; returns where the log ends."""
-        found = connection.execute(_SLOT, [quoted(self.table), self.name]).fetchone()
-        if found is None:
-            raise self.database.error(f"no longer has the replication slot `{self.name}`", _ANEW)
-        flushed, confirmed, status, there = found
+        """Raise an ExternalError unless the slot holds all changes after `lsn`; return the end of the log."""
+        row = connection.execute(_SLOT, [quoted(self.table), self.name]).fetchone()
+        if row is None:
+            raise self.database.error(f"no longer has the replication slot `{self.name}`", _START_AGAIN)
+        flushed, confirmed, status, current_oid = row
         if status == "lost":
             raise self.database.error(
                 f"has removed changes that replication slot `{self.name}` had not read",
-                f"{_ANEW}, and see its setting max_slot_wal_keep_size",
+                f"{_START_AGAIN}, and see its setting max_slot_wal_keep_size",
             )
         if confirmed is not None and confirmed > lsn:
             raise self.database.error(
                 f"has let go of changes: replication slot `{self.name}` is at {show_lsn(int(confirmed))}, "
                 f"and the pipeline at {show_lsn(lsn)}",
-                f"a pipeline with this source cannot go back to an earlier epoch; {_ANEW}",
+                f"a pipeline with this source cannot go back to an earlier epoch; {_START_AGAIN}",
             )
-        if there != oid:
-            has = "no longer has" if there is None else "has another"
-            raise self.database.error(f"{has} table `{self.table}`, not the one that was read", _ANEW)
+        if current_oid != oid:
+            has = "no longer has" if current_oid is None else "has another"
+            raise self.database.error(f"{has} table `{self.table}`, not the one that was read", _START_AGAIN)
         return int(flushed)
 
     def transactions(
         self, connection: Any, *, after: int, oid: int, most: int
     ) -> tuple[list[Transaction], bool]:
-        """Transactions that end behind a position, of about `most` messages, and whether these are all."""
+        """Return transactions that end after an LSN, about `most` messages, and whether these are all."""
         most = min(most, _MOST_MESSAGES)
         while True:
             values = {"oid": oid.to_bytes(4, "big"), "slot": self.name, "publication": self._named}
             rows = connection.execute(_TRANSACTIONS, {**values, "most": most}).fetchall()
-            found = [Transaction(*map(int, row)) for row in rows]
-            whole = sum(one.messages for one in found) < most
-            behind = [one for one in found if one.lsn > after]
-            if behind or whole:
-                return behind, whole
+            transactions = [Transaction(*map(int, row)) for row in rows]
+            complete = sum(transaction.messages for transaction in transactions) < most
+            newer = [transaction for transaction in transactions if transaction.lsn > after]
+            if newer or complete:
+                return newer, complete
             most = min(4 * most, _MOST_MESSAGES)  # what has been read before is still in the way
 
     def messages(self, connection: Any, *, end: int) -> list[bytes]:
-        """The messages of the transactions that end before or at a position, as COPY gives them."""
+        """Return the blocks of COPY with the messages of all transactions up to an LSN."""
         literal = load_client().sql.Literal
         peek = load_client().sql.SQL(_MESSAGES)
         peek = peek.format(literal(self.name), literal(show_lsn(end)), literal(self._named))
@@ -182,7 +182,7 @@ class Slot:
             return [bytes(block) for block in blocks]
 
     def advance(self, connection: Any, lsn: int) -> None:
-        """Let the server forget what is before a position."""
+        """Advance the slot, so that the server can remove the log before an LSN."""
         connection.execute(_ADVANCE, {"slot": self.name, "lsn": show_lsn(lsn)})
 
     @property
@@ -191,7 +191,7 @@ class Slot:
 
 
 def parse_lsn(text: str) -> int:
-    """A position in the log as a number.
+    """Parse an LSN, a position in the write-ahead log.
 
     >>> parse_lsn("16/B374D848")
     97500059720
@@ -201,7 +201,7 @@ def parse_lsn(text: str) -> int:
 
 
 def show_lsn(position: int) -> str:
-    """A position in the log as PostgreSQL writes it.
+    """Format an LSN as PostgreSQL does.
 
     >>> show_lsn(97500059720)
     '16/B374D848'
@@ -210,13 +210,13 @@ def show_lsn(position: int) -> str:
 
 
 def short_name(name: str) -> str:
-    """A name that a slot can have.
+    """Return a valid name for a replication slot.
 
     >>> short_name("headrace_Orders-1a2b")
     'headrace_orders_1a2b'
     """
-    made = re.sub(r"[^a-z0-9_]+", "_", name.lower())
-    if len(made) <= _LONGEST_NAME:
-        return made
+    cleaned = re.sub(r"[^a-z0-9_]+", "_", name.lower())
+    if len(cleaned) <= _LONGEST_NAME:
+        return cleaned
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f"{made[: _LONGEST_NAME - 13]}_{digest}"
+    return f"{cleaned[: _LONGEST_NAME - 13]}_{digest}"

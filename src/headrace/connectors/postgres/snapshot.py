@@ -1,4 +1,4 @@
-"""The rows of a table at one moment, kept in the state directory until they were read."""
+"""A snapshot of a table, stored in the state directory until it is read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pyarrow.csv
 from headrace.base.errors import ExternalError
 
 FILE_ROWS = 20_000
-"""How many rows a file holds, all but the last one."""
+"""The number of rows in each file but the last."""
 _PARSED_BYTES = 16 * 1024 * 1024
 _STORED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class Snapshot:
-    """Files with the rows of a table, below one folder of the storage that the state of the job is on."""
+    """Files with the rows of a table, in one folder of the state storage."""
 
     def __init__(self, storage: Any, folder: str) -> None:
         self._storage = storage
@@ -27,7 +27,7 @@ class Snapshot:
 
     @classmethod
     def create(cls, storage: Any, node: str) -> tuple[Snapshot, str]:
-        """A new one and its folder; what an earlier attempt of the node has left is removed."""
+        """Create a snapshot, and return it and its folder; files of earlier attempts are removed."""
         for path in storage.list(f"snapshots/{node}/"):
             storage.delete(path)
         folder = f"snapshots/{node}/{uuid.uuid4().hex[:12]}"
@@ -37,7 +37,7 @@ class Snapshot:
         return f"{self._folder}/{number:06}.arrow"
 
     def write(self, tables: Iterator[pa.Table]) -> int:
-        """Keep rows that come as tables of `FILE_ROWS` each, and fewer in the last one; returns how many."""
+        """Write tables of `FILE_ROWS` rows each, the last one smaller; return the number of rows."""
         total = 0
         for number, rows in enumerate(tables):
             out = pa.BufferOutputStream()
@@ -48,7 +48,7 @@ class Snapshot:
         return total
 
     def read(self, first: int, end: int) -> Iterator[pa.Table]:
-        """The rows from number `first` up to `end`."""
+        """Yield the rows from number `first` up to `end`."""
         while first < end:
             number = first // FILE_ROWS
             try:
@@ -73,7 +73,7 @@ class Snapshot:
 def copied_rows(
     blocks: Iterator[bytes], columns: int, read: Callable[[Sequence[pa.Array]], pa.Table]
 ) -> Iterator[pa.Table]:
-    """The rows of COPY … TO STDOUT (FORMAT csv), `FILE_ROWS` at a time; `read` makes rows of texts."""
+    """Yield the rows of COPY … TO STDOUT (FORMAT csv), `FILE_ROWS` at a time; `read` converts strings."""
     lines: list[bytes] = []
     parts: list[pa.Table] = []
     size = rows = 0
@@ -96,7 +96,7 @@ def _read_csv(
     lines: Sequence[bytes], columns: int, read: Callable[[Sequence[pa.Array]], pa.Table]
 ) -> pa.Table:
     data = b"".join(lines)
-    numbered = [str(place) for place in range(columns)]
+    numbered = [str(index) for index in range(columns)]
     texts = pyarrow.csv.read_csv(
         io.BytesIO(data),
         # As one block: a row may be longer than any size that could be chosen.

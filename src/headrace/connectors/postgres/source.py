@@ -1,4 +1,4 @@
-"""`postgres` as a source: the rows of a table and its changes, by logical replication."""
+"""The `postgres` source: read a table and its changes by logical replication."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from headrace.model.operator import (
 
 LANE = "changes"
 QUIET_BYTES = 16 * 1024 * 1024
-"""After this much of the log without a change of the table the slot moves on all the same."""
+"""After this much of the log without a change of the table the slot is advanced anyway."""
 _ADVANCE_SECONDS = 5.0
 _LONGEST_REST = 5.0
 _SAMPLE_ROWS = 1000
@@ -57,14 +57,14 @@ _log = logging.getLogger("headrace")
 
 
 class PostgresSource(PostgresConnector, SourceOperator):
-    """Reads the rows of a table of PostgreSQL, then every change of it, each once.
+    """Reads the rows of a PostgreSQL table, then every change of it, each once.
 
-    A new pipeline creates a replication slot, copies the rows that the table has at that moment into the
-    state directory and reads them from there. Then come the changes, transaction by transaction, each as a
-    whole. An update takes the old row back and adds the new one, so the table needs REPLICA IDENTITY FULL.
-    `_timestamp` is when the transaction was committed, and of the first rows when they were copied. The
-    position in the log is part of the checkpoint, and the slot follows it: a resumed pipeline goes on with
-    the next transaction. One task reads the changes, several the first rows.
+    A new pipeline creates a replication slot, copies a snapshot of the existing rows into the state directory
+    and reads it from there. Then it reads the changes; an epoch never splits a transaction. An update
+    retracts the old row and adds the new one, so the table needs REPLICA IDENTITY FULL. `_timestamp` is the
+    commit time of the transaction, and for the snapshot the time of the copy. The position in the log (LSN)
+    is part of the checkpoint, and the slot follows it: a pipeline resumes with the next transaction. One task
+    reads the changes, several tasks read the snapshot.
     """
 
     Options = PostgresSourceOptions
@@ -82,25 +82,25 @@ class PostgresSource(PostgresConnector, SourceOperator):
         self._storage: Any = None
         self._node = "source"
         self._named: str | None = None
-        self._looks = False
+        self._is_sampling = False
         self._rest_until = 0.0
         self._advanced = 0
         self._copies = True
 
     @classmethod
     def is_updating(cls, options: Mapping[str, Any]) -> bool:
-        """Whether rows are taken back: not if only insertions are read, or only what is there."""
+        """Whether rows are retracted: not if only inserts or only the snapshot are read."""
         bounded = str(options.get("source.bounded", "")).lower() in {"true", "yes", "1"}
         return bool(options.get("source.changes", "all") == "all") and not bounded
 
     def for_sampling(self) -> Self:
-        """One that reads some rows of the table and leaves nothing behind."""
-        made = copy.copy(self)
-        made._looks = True  # noqa: SLF001 - it is of the same class
-        return made
+        """Return a copy that reads some rows of the table and creates no slot."""
+        sampler = copy.copy(self)
+        sampler._is_sampling = True  # noqa: SLF001 - it is of the same class
+        return sampler
 
     def find_columns(self) -> pa.Schema:
-        """Those of the table; generated ones are left out where changes are read, which do not tell them."""
+        """Return the columns of the table, without generated ones if changes are read."""
         super().validate()
         table = self.database.run(self.describe, patience=CONNECT_SECONDS)
         return table_columns(table, generated=self._ends)
@@ -111,7 +111,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
 
     @property
     def _ends(self) -> bool:
-        return self.options.source_bounded or self._looks
+        return self.options.source_bounded or self._is_sampling
 
     @property
     def _columns(self) -> pa.Schema:
@@ -119,12 +119,14 @@ class PostgresSource(PostgresConnector, SourceOperator):
         return self.options.columns
 
     def _slot(self, name: str) -> Slot:
-        made = f"headrace_{self.options.table}"
-        publication = self.options.source_publication or (made if len(made) < 64 else short_name(made))
+        default = f"headrace_{self.options.table}"
+        publication = self.options.source_publication or (
+            default if len(default) < 64 else short_name(default)
+        )
         return Slot(self.database, self.options.table, name, publication)
 
     def validate(self) -> None:
-        """Refuse to start without columns."""
+        """Raise an error if no columns are declared."""
         super().validate()
         if self.options.columns is None:
             raise ConfigurationError(
@@ -132,20 +134,20 @@ class PostgresSource(PostgresConnector, SourceOperator):
                 hint="declare them with the option `schema`",
             )
 
-    def found(self, connection: Any) -> str:
-        """What there is of the table; raises an ExternalError if its changes cannot be read."""
+    def summarize_table(self, connection: Any) -> str:
+        """Return a line about the table; raises an ExternalError if its changes cannot be read."""
         self._check(connection, self.describe(connection))
-        return super().found(connection)
+        return super().summarize_table(connection)
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """Know where the state of the job is, and how its slot is called."""
+        """Take the state storage, and derive the name of the slot from the job and the node."""
         self._storage, self._node = storage, node
         self._named = short_name(f"headrace_{job_id}_{node}")
 
     # --------------------------------------------------------------------------------------- the start
 
     def initial_offset(self, *, time: float) -> Offset:
-        """The rows of the table at this moment, and the position in the log that belongs to them."""
+        """Create the slot and copy the snapshot; return their position."""
         self.validate()
         name = self.options.source_slot or self._named or short_name(f"headrace_{uuid.uuid4().hex}")
         slot, own = self._slot(name), self.options.source_slot is None
@@ -156,7 +158,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
             self._check(connection, table)
             position: dict[str, Any] = {"oid": table.oid, "slot": None, "lsn": 0, "rows": 0, "snapshot": None}
             if self._ends:
-                with _at_one_moment(connection):
+                with _snapshot_transaction(connection):
                     return {LANE: {**position, "snapshot": self._copy(connection, time)}}
             slot.publish(connection)
             slot.remove(connection, own=own or bool(tried))
@@ -164,14 +166,14 @@ class PostgresSource(PostgresConnector, SourceOperator):
             with slot.created() as (lsn, moment):
                 position |= {"slot": name, "lsn": lsn}
                 if self.options.source_snapshot:
-                    with _at_one_moment(connection, moment):
+                    with _snapshot_transaction(connection, moment):
                         position["snapshot"] = self._copy(connection, time)
             return {LANE: position}
 
         return self.database.run(start)
 
     def _check(self, connection: Any, table: PostgresTable) -> None:
-        """Raise an ExternalError for a table whose changes cannot be read as they are declared."""
+        """Raise an ExternalError for a table whose changes cannot be read with the declared columns."""
         self.check_columns(table, self.options.columns)
         if self._ends:
             return
@@ -190,14 +192,14 @@ class PostgresSource(PostgresConnector, SourceOperator):
             )
 
     def _copy(self, connection: Any, time: float) -> dict[str, Any]:
-        """Keep the rows of the table in the state directory."""
+        """Copy the rows of the table into the state directory."""
         assert self._storage is not None, "open comes first"
         snapshot, folder = Snapshot.create(self._storage, self._node)
         sql, names = load_client().sql, self._columns.names
         select = sql.SQL("COPY (SELECT {} FROM {} {}) TO STDOUT (FORMAT csv)").format(
             sql.SQL(", ").join(sql.Identifier(name) for name in names),
             identifier(self.options.table),
-            sql.SQL(f"LIMIT {_SAMPLE_ROWS}" if self._looks else ""),
+            sql.SQL(f"LIMIT {_SAMPLE_ROWS}" if self._is_sampling else ""),
         )
         with connection.cursor() as cursor, cursor.copy(select) as blocks:
             rows = snapshot.write(copied_rows(iter(blocks), len(names), self._read_copied))
@@ -211,7 +213,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
     def _read_copied(self, texts: Sequence[pa.Array]) -> pa.Table:
         rows, bad = self._reader.read(texts)
         if self.options.bad_data != "fail":
-            return self._reader.kept(rows, bad)  # they are told when the rows are read
+            return self._reader.with_errors(rows, bad)  # they are told when the rows are read
         if bad:
             raise bad[min(bad)]
         return rows
@@ -219,7 +221,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
     # ------------------------------------------------------------------------------------------ epochs
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """First the rows that were copied, then as many transactions as `limit` allows, at least one."""
+        """Return the end of the next epoch: `limit.rows` of the snapshot, or at least one transaction."""
         position = start[LANE]
         snapshot = position["snapshot"]
         if limit.rows <= 0:
@@ -242,28 +244,28 @@ class PostgresSource(PostgresConnector, SourceOperator):
         return {LANE: moved}
 
     def _plan(self, connection: Any, position: Mapping[str, Any], limit: int) -> dict[str, Any]:
-        """Where the next epoch ends: behind a transaction."""
+        """Return the end of the next epoch: the end of a transaction."""
         slot, start, oid = self._slot(position["slot"]), position["lsn"], position["oid"]
         log = slot.check(connection, lsn=start, oid=oid)
         if log <= start:
             return dict(position)
         # A change of one row comes with the begin and the end of its transaction.
-        found, whole = slot.transactions(connection, after=start, oid=oid, most=3 * limit + 16)
+        transactions, complete = slot.transactions(connection, after=start, oid=oid, most=3 * limit + 16)
         end, rows = start, 0
-        for one in found:
-            more = one.inserts + (2 * one.updates + one.deletes if self._all else 0)
+        for transaction in transactions:
+            more = transaction.inserts + (2 * transaction.updates + transaction.deletes if self._all else 0)
             if rows and rows + more > limit:
                 break
-            if more or one.truncates:
-                end, rows = one.lsn, rows + more
-        if end == start and not whole:
-            end = found[-1].lsn
+            if more or transaction.truncates:
+                end, rows = transaction.lsn, rows + more
+        if end == start and not complete:
+            end = transactions[-1].lsn
         elif end == start and log - start > QUIET_BYTES:
             end = log
         return {**position, "lsn": end, "rows": position["rows"] + rows}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """The first rows in shares; the changes in one, in their order."""
+        """Return several splits for the snapshot, and one for the changes."""
         before, after = start[LANE], end[LANE]
         splits = []
         if after["snapshot"] is not None:
@@ -278,7 +280,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
         return splits
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read some of the first rows, or the changes of some transactions."""
+        """Read rows of the snapshot, or the changes of some transactions."""
         detail = ctx.split.detail
         if detail["snapshot"] is None:
             self._run_changes(detail, ctx, collector)
@@ -287,7 +289,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
             self._storage if ctx.storage is None else ctx.storage, detail["snapshot"]["folder"]
         )
         for copied in snapshot.read(detail["first"], detail["end"]):
-            rows, bad = self._reader.of_copy(copied)
+            rows, bad = self._reader.split_errors(copied)
             retracts = np.zeros(rows.num_rows, np.bool_)
             times = np.full(rows.num_rows, detail["snapshot"]["time"], np.int64)
             self._report(bad, retracts, ctx, collector)
@@ -339,10 +341,10 @@ class PostgresSource(PostgresConnector, SourceOperator):
     def _report(
         self, bad: Mapping[int, BadLineError], retracts: Any, ctx: SourceContext, collector: Collector
     ) -> None:
-        """End the run, or tell of rows that were added; those that are taken back were told before."""
+        """End the run, or report bad rows that were added; retracted ones were reported before."""
         if bad and self.options.bad_data == "fail":
             raise bad[min(bad)]
-        added = [error for place, error in bad.items() if not retracts[place]]
+        added = [error for index, error in bad.items() if not retracts[index]]
         report_bad(ctx, collector, added, keep=self.options.bad_data == DEAD_LETTER)
 
     def _collect(
@@ -357,24 +359,27 @@ class PostgresSource(PostgresConnector, SourceOperator):
             arrays.append(pa.array(retracts))
         fields.append(pa.field(TIMESTAMP, TIMESTAMP_TYPE))
         arrays.append(pa.array(times, pa.int64()).view(TIMESTAMP_TYPE))
-        made = pa.table(arrays, schema=pa.schema(fields)).combine_chunks()
-        for batch in made.to_batches(max_chunksize=_BATCH_ROWS):
+        table = pa.table(arrays, schema=pa.schema(fields)).combine_chunks()
+        for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
             collector.collect(batch)
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether a bounded source has read the rows that were there."""
+        """Whether a bounded source has read the snapshot."""
         position = offset[LANE]
         snapshot = position["snapshot"]
         return position["slot"] is None and bool(snapshot["read"] >= snapshot["rows"])
 
     def count(self, start: Offset, end: Offset) -> int:
-        """How many rows the range holds."""
+        """Return the number of rows in a range."""
         before, after = start[LANE], end[LANE]
-        copies = [0 if one["snapshot"] is None else one["snapshot"]["read"] for one in (before, after)]
+        copies = [
+            0 if position["snapshot"] is None else position["snapshot"]["read"]
+            for position in (before, after)
+        ]
         return int(copies[1] - copies[0] + after["rows"] - before["rows"])
 
     def committed(self, offset: Offset) -> None:
-        """Let the server forget what was read."""
+        """Advance the slot, so that the server can remove the log before this position."""
         name, lsn = offset[LANE]["slot"], offset[LANE]["lsn"]
         if name is None or lsn <= self._advanced:
             return
@@ -388,11 +393,11 @@ class PostgresSource(PostgresConnector, SourceOperator):
 
 
 @contextlib.contextmanager
-def _at_one_moment(connection: Any, moment: str | None = None) -> Iterator[None]:
-    """A transaction that sees the rows as they are now, or as they were at the moment of this name."""
+def _snapshot_transaction(connection: Any, snapshot: str | None = None) -> Iterator[None]:
+    """Run the block in a transaction that sees the current rows, or those of an exported snapshot."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        if moment is not None:
+        if snapshot is not None:
             sql = load_client().sql
-            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(moment)))
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
         yield

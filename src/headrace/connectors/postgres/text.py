@@ -1,4 +1,4 @@
-"""Values of PostgreSQL as the texts that it reads and writes, and as Arrow columns.
+"""Convert between the text form of PostgreSQL values and Arrow columns.
 
 The session is expected to be in UTC, with dates in ISO style, intervals in ISO 8601 and bytes in hex.
 """
@@ -28,24 +28,24 @@ _ITEM = re.compile(
 
 
 class UnreadableError(ValueError):
-    """A text that is no value of the column's type."""
+    """A string that is not a valid value of the column's type."""
 
-    def __init__(self, place: int, text: str, kind: pa.DataType) -> None:
-        shown = text if len(text) <= 100 else text[:100] + "…"
-        super().__init__(f"`{shown}` cannot be read as {kind}")
-        self.place = place
-        """Which of the texts it is."""
+    def __init__(self, index: int, text: str, kind: pa.DataType) -> None:
+        excerpt = text if len(text) <= 100 else text[:100] + "…"
+        super().__init__(f"`{excerpt}` cannot be read as {kind}")
+        self.index = index
+        """The index of the string in its array."""
 
 
 # ------------------------------------------------------------------------------------------------ reading
 
 
 _UNREADABLE = (ValueError, OverflowError, BadLineError)
-"""What reading raises; what Arrow cannot convert is a ValueError too."""
+"""The errors of conversions; those of Arrow are ValueErrors too."""
 
 
 def read_texts(texts: pa.Array, field: pa.Field) -> pa.Array:
-    """The values of texts as a column of the field's type; raises an UnreadableError for what is none."""
+    """Convert strings to the type of a field; raises an UnreadableError for one that does not fit."""
     try:
         return _read(texts, plain_field(field).type)
     except _UNREADABLE:
@@ -55,7 +55,7 @@ def read_texts(texts: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def unreadable(texts: pa.Array, field: pa.Field, first: int = 0) -> Iterator[UnreadableError]:
-    """All texts that are no values of the field's type, numbered from `first`."""
+    """Return an error for each string that is not a value of the field's type, numbered from `first`."""
     kind = plain_field(field).type
     try:
         _read(texts, kind)
@@ -81,7 +81,7 @@ def _read(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         moments = pc.binary_join_element_wise("1970-01-01 ", texts, "").cast(pa.timestamp("ns"))
         read = moments.cast(pa.time64("ns")).cast(kind, safe=False)
     elif pa.types.is_interval(kind):
-        read = pa.array([None if one is None else parse_interval(one) for one in texts.to_pylist()], kind)
+        read = pa.array([None if text is None else parse_interval(text) for text in texts.to_pylist()], kind)
     elif is_binary(kind):
         read = _read_bytes(texts).cast(kind)
     elif pa.types.is_nested(kind):
@@ -92,8 +92,8 @@ def _read(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _read_booleans(texts: pa.Array) -> pa.Array:
-    known = pc.is_in(texts, pa.array(["t", "f", "true", "false", None], _TEXT))
-    if not pc.all(known, min_count=0).as_py():
+    valid = pc.is_in(texts, pa.array(["t", "f", "true", "false", None], _TEXT))
+    if not pc.all(valid, min_count=0).as_py():
         raise ValueError("not a boolean")
     return pc.if_else(texts.is_valid(), pc.starts_with(texts, "t"), None)
 
@@ -112,7 +112,7 @@ def _read_bytes(texts: pa.Array) -> pa.Array:
 
 
 def _buffers(array: pa.Array) -> tuple[Any, bytes]:
-    """The offsets of a large text or binary array, from 0, and the bytes of its values."""
+    """Return the offsets of a large string or binary array, from 0, and the bytes of its values."""
     array = pa.concat_arrays([array])
     if not len(array):
         return np.zeros(1, np.int64), b""
@@ -124,31 +124,33 @@ def _buffers(array: pa.Array) -> tuple[Any, bytes]:
 
 def _read_nested(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     values = texts.to_pylist()
-    shown = next((one.lstrip() for one in values if one is not None), "")
-    if is_list(kind) and (shown.startswith("{") or _BOUNDS.match(shown)):
-        lists = [None if one is None else parse_array(one) for one in values]
+    first = next((text.lstrip() for text in values if text is not None), "")
+    if is_list(kind) and (first.startswith("{") or _BOUNDS.match(first)):
+        lists = [None if text is None else parse_array(text) for text in values]
         return _read_lists(lists, kind)
     # What is not an array of PostgreSQL is JSON.
-    messages = [b'{"v":' + (b"null" if one is None else one.encode()) + b"}" for one in values]
+    messages = [b'{"v":' + (b"null" if text is None else text.encode()) + b"}" for text in values]
     rows = JsonFormat(pa.schema([pa.field("v", kind)])).decode(messages).rows
     return rows.column("v").combine_chunks()
 
 
 def _read_lists(lists: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not is_list(kind):
-        if any(isinstance(one, list) for one in lists):
+        if any(isinstance(elements, list) for elements in lists):
             raise ValueError("an array has more dimensions than the column")
         return _read(pa.array(lists, _TEXT), kind)
-    if any(isinstance(one, str) for one in lists):
+    if any(isinstance(elements, str) for elements in lists):
         raise ValueError("an array has fewer dimensions than the column")
-    items = _read_lists([item for one in lists if one is not None for item in one], kind.value_type)
-    ends = np.cumsum([0, *(0 if one is None else len(one) for one in lists)]).tolist()
-    offsets = [None if one is None else start for one, start in zip(lists, ends[:-1], strict=True)]
+    items = _read_lists(
+        [item for elements in lists if elements is not None for item in elements], kind.value_type
+    )
+    ends = np.cumsum([0, *(0 if elements is None else len(elements) for elements in lists)]).tolist()
+    offsets = [None if elements is None else start for elements, start in zip(lists, ends[:-1], strict=True)]
     return pa.ListArray.from_arrays(pa.array([*offsets, ends[-1]], pa.int32()), items).cast(kind)
 
 
 def parse_array(text: str) -> list[Any]:
-    """An array as PostgreSQL writes it: lists of texts and None, as deep as it is; ValueError if it is none.
+    """Parse a PostgreSQL array into nested lists of strings and None; raises a ValueError.
 
     >>> parse_array('{1,NULL,"a b",{x}}')
     ['1', None, 'a b', ['x']]
@@ -176,15 +178,15 @@ def parse_array(text: str) -> list[Any]:
             open_lists[-1].append(None if word.upper() == "NULL" else re.sub(r"\\(.)", r"\1", word))
     if len(open_lists) != 1 or len(top) != 1:
         raise ValueError(f"`{text}` is not an array")
-    whole: list[Any] = top[0]
-    return whole
+    array: list[Any] = top[0]
+    return array
 
 
 # ------------------------------------------------------------------------------------------------ writing
 
 
 def write_texts(column: pa.Array, field: pa.Field, *, as_json: bool = False) -> pa.Array:
-    """A column that CSV shows as PostgreSQL reads it; `as_json` for lists that go into JSON."""
+    """Convert a column to the text form of PostgreSQL; `as_json` for lists that go into JSON."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return write_texts(column.storage, field, as_json=as_json or is_json(field))
@@ -196,7 +198,7 @@ def write_texts(column: pa.Array, field: pa.Field, *, as_json: bool = False) -> 
         written = column.cast(pa.time64("ns")).cast(pa.time64("us"), safe=False)
     elif pa.types.is_duration(kind):
         nanoseconds = column.cast(pa.duration("ns")).cast(pa.int64()).to_pylist()
-        written = _texts(nanoseconds, lambda one: format_interval(pa.MonthDayNano([0, 0, one])))
+        written = _texts(nanoseconds, lambda value: format_interval(pa.MonthDayNano([0, 0, value])))
     elif pa.types.is_interval(kind):
         written = _texts(column.to_pylist(), format_interval)
     elif is_binary(kind):
@@ -216,7 +218,7 @@ def write_texts(column: pa.Array, field: pa.Field, *, as_json: bool = False) -> 
 
 
 def _texts(values: Sequence[Any], text_of: Any) -> pa.Array:
-    return pa.array([None if one is None else text_of(one) for one in values], _TEXT)
+    return pa.array([None if value is None else text_of(value) for value in values], _TEXT)
 
 
 def _write_bytes(column: pa.Array) -> pa.Array:
@@ -234,7 +236,7 @@ def _write_lists(column: pa.Array, field: pa.Field) -> pa.Array:
     written = write_texts(column.flatten(), inner)
     items = written.cast(pa.large_string()).to_pylist()
     if not is_list(inner.type):
-        items = ["NULL" if one is None else _quoted(one) for one in items]
+        items = ["NULL" if item is None else _quoted(item) for item in items]
     elif None in items:
         raise ValueError(f"column `{field.name}`: an array of PostgreSQL cannot hold a null for an array")
     ends = np.cumsum([0, *lengths]).tolist()

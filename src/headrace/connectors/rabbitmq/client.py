@@ -1,4 +1,4 @@
-"""What the source and the sink of `rabbitmq` share: how the server is reached, and what its errors mean."""
+"""The RabbitMQ client that the source and the sink share: connections and errors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _HEARTBEAT_SECONDS = 60
 _PORT, _TLS_PORT, _STREAM_PORTS = 5672, 5671, {5551, 5552}
 _REFUSED, _NOT_FOUND, _NOT_ALLOWED = 403, 404, 530
 _UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR = 0, 320, 541
-_PASSING = {_UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR}
+_TRANSIENT = {_UNSAID, _SHUTS_DOWN, _INTERNAL_ERROR}
 
 
 class RabbitServerOptions(DeclaredOptions):
-    """The server, and who asks."""
+    """The server and the login."""
 
     host: str = Field(min_length=1, description="The name or address of the server.")
     port: int | None = Field(
@@ -41,29 +41,31 @@ class RabbitServerOptions(DeclaredOptions):
     tls_trust: bool = Field(
         default=False,
         alias="tls_config.trust_certificates",
-        description="Whether any certificate of the server will do; for tests.",
+        description="Whether any server certificate is accepted; for tests.",
     )
     tls_root: str | None = Field(
         None,
         alias="tls_config.root_certificates_path",
-        description="A file with the certificates that the server's must go back to.",
+        description="A file with the CA certificates to trust.",
     )
     tls_cert: str | None = Field(
         None,
         alias="tls_config.client_certificates_path",
-        description="A file with the certificate that this side shows.",
+        description="A file with the client certificate.",
     )
     tls_key: str | None = Field(
-        None, alias="tls_config.client_keys_path", description="A file with the key of that certificate."
+        None,
+        alias="tls_config.client_keys_path",
+        description="A file with the key of the client certificate.",
     )
     load_balancer_mode: bool = Field(
-        default=False, description="Whether the host stands for several servers: accepted, and not used."
+        default=False, description="Whether the host is a load balancer: accepted, and not used."
     )
 
     @model_validator(mode="after")
     def _can_connect(self) -> Self:
-        given = (self.tls_trust, self.tls_root, self.tls_cert, self.tls_key)
-        if any(given) and not self.tls_enabled:
+        tls_options = (self.tls_trust, self.tls_root, self.tls_cert, self.tls_key)
+        if any(tls_options) and not self.tls_enabled:
             raise ValueError("the options of `tls_config` need `tls_config.enabled` = true")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError(
@@ -73,7 +75,7 @@ class RabbitServerOptions(DeclaredOptions):
 
 
 class RabbitServer:
-    """A server: settings of connections to it, and what its errors mean. It pickles."""
+    """A server: connections to it, and its errors. It pickles."""
 
     def __init__(self, options: RabbitServerOptions) -> None:
         self._options = options
@@ -85,7 +87,7 @@ class RabbitServer:
         self.settings()
 
     def settings(self) -> Any:
-        """The settings of a connection, as the client wants them."""
+        """Return the connection parameters of the client."""
         client, options = load_client(), self._options
         tls = None
         if options.tls_enabled:
@@ -120,11 +122,11 @@ class RabbitServer:
         return context
 
     def connect(self) -> Any:
-        """A new connection that waits for its answers; raises what `client_errors` names."""
+        """Return a new blocking connection; raises `client_errors`."""
         return load_client().BlockingConnection(self.settings())
 
     def failure(self, error: BaseException, *, of: str = "") -> ExternalError:
-        """What a person can make of an error of the client; `of` is what was asked for."""
+        """Return an error of the client as an ExternalError with a hint; `of` is the queue or exchange."""
         errors, code = load_client().exceptions, _code_of(error)
         text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
         if isinstance(error, errors.AuthenticationError) or code in {_REFUSED, _NOT_ALLOWED}:
@@ -142,7 +144,7 @@ class RabbitServer:
         if isinstance(error, errors.NackError):
             message = f"RabbitMQ at {self.address}, {of}: the server could not keep a message"
             return ExternalError(message, where="rabbitmq")
-        if code not in _PASSING:
+        if code not in _TRANSIENT:
             return ExternalError(f"RabbitMQ at {self.address}, {of}: {text}", where="rabbitmq")
         cause = cause_of(error)
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -173,37 +175,39 @@ class RabbitServer:
 
 
 class RabbitConnector(Connector):
-    """The half of a source or sink of RabbitMQ that knows its server."""
+    """What the source and the sink share: the connection to the server."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self.server = RabbitServer(self.options)
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with certificates that cannot be read."""
+        """Raise an error if the client's package is missing or certificates cannot be read."""
         self.server.check_settings()
 
 
 def client_errors() -> tuple[type[Exception], ...]:
-    """What the client throws for what is wrong outside."""
+    """Return the exception classes of the client for external failures."""
     return (load_client().exceptions.AMQPError, OSError)
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether trying again may help: a server that says no does so again, unless it restarts or is full."""
+    """Whether retrying can help: the server restarts or is full; it does not help after a refusal."""
     if not isinstance(error, client_errors()):
         return False
-    return not isinstance(error, load_client().exceptions.AuthenticationError) and _code_of(error) in _PASSING
+    return (
+        not isinstance(error, load_client().exceptions.AuthenticationError) and _code_of(error) in _TRANSIENT
+    )
 
 
 def _code_of(error: BaseException) -> int:
-    """The server's code for an error; before a connection is open, the client has it in a text only."""
-    told = re.match(r"ConnectionClosedByBroker: \((\d+)\)", str(error))
-    return int(told[1]) if told else getattr(error, "reply_code", _UNSAID)
+    """Return the server's error code; before a connection is open, it is only in the message."""
+    match = re.match(r"ConnectionClosedByBroker: \((\d+)\)", str(error))
+    return int(match[1]) if match else getattr(error, "reply_code", _UNSAID)
 
 
 def load_client() -> Any:
-    """The package of the client; raises a MissingExtraError if it is not installed."""
+    """Import the client's package; raises a MissingExtraError if it is not installed."""
     client = load_extra(
         "pika",
         feature="the connector `rabbitmq`",
@@ -217,14 +221,14 @@ def load_client() -> Any:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The reason at the bottom, one of `client_errors`: the client wraps it in several of its own."""
+    """Return the innermost cause of an error, one of `client_errors`."""
     inner = error
     for _ in range(10):
         deeper = [*getattr(inner, "exceptions", ()), getattr(inner, "exception", None), *inner.args]
-        found = [one for one in deeper if isinstance(one, BaseException)]
-        if not found:
+        causes = [cause for cause in deeper if isinstance(cause, BaseException)]
+        if not causes:
             break
-        inner = found[-1]
+        inner = causes[-1]
     if isinstance(inner, client_errors()) and str(inner):
         return inner
     return OSError(str(inner) or type(inner).__name__)

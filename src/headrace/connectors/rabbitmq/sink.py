@@ -1,4 +1,4 @@
-"""`rabbitmq`: rows as messages to an exchange."""
+"""The `rabbitmq` sink: publish rows to an exchange."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from headrace.model.operator import OperatorContext
 KEY, TIME = "key", "time"
 _PERSISTENT, _TRANSIENT = 2, 1
 _UNCONFIRMED = 4_000
-"""How many messages may be on the way."""
+"""The most unconfirmed messages."""
 _LONGEST_KEY = 255
 _BACKOFF = Backoff(first=0.1, longest=2.0)
 
 
 class RabbitSink(RabbitConnector, MessageSink):
-    """Writes rows as messages to an exchange, when their epoch is committed.
+    """Publishes rows as messages to an exchange, when their epoch is committed.
 
-    The server confirms each message; the commit ends when it has confirmed all of them. After a crash in the
-    middle of a commit its messages are sent again, under the same ids (`message_id`), by which a reader can
-    tell those that it has seen. Messages are persistent, and those that no queue takes end the run, unless
-    the options say otherwise. The `timestamp` of a message is the event time of the row, in seconds.
+    The server confirms each message; the commit ends when all are confirmed. After a crash in the middle of a
+    commit its messages are sent again, under the same ids (`message_id`), by which a consumer can drop
+    duplicates. By default messages are persistent, and unroutable messages end the run. The `timestamp` of a
+    message is the event time of the row, in seconds.
     """
 
     class Options(RabbitServerOptions, FormatOptions):
@@ -51,7 +51,9 @@ class RabbitSink(RabbitConnector, MessageSink):
 
         exchange: str = Field(
             "",
-            description="The exchange to write to; by default the one that knows all queues by their name.",
+            description=(
+                "The exchange to publish to; by default the default exchange, which routes to queues by name."
+            ),
         )
         routing_key: str | None = Field(
             None,
@@ -61,17 +63,17 @@ class RabbitSink(RabbitConnector, MessageSink):
         sink_routing_key_field: str | None = Field(
             None,
             alias="sink.routing_key_field",
-            description="The column that is the routing key; where it is null, `routing_key` is.",
+            description="The column with the routing key; where it is null, `routing_key` is used.",
         )
         sink_persistent: bool = Field(
             default=True,
             alias="sink.persistent",
-            description="Whether messages in durable queues outlive a restart of the server.",
+            description="Whether messages in durable queues survive a restart of the server.",
         )
         sink_unroutable: Literal["fail", "drop"] = Field(
             "fail",
             alias="sink.unroutable",
-            description="What becomes of messages that no queue takes: they end the run, or are dropped.",
+            description="What to do with unroutable messages: end the run, or drop them.",
         )
 
         @model_validator(mode="after")
@@ -86,13 +88,15 @@ class RabbitSink(RabbitConnector, MessageSink):
     deliveries = (
         Delivery(
             "at least once",
-            "the commit ends when the server has confirmed all messages; a commit that was cut short "
-            "sends them again under the same ids",
+            (
+                "the commit ends when the server has confirmed all messages; if it is interrupted, they "
+                "are sent again under the same ids"
+            ),
         ),
     )
 
     def display(self) -> str:
-        """The exchange and the server; nothing that may be a secret."""
+        """Return the exchange and the server, without secrets."""
         to = self.options.exchange or self.options.routing_key or self.options.sink_routing_key_field
         return f"{type(self).__name__}({to} at {self.server.address})"
 
@@ -101,7 +105,7 @@ class RabbitSink(RabbitConnector, MessageSink):
         return f"exchange `{self.options.exchange}`" if self.options.exchange else "default exchange"
 
     def reach(self) -> str:
-        """Whether the exchange is there."""
+        """Check that the exchange exists, and return a line about the server."""
         try:
             with self.server.connect() as connection:
                 if self.options.exchange:
@@ -111,8 +115,8 @@ class RabbitSink(RabbitConnector, MessageSink):
         return f"RabbitMQ at {self.server.address}, {self._of.replace('`', '')}"
 
     def attributes(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
-        """The routing key of each message, if it is in a column, and its time."""
-        found: dict[str, pa.Array] = {}
+        """Return the routing key of each message, if it is in a column, and its time."""
+        attributes: dict[str, pa.Array] = {}
         name = self.options.sink_routing_key_field
         if name is not None:
             check_column(name, rows.schema.names, what="rabbitmq sink, option `sink.routing_key_field`")
@@ -121,15 +125,15 @@ class RabbitSink(RabbitConnector, MessageSink):
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 raise PlanError(
                     f"column `{name}` has the type {rows.column(name).type} and cannot be a routing key",
-                    hint="a routing key is a text or a number",
+                    hint="a routing key is a string or a number",
                 ) from None
-            found[KEY] = keys.fill_null(self.options.routing_key or "")
+            attributes[KEY] = keys.fill_null(self.options.routing_key or "")
         if TIMESTAMP in rows.schema.names:
-            found[TIME] = rows.column(TIMESTAMP).cast(pa.timestamp("s"), safe=False).cast(pa.int64())
-        return found
+            attributes[TIME] = rows.column(TIMESTAMP).cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+        return attributes
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Send the messages until the server has confirmed all of them."""
+        """Publish the messages, and wait until the server has confirmed all of them."""
         values = messages.column(VALUE).to_pylist()
         nothing = [None] * len(values)
         keys, times = (
@@ -138,14 +142,14 @@ class RabbitSink(RabbitConnector, MessageSink):
         )
         batch, options = hashlib.sha256(batch_id.encode()).hexdigest()[:24], self.options
         properties, left = load_client().BasicProperties, {}
-        for place, (value, key, at) in enumerate(zip(values, keys, times, strict=True)):
+        for index, (value, key, at) in enumerate(zip(values, keys, times, strict=True)):
             described = properties(
                 content_type="application/json" if "json" in options.format else None,
                 delivery_mode=_PERSISTENT if options.sink_persistent else _TRANSIENT,
-                message_id=f"{batch}-{place}",
+                message_id=f"{batch}-{index}",
                 timestamp=at if at is not None and at > 0 else None,
             )
-            left[place] = ((options.routing_key or "") if key is None else key, value, described)
+            left[index] = ((options.routing_key or "") if key is None else key, value, described)
         self._send(left)
 
     def _send(self, left: dict[int, Any]) -> None:
@@ -166,9 +170,9 @@ class RabbitSink(RabbitConnector, MessageSink):
 
 
 class _Sending:
-    """One connection that sends messages; what is confirmed is taken out of `left`.
+    """Publishes messages over one connection, and removes confirmed ones from `left`.
 
-    The client's plain connection waits for each confirmation; this one for all that are on the way.
+    The client's blocking connection waits for each confirmation; this one has many messages in flight.
     """
 
     def __init__(self, server: RabbitServer, options: Any, left: dict[int, Any]) -> None:
@@ -182,7 +186,7 @@ class _Sending:
         self._heard = time.monotonic()
 
     def run(self) -> None:
-        """Send all; raises what goes wrong, of the client or an ExternalError."""
+        """Publish all messages; raises an error of the client or an ExternalError."""
         self._connection = load_client().SelectConnection(
             self._server.settings(),
             on_open_callback=lambda connection: connection.channel(on_open_callback=self._opened),
@@ -202,7 +206,7 @@ class _Sending:
         self._connection.ioloop.stop()
 
     def _fail(self, problem: BaseException) -> None:
-        """End with this problem; the connection may still have to close."""
+        """Stop with this error, and close the connection."""
         self._problem = self._problem or problem
         if self._connection.is_open:
             self._connection.close()
@@ -210,7 +214,7 @@ class _Sending:
             self._connection.ioloop.stop()
 
     def _check_silence(self) -> None:
-        """Give up on a server that is silent for too long."""
+        """Stop if the server is silent for too long."""
         if time.monotonic() - self._heard > rabbitmq.ANSWER_SECONDS:
             self._over(TimeoutError(f"no answer came in {rabbitmq.ANSWER_SECONDS} s"))
         self._connection.ioloop.call_later(1, self._check_silence)
@@ -222,12 +226,12 @@ class _Sending:
         channel.confirm_delivery(self._confirmed, callback=lambda _: self._more())
 
     def _more(self) -> None:
-        """Send as many as may be on the way."""
+        """Publish messages up to the limit of unconfirmed ones."""
         mandatory = self._options.sink_unroutable == "fail"
         room = _UNCONFIRMED - len(self._tags)
-        for place, (key, value, properties) in itertools.islice(self._waiting, room):
+        for index, (key, value, properties) in itertools.islice(self._waiting, room):
             self._sent += 1
-            self._tags[self._sent] = place
+            self._tags[self._sent] = index
             self._channel.basic_publish(self._options.exchange, key, value, properties, mandatory)
 
     def _confirmed(self, frame: Any) -> None:
@@ -238,10 +242,10 @@ class _Sending:
             if frame.method.multiple
             else [last]
         )
-        places = [self._tags.pop(tag) for tag in until]
+        indices = [self._tags.pop(tag) for tag in until]
         if answer == "Ack":
-            for place in places:
-                self._left.pop(place, None)
+            for index in indices:
+                self._left.pop(index, None)
         else:
             self._nacked = True
         if not self._left:

@@ -1,4 +1,4 @@
-"""`rabbitmq`: the messages of a queue, or of a stream."""
+"""The `rabbitmq` source: read the messages of a queue or a stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METADATA: Mapping[str, pa.DataType] = {
     "redelivered": pa.bool_(),
     "offset": pa.int64(),
 }
-"""What a column can be besides the content of messages: METADATA FROM these."""
+"""What METADATA FROM can name, with the type of the column."""
 
 _OFFSET = "x-stream-offset"
 _WAIT_SECONDS = 0.05
@@ -34,11 +34,11 @@ _WAIT_SECONDS = 0.05
 class RabbitSource(RabbitConnector, ReceivedSource):
     """Reads the messages of a queue, or of a stream.
 
-    Messages are written to the state directory before they are read. Those of a queue are acknowledged after
-    that, and so taken out of it: none is lost, and one whose acknowledgement was lost on the way comes again
-    (its metadata `redelivered` is true). Those of a stream stay there; where the next one is found is in the
-    state directory too, so each counts once. `_timestamp` is the time that the sender gave a message, or else
-    the time at which it came. One connection reads, beside the driver.
+    Messages are logged in the state directory before they are processed. Messages of a queue are then
+    acknowledged, which removes them: none is lost, and one whose acknowledgement was lost is redelivered (its
+    metadata `redelivered` is true). Messages of a stream stay there; the log holds their offsets, so each
+    counts once. `_timestamp` is the timestamp property of the message, or else the time of receipt. One
+    connection on the driver reads.
     """
 
     class Options(RabbitServerOptions, MessageOptions):
@@ -61,7 +61,7 @@ class RabbitSource(RabbitConnector, ReceivedSource):
             ge=1,
             le=65_535,
             alias="source.prefetch",
-            description="How many messages may be on the way or not yet in the log.",
+            description="The prefetch count: the most messages that are not acknowledged.",
         )
         metadata: Mapping[str, str] = Field(
             default={}, description=f"Column → what of a message it holds: {', '.join(METADATA)}."
@@ -80,12 +80,18 @@ class RabbitSource(RabbitConnector, ReceivedSource):
     deliveries = (
         Delivery(
             "at least once",
-            "a message is acknowledged when it is in a log; it comes again if the acknowledgement is lost",
+            (
+                "a message is logged before it is acknowledged; it is redelivered if the acknowledgement "
+                "is lost"
+            ),
             when="`queue`",
         ),
         Delivery(
             "exactly once",
-            "messages are in a log before they are read, with their offsets; reading goes on after the last",
+            (
+                "messages are logged with their offsets before they are processed; reading resumes after "
+                "the last one"
+            ),
             when="`stream`",
         ),
     )
@@ -95,7 +101,7 @@ class RabbitSource(RabbitConnector, ReceivedSource):
         self._since: float | None = None
 
     def validate(self) -> None:
-        """Refuse columns that cannot be read, and settings that are none."""
+        """Raise an error for columns that cannot be read and settings that are not valid."""
         RabbitConnector.validate(self)
         ReceivedSource.validate(self)
 
@@ -113,17 +119,17 @@ class RabbitSource(RabbitConnector, ReceivedSource):
         return f"rabbitmq at {self.server.address}, {kind} {self._name}"
 
     def reach(self) -> str:
-        """How many messages the queue has."""
+        """Connect, and return a line with the number of messages in the queue."""
         try:
             with self.server.connect() as connection:
-                found = connection.channel().queue_declare(self._name, passive=True).method.message_count
+                count = connection.channel().queue_declare(self._name, passive=True).method.message_count
         except client_errors() as error:
             raise self.server.failure(error, of=self._of) from None
         kind = "queue" if self.options.stream is None else "stream"
-        return f"RabbitMQ at {self.server.address}, {kind} {self._name} with {found} messages"
+        return f"RabbitMQ at {self.server.address}, {kind} {self._name} with {count} messages"
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """See what was received and not handled before, and where a stream goes on."""
+        """Take the state storage, and find the position in a stream."""
         super().open(storage, job_id=job_id, node=node)
         if self.options.stream is None or self._resume is not None:
             return
@@ -133,14 +139,14 @@ class RabbitSource(RabbitConnector, ReceivedSource):
             self._since = json.loads(storage.read(begun))["time"]
 
     def listen(self, inbox: Inbox) -> None:
-        """Put what comes into the inbox, and acknowledge what is kept."""
+        """Put messages into the inbox, and acknowledge those that are logged."""
         began = clock.time()
         try:
             with self.server.connect() as connection:
                 channel = connection.channel()
                 channel.basic_qos(prefetch_count=self.options.source_prefetch)
-                gone: list[Any] = []
-                channel.add_on_cancel_callback(gone.append)
+                cancellations: list[Any] = []
+                channel.add_on_cancel_callback(cancellations.append)
                 channel.basic_consume(
                     self._name,
                     lambda _channel, how, properties, body: self._take(inbox, how, properties, body),
@@ -151,7 +157,7 @@ class RabbitSource(RabbitConnector, ReceivedSource):
                     inbox.connected()
                     connection.process_data_events(_WAIT_SECONDS)
                     self._acknowledge(channel, inbox)
-                    if gone:
+                    if cancellations:
                         raise self._deleted()
                 self._acknowledge(channel, inbox)
         except client_errors() as error:
@@ -191,15 +197,15 @@ class RabbitSource(RabbitConnector, ReceivedSource):
 
     @staticmethod
     def _acknowledge(channel: Any, inbox: Inbox) -> None:
-        """Acknowledge what is in the log: all that came before the last of it is there as well."""
-        tags = inbox.kept()
+        """Acknowledge the logged messages: all messages up to the last logged one."""
+        tags = inbox.take_logged_tokens()
         if tags:
             channel.basic_ack(max(tags), multiple=True)
 
     def settle(self, resume: Any, messages: Sequence[Received]) -> tuple[Sequence[Received], Any]:
-        """What a stream has sent twice, because the connection was lost, is new once."""
+        """Skip messages that a stream sent again after a lost connection."""
         if self.options.stream is None:
             return messages, None
         last = -1 if resume is None else resume
-        new = [one for one in messages if one.metadata["offset"] > last]
+        new = [message for message in messages if message.metadata["offset"] > last]
         return new, new[-1].metadata["offset"] if new else resume

@@ -1,4 +1,4 @@
-"""What the lookup and the sink of `redis` share: how servers are reached, and what their errors mean."""
+"""The Redis client that the lookup and the sink share: connections and errors."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from headrace.base.retry import Backoff, with_retry
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
-"""How long servers that do not answer are waited for: they restart."""
+"""How long to wait for servers that do not answer: they may restart."""
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 30
-"""After this long without a connection, or an answer, it is tried again."""
+"""The timeout for a connection and for an answer; then it is retried."""
 _BACKOFF = Backoff(first=0.1, longest=2.0)
-_PASSING = re.compile(
+_TRANSIENT = re.compile(
     "(?:^|of pipeline caused error: |discarded because of: )"
     "(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY) "
 )
-"""How answers begin that pass and have no class in the client, or none if they end a transaction."""
+"""The beginnings of transient errors without their own class in the client."""
 
 
 def without_password(address: str) -> str:
-    """The address of a server as it may be shown."""
+    """Return the address of a server without its password."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 Address = Annotated[str, PlainSerializer(without_password, return_type=str, when_used="json")]
-"""An option that takes an address, and shows it without its password."""
+"""An option that takes an address, and displays it without its password."""
 Addresses = Annotated[
     Names,
     PlainSerializer(
-        lambda given: list(map(without_password, given)), return_type=list[str], when_used="json"
+        lambda addresses: list(map(without_password, addresses)), return_type=list[str], when_used="json"
     ),
 ]
 
 
 class RedisServerOptions(DeclaredOptions):
-    """The server or the cluster, and who asks."""
+    """The server or the cluster, and the login."""
 
     address: Address | None = Field(
         None, repr=False, description="The server, such as redis://localhost:6379/0, or rediss://… for TLS."
@@ -62,24 +62,22 @@ class RedisServerOptions(DeclaredOptions):
     tls_ca: str | None = Field(
         None,
         alias="tls.ca",
-        description="A file with the certificates that those of servers must go back to.",
+        description="A file with the CA certificates to trust.",
     )
-    tls_cert: str | None = Field(
-        None, alias="tls.cert", description="A file with the certificate that this side shows."
-    )
+    tls_cert: str | None = Field(None, alias="tls.cert", description="A file with the client certificate.")
     tls_key: str | None = Field(None, alias="tls.key", description="A file with the key of `tls.cert`.")
 
     @property
     def addresses(self) -> list[str]:
-        """The server, or some servers of the cluster."""
+        """Return the server, or the servers of the cluster."""
         return self.cluster_addresses or ([self.address] if self.address else [])
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> Self:
         if bool(self.address) == bool(self.cluster_addresses):
             raise ValueError("it takes either `address` or `cluster.addresses`")
-        given = (self.tls_ca, self.tls_cert, self.tls_key)
-        if any(given) and not all(one.startswith("rediss://") for one in self.addresses):
+        tls_options = (self.tls_ca, self.tls_cert, self.tls_key)
+        if any(tls_options) and not all(address.startswith("rediss://") for address in self.addresses):
             raise ValueError("`tls.ca`, `tls.cert` and `tls.key` need addresses that begin with rediss://")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("`tls.cert` and `tls.key` go together")
@@ -87,14 +85,14 @@ class RedisServerOptions(DeclaredOptions):
 
 
 class RedisServer:
-    """A server, or a cluster: clients for it, and what its errors mean. It pickles."""
+    """A server or a cluster: clients for it, and its errors. It pickles."""
 
     def __init__(self, options: RedisServerOptions) -> None:
         self._options = options
-        self.shown = ", ".join(map(without_password, options.addresses))
+        self.addresses = ", ".join(map(without_password, options.addresses))
 
     def check_settings(self) -> None:
-        """Raise a ConfigurationError for addresses that are none."""
+        """Raise a ConfigurationError for addresses that are not valid."""
         parse = load_client().connection.parse_url
         for address in self._options.addresses:
             try:
@@ -106,9 +104,9 @@ class RedisServer:
                 ) from None
 
     def connect(self, *, tries: bool = True) -> Any:
-        """A client; without `tries` it sends nothing a second time by itself."""
+        """Return a client; without `tries` it does not retry commands."""
         redis, options = load_client(), self._options
-        given = {
+        settings = {
             "username": options.username,
             "password": options.password,
             "socket_connect_timeout": CONNECT_SECONDS,
@@ -117,29 +115,29 @@ class RedisServer:
             "ssl_certfile": options.tls_cert,
             "ssl_keyfile": options.tls_key,
         }
-        given = {name: value for name, value in given.items() if value is not None}
+        settings = {name: value for name, value in settings.items() if value is not None}
         if not tries:
-            given["retry"] = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
+            settings["retry"] = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
         if options.address:
-            return redis.Redis.from_url(options.address, **given)
-        first, *others = options.addresses
-        parsed = [redis.connection.parse_url(address) for address in others]
-        nodes = [redis.cluster.ClusterNode(one["host"], one.get("port", 6379)) for one in parsed]
-        return redis.RedisCluster.from_url(first, startup_nodes=nodes, **given)
+            return redis.Redis.from_url(options.address, **settings)
+        first, *further = options.addresses
+        parsed = [redis.connection.parse_url(address) for address in further]
+        nodes = [redis.cluster.ClusterNode(node["host"], node.get("port", 6379)) for node in parsed]
+        return redis.RedisCluster.from_url(first, startup_nodes=nodes, **settings)
 
     def reach(self) -> str:
-        """The version of the server, or the size of the cluster."""
+        """Return a line with the version of the server, or the size of the cluster."""
         try:
             client = self.connect()
             if self._options.address:
-                return f"Redis {client.info('server')['redis_version']} at {self.shown}"
+                return f"Redis {client.info('server')['redis_version']} at {self.addresses}"
             client.ping()
-            return f"a Redis cluster of {len(client.get_nodes())} servers at {self.shown}"
+            return f"a Redis cluster of {len(client.get_nodes())} servers at {self.addresses}"
         except client_errors() as error:
             raise self.failure(error) from None
 
     def with_retry(self, action: Callable[[], T]) -> T:
-        """Do something, again while its errors are transient, so it must be repeatable.
+        """Run a function, with retries after transient errors: it must be repeatable.
 
         Raises an ExternalError for other errors, and for those that last longer than PATIENCE_SECONDS.
         """
@@ -149,27 +147,27 @@ class RedisServer:
             raise self.failure(error) from None
 
     def failure(self, error: Exception) -> ExternalError:
-        """What a person can make of an error of the client."""
+        """Return an error of the client as an ExternalError with a hint."""
         errors, text = load_client().exceptions, str(error) or type(error).__name__
         if isinstance(error, (errors.AuthenticationError, errors.NoPermissionError)):
             return ExternalError(
                 f"redis refuses access: {text}",
                 hint="check `username`, `password` and the rights of the user",
-                where=self.shown,
+                where=self.addresses,
             )
         if is_transient(error):
-            return ExternalError(f"redis does not answer: {text}", where=self.shown)
-        return ExternalError(f"redis refuses a command: {text}", where=self.shown)
+            return ExternalError(f"redis does not answer: {text}", where=self.addresses)
+        return ExternalError(f"redis refuses a command: {text}", where=self.addresses)
 
 
 def client_errors() -> tuple[type[Exception], ...]:
-    """What the client throws for what is wrong outside."""
+    """Return the exception classes of the client for external failures."""
     errors = load_client().exceptions
     return (errors.RedisError, errors.RedisClusterException, OSError)
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether trying again may help: servers restart, become writable, or have room again."""
+    """Whether retrying can help: servers restart, become writable, or have memory again."""
     errors = load_client().exceptions
     if isinstance(error, errors.AuthenticationError) or not isinstance(error, client_errors()):
         return False
@@ -182,11 +180,11 @@ def is_transient(error: Exception) -> bool:
         errors.OutOfMemoryError,
         errors.WatchError,
     )
-    return isinstance(error, (*lost, *passing)) or _PASSING.search(str(error)) is not None
+    return isinstance(error, (*lost, *passing)) or _TRANSIENT.search(str(error)) is not None
 
 
 def load_client() -> Any:
-    """The package of the client; raises a MissingExtraError if it is not installed."""
+    """Import the client's package; raises a MissingExtraError if it is not installed."""
     return load_extra(
         "redis",
         feature="the connector `redis`",

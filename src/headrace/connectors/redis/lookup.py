@@ -1,4 +1,4 @@
-"""`redis`: the values of keys, as a lookup table."""
+"""The `redis` lookup table: fetch the values of keys."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ KEY = "key"
 class RedisLookup(FormatLookup):
     """Looks rows up in Redis: the key is a Redis key, its value a record in the format.
 
-    The primary key is the column declared METADATA FROM 'key'; one that is not a text is written as one. Each
-    worker asks for all keys of a batch with one MGET (on a cluster, one for each slot). A key that is not
-    there, or holds something else than a string, has no row. A record that cannot be read ends the run and is
-    named by its key, or is dropped and counted in the metric `bad_rows`.
+    The primary key is the column declared METADATA FROM 'key'; it is converted to a string. Each worker looks
+    up all keys of a batch with one MGET (on a cluster, one for each slot). A missing key, or one that does
+    not hold a string, has no row. A record that cannot be read ends the run with its key, or is dropped and
+    counted in the metric `bad_rows`.
     """
 
     class Options(RedisServerOptions, LookupOptions):
         """The options of the redis lookup."""
 
         metadata: Mapping[str, str] = Field(
-            default={}, description="Column → `key`, for the column that is the key in Redis."
+            default={}, description="Column → `key`, for the column with the Redis key."
         )
 
         @model_validator(mode="after")
@@ -42,7 +42,7 @@ class RedisLookup(FormatLookup):
             return self
 
         def format_for(self, schema: pa.Schema | None) -> Format:
-            """The format of the values, in which the key is not."""
+            """Return the format of the values, without the key column."""
             if schema is not None:
                 schema = pa.schema([field for field in schema if field.name not in self.metadata])
             return super().format_for(schema)
@@ -61,22 +61,22 @@ class RedisLookup(FormatLookup):
         self._format = self.options.model_copy(update={"bad_data": "fail"}).format_for(self.columns)
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with an address that is none."""
+        """Raise an error if the client's package is missing or the address is not valid."""
         self.server.check_settings()
 
     def reach(self) -> str:
-        """The version of the server."""
+        """Return a line about the server."""
         return self.server.reach()
 
     def lookup(self, keys: pa.Array, ctx: OperatorContext) -> pa.Table:
-        """The records of these keys."""
+        """Return the rows of these keys."""
         is_binary = pa.types.is_binary(keys.type) or pa.types.is_fixed_size_binary(keys.type)
         names = (keys if is_binary else keys.cast(pa.string())).to_pylist()
         values = self.server.with_retry(lambda: self._get(names, ctx))
-        there = [index for index, value in enumerate(values) if value is not None]
-        rows, good = self._decode(there, names, values, ctx)
-        found = keys.take(pa.array(good, pa.int64()))
-        return pa.table({self.key: found, **dict(zip(rows.column_names, rows.columns, strict=True))})
+        filled = [index for index, value in enumerate(values) if value is not None]
+        rows, good = self._decode(filled, names, values, ctx)
+        good_keys = keys.take(pa.array(good, pa.int64()))
+        return pa.table({self.key: good_keys, **dict(zip(rows.column_names, rows.columns, strict=True))})
 
     def _get(self, names: Sequence[Any], ctx: OperatorContext) -> Sequence[Any]:
         client = ctx.resource("lookup.redis", lambda: self.server.connect(tries=not self.options.address))
@@ -85,22 +85,22 @@ class RedisLookup(FormatLookup):
         return values
 
     def _decode(
-        self, there: Sequence[int], names: Sequence[Any], values: Sequence[Any], ctx: OperatorContext
+        self, filled: Sequence[int], names: Sequence[Any], values: Sequence[Any], ctx: OperatorContext
     ) -> tuple[pa.Table, Sequence[int]]:
-        """The rows of the records at these places, and the places of those that can be read."""
+        """Return the rows of the records at these indices, and the indices of those that can be read."""
         if len(self.columns) == 1:
-            return pa.table({}), there
+            return pa.table({}), filled
         try:
-            rows = self._format.decode([values[place] for place in there]).rows
-            if rows.num_rows == len(there):
-                return rows, there
+            rows = self._format.decode([values[index] for index in filled]).rows
+            if rows.num_rows == len(filled):
+                return rows, filled
         except BadLineError:
             pass  # it is found below, with its key
         tables, good, bad = [self._format.decode([]).rows], [], []
-        for place in there:
+        for index in filled:
             try:
-                tables.append(self._decode_one(names[place], values[place]))
-                good.append(place)
+                tables.append(self._decode_record(names[index], values[index]))
+                good.append(index)
             except BadLineError as error:
                 if self.options.bad_data == "fail":
                     raise
@@ -108,7 +108,7 @@ class RedisLookup(FormatLookup):
         report_bad(ctx, bad)
         return pa.concat_tables(tables), good
 
-    def _decode_one(self, name: Any, value: bytes) -> pa.Table:
+    def _decode_record(self, name: Any, value: bytes) -> pa.Table:
         reason, column = "it is empty", None
         try:
             rows = self._format.decode([value]).rows
@@ -121,5 +121,5 @@ class RedisLookup(FormatLookup):
         raise BadLineError(message, line=1, content=content, column=column, where="redis")
 
     def display(self) -> str:
-        """The servers, without the password."""
-        return f"{type(self).__name__}({self.server.shown})"
+        """Return the servers, without the password."""
+        return f"{type(self).__name__}({self.server.addresses})"

@@ -1,4 +1,4 @@
-"""`redis`: rows as strings, in lists, or as fields of hashes."""
+"""The `redis` sink: write rows as strings, list entries or hash fields."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from headrace.base.columns import RETRACT
 from headrace.base.errors import ConfigurationError, ExternalError, PlanError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.message_sink import StagingSink
-from headrace.connectors.base import Delivery, check_column, one_schema, staged_batches, without_event_time
+from headrace.connectors.base import Delivery, check_column, staged_batches, unify_schemas, without_event_time
 from headrace.connectors.redis.client import RedisServer, RedisServerOptions
 from headrace.formats.base import is_binary
 from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
 
-TOGETHER = 5_000
-"""How many rows are written in one go, and to lists in one transaction."""
+BATCH_ROWS = 5_000
+"""The number of rows in one pipeline, and for lists in one transaction."""
 _REMEMBERED, _MARK_SECONDS = 64, 30 * 24 * 3600
 _WRITE = pa.schema(
     {"key": pa.binary(), "field": pa.binary(), "value": pa.large_binary(), "deleted": pa.bool_()}
@@ -38,37 +38,38 @@ class RedisSink(StagingSink):
     """Writes rows to Redis, when their epoch is committed: as strings, in lists, or as fields of hashes.
 
     The key is the prefix and the value of the key column, if there is one. Of the rows of an epoch with one
-    key (and, in hashes, one field) the last is written. Strings and hashes take updating results: the key of
-    a row that is taken back and not replaced is deleted. Writing them again changes nothing, so each row
-    counts once. Rows are added to lists in transactions that also note in the key
-    `headrace:<job>:<operator>` how far an epoch has come, so a commit that is repeated goes on from there; on
-    a cluster, where a transaction does not reach two keys, rows of a commit that was cut short are added
-    again.
+    key (and, in hashes, one field) the last is written. Strings and hashes accept updating results: the key
+    of a row that is retracted and not replaced is deleted. Writing them is idempotent, so each row counts
+    once. Rows are added to lists in transactions that also store the progress of the epoch in the key
+    `headrace:<job>:<operator>`, so a retried commit continues from there. On a cluster a transaction cannot
+    span two keys: rows of an interrupted commit are added again.
     """
 
     class Options(RedisServerOptions, FormatOptions):
         """The options of the redis sink."""
 
         target: Literal["string", "list", "hash"] = Field(
-            description="What rows become: a `string` each, entries of a `list`, or fields of a `hash`."
+            description=(
+                "The data type to write: a `string` for each row, entries of a `list`, or fields of a `hash`."
+            )
         )
         key_prefix: str = Field(
-            "", alias="target.key_prefix", description="How keys begin; without a key column, the key."
+            "", alias="target.key_prefix", description="Prefix of the keys; without a key column, the key."
         )
         key_column: str | None = Field(
-            None, alias="target.key_column", description="The column that keys go on with."
+            None, alias="target.key_column", description="The column whose value is appended to the prefix."
         )
         ttl: int | None = Field(
-            None, ge=1, alias="target.ttl_secs", description="After so many seconds a written key expires."
+            None, ge=1, alias="target.ttl_secs", description="Seconds after which a written key expires."
         )
         field_column: str | None = Field(
-            None, alias="target.field_column", description="With `hash`: the column that is the field."
+            None, alias="target.field_column", description="With `hash`: the column with the field name."
         )
         operation: Literal["append", "prepend"] = Field(
             "append", alias="target.operation", description="With `list`: where new rows are added."
         )
         max_length: int | None = Field(
-            None, ge=1, alias="target.max_length", description="With `list`: how many entries are kept."
+            None, ge=1, alias="target.max_length", description="With `list`: the most entries to keep."
         )
 
         @model_validator(mode="after")
@@ -97,17 +98,17 @@ class RedisSink(StagingSink):
     deliveries = (
         Delivery(
             "exactly once",
-            "a commit that is repeated writes the same values to the same keys",
+            "a retried commit writes the same values to the same keys",
             when="`target` = 'string' or 'hash'",
         ),
         Delivery(
             "exactly once",
-            "rows are added in transactions that also note how far the epoch has come",
+            "rows are added in transactions that also store the progress of the epoch",
             when="`target` = 'list' and `address`",
         ),
         Delivery(
             "at least once",
-            "rows of a commit that was cut short are added again",
+            "rows of an interrupted commit are added again",
             when="`target` = 'list' and `cluster.addresses`",
         ),
     )
@@ -118,23 +119,23 @@ class RedisSink(StagingSink):
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
-        """Whether keys can be written again and deleted, or the format can tell what changed."""
+        """Whether keys can be updated and deleted, or the format can express retractions."""
         return self.options.target != "list" or self._format.updating
 
     def validate(self) -> None:
-        """Refuse to start without the client's package, or with an address that is none."""
+        """Raise an error if the client's package is missing or the address is not valid."""
         self.server.check_settings()
 
     def reach(self) -> str:
-        """The version of the server."""
+        """Return a line about the server."""
         return self.server.reach()
 
     def display(self) -> str:
-        """What is written and where, without the password."""
-        return f"{type(self).__name__}({self.options.target} at {self.server.shown})"
+        """Return the data type and the servers, without the password."""
+        return f"{type(self).__name__}({self.options.target} at {self.server.addresses})"
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise unless the format, and the columns of keys and fields, can be written."""
+        """Raise an error unless the format, and the columns of keys and fields, can be written."""
         if RETRACT in schema.names and self.accepts_updates and not self._format.updating:
             schema = schema.remove(schema.get_field_index(RETRACT))
         super().check(schema)
@@ -143,14 +144,14 @@ class RedisSink(StagingSink):
                 check_column(name, schema.names, what="redis sink")
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-        """What has to be written for the rows of the epoch."""
-        writes = self._writes(without_event_time(pa.Table.from_batches(one_schema(batches))))
+        """Return the writes for the rows of the epoch."""
+        writes = self._writes(without_event_time(pa.Table.from_batches(unify_schemas(batches))))
         return writes.combine_chunks().to_batches() if writes.num_rows else []
 
     def _writes(self, rows: pa.Table) -> pa.Table:
-        taken_back = None
+        retracted = None
         if RETRACT in rows.column_names and not self._format.updating:
-            taken_back = rows.column(RETRACT).fill_null(fill_value=False)
+            retracted = rows.column(RETRACT).fill_null(fill_value=False)
             rows = rows.drop_columns([RETRACT])
         values = pa.array(self._format.messages(rows), pa.large_binary())
         count, options = len(values), self.options
@@ -167,23 +168,24 @@ class RedisSink(StagingSink):
         table = pa.table([keys, fields, values, pa.repeat(pa.scalar(value=False), count)], schema=_WRITE)
         if options.target == "list":
             return table
-        return _last(table) if taken_back is None else _left(table, taken_back)
+        return _last(table) if retracted is None else _left(table, retracted)
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Write what was staged, in the order of subtasks.
+        """Apply the staged writes, in the order of subtasks.
 
-        What one subtask deletes another may set: a row that has moved is taken back in one place only.
+        A key that one subtask deletes and another sets is set: a row that moved is retracted in one subtask
+        only.
         """
         batches, attempts = staged_batches(data, self.STAGED, ctx)
         if not batches:
             return
         table = pa.Table.from_batches(batches)
-        found: list[Write] = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-        written = [write for write in found if not write[3]]
-        set_again = {write[:2] for write in written} if len(written) < len(found) else set()
-        writes = [write for write in found if write[3] and write[:2] not in set_again] + written
+        staged: list[Write] = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        written = [write for write in staged if not write[3]]
+        set_again = {write[:2] for write in written} if len(written) < len(staged) else set()
+        writes = [write for write in staged if write[3] and write[:2] not in set_again] + written
         batch = hashlib.sha256("-".join(attempts).encode()).hexdigest()[:24]
         mark = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
         with contextlib.closing(self.server.with_retry(self._connect)) as client:
@@ -192,7 +194,7 @@ class RedisSink(StagingSink):
                     pass
                 return
             parts = iter(writes)
-            while part := list(itertools.islice(parts, TOGETHER)):
+            while part := list(itertools.islice(parts, BATCH_ROWS)):
                 self.server.with_retry(functools.partial(self._write, client, part))
 
     def _connect(self) -> Any:
@@ -200,33 +202,33 @@ class RedisSink(StagingSink):
         return self.server.connect(tries=not self.options.address)
 
     def _write(self, client: Any, writes: Sequence[Write]) -> None:
-        """Write in any number of steps: doing it again comes to the same, but for lists."""
+        """Write in several steps; for all but lists this is idempotent."""
         with client.pipeline(transaction=False) as pipe:
             self._queue(pipe, writes)
             pipe.execute()
 
     def _add(self, client: Any, writes: Sequence[Write], mark: str, batch: str) -> bool:
-        """Add the next rows to lists in one transaction; whether there are more after them.
+        """Add the next rows to lists in one transaction; return whether more rows follow.
 
-        Done again after an error it reads the mark again, and goes on from there.
+        A retry reads the mark again, and continues from there.
         """
         with client.pipeline(transaction=True) as pipe:
             pipe.watch(mark)
-            known: list[list[Any]] = json.loads(pipe.get(mark) or b"[]")
-            done = next((count for name, count in known if name == batch), 0)
-            part = writes[done : done + TOGETHER]
+            progress: list[list[Any]] = json.loads(pipe.get(mark) or b"[]")
+            done = next((count for name, count in progress if name == batch), 0)
+            part = writes[done : done + BATCH_ROWS]
             if not part:
                 return False
             self._check_lists(client, {key for key, *_ in part})
             pipe.multi()
             self._queue(pipe, part)
-            others = [one for one in known if one[0] != batch][1 - _REMEMBERED :]
-            pipe.set(mark, json.dumps([*others, [batch, done + len(part)]]), ex=_MARK_SECONDS)
+            other_batches = [entry for entry in progress if entry[0] != batch][1 - _REMEMBERED :]
+            pipe.set(mark, json.dumps([*other_batches, [batch, done + len(part)]]), ex=_MARK_SECONDS)
             pipe.execute()
         return done + len(part) < len(writes)
 
     def _check_lists(self, client: Any, keys: Iterable[bytes]) -> None:
-        """Raise if a key holds something else: a transaction would go on without it."""
+        """Raise an error if a key does not hold a list: the transaction would continue without it."""
         with client.pipeline(transaction=False) as pipe:
             listed = list(keys)
             for key in listed:
@@ -236,23 +238,23 @@ class RedisSink(StagingSink):
                     raise ExternalError(
                         f"the key `{key.decode('utf-8', 'replace')}` in redis is no list but a {_text(kind)}",
                         hint="delete it, or change `target.key_prefix`",
-                        where=self.server.shown,
+                        where=self.server.addresses,
                     )
 
     def _queue_strings(self, pipe: Any, writes: Sequence[Write]) -> None:
         if self.options.address and self.options.ttl is None:  # one command, which a cluster does not take
-            deleted = [key for key, _, _, gone in writes if gone]
-            written = {key: value for key, _, value, gone in writes if not gone}
+            deleted = [key for key, _, _, is_deleted in writes if is_deleted]
+            written = {key: value for key, _, value, is_deleted in writes if not is_deleted}
             if deleted:
                 pipe.delete(*deleted)
             if written:
                 pipe.mset(written)
             return
-        for key, _, value, gone in writes:
-            pipe.delete(key) if gone else pipe.set(key, value, ex=self.options.ttl)
+        for key, _, value, is_deleted in writes:
+            pipe.delete(key) if is_deleted else pipe.set(key, value, ex=self.options.ttl)
 
     def _queue(self, pipe: Any, writes: Sequence[Write]) -> None:
-        """The commands for some writes."""
+        """Queue the commands for some writes."""
         options = self.options
         if options.target == "string":
             self._queue_strings(pipe, writes)
@@ -277,39 +279,39 @@ class RedisSink(StagingSink):
 
 
 def _by_key(writes: Sequence[Write]) -> Iterator[tuple[bytes, bool, list[Write]]]:
-    """The writes of each key, in their order; deletions apart, and before the others."""
+    """Yield the writes of each key, in order; deletions separately, and first."""
     groups: dict[tuple[bytes, bool], list[Write]] = {}
     for write in writes:
         groups.setdefault((write[0], write[3]), []).append(write)
-    for (key, deleted), group in sorted(groups.items(), key=lambda one: not one[0][1]):
+    for (key, deleted), group in sorted(groups.items(), key=lambda item: not item[0][1]):
         yield key, deleted, group
 
 
 def _last(table: pa.Table) -> pa.Table:
-    """The last write to each place."""
+    """Return the last write to each key and field."""
     numbered = table.select(["key", "field"]).append_column("at", pa.array(range(table.num_rows)))
-    places = numbered.group_by(["key", "field"]).aggregate([("at", "max")]).column("at_max")
-    return table.take(places.take(pc.sort_indices(places)))
+    indices = numbered.group_by(["key", "field"]).aggregate([("at", "max")]).column("at_max")
+    return table.take(indices.take(pc.sort_indices(indices)))
 
 
-def _left(table: pa.Table, taken_back: pa.ChunkedArray) -> pa.Table:
-    """What is left at each place when rows were added and taken back, in whatever order that is told."""
-    change = pc.if_else(taken_back, pa.scalar(-1), pa.scalar(1))
+def _left(table: pa.Table, retracted: pa.ChunkedArray) -> pa.Table:
+    """Return the net write to each key and field after rows were added and retracted, in any order."""
+    change = pc.if_else(retracted, pa.scalar(-1), pa.scalar(1))
     numbered = table.append_column("change", change).append_column("at", pa.array(range(table.num_rows)))
     rows = numbered.group_by(["key", "field", "value"]).aggregate([("change", "sum"), ("at", "max")])
     added = rows.filter(pc.greater(rows.column("change_sum"), 0))
     removed = rows.filter(pc.less(rows.column("change_sum"), 0))
     last = added.group_by(["key", "field"]).aggregate([("at_max", "max")]).column("at_max_max")
-    gone = removed.group_by(["key", "field"]).aggregate([("at_max", "max")]).column("at_max_max")
+    removed_at = removed.group_by(["key", "field"]).aggregate([("at_max", "max")]).column("at_max_max")
     written = table.take(last.take(pc.sort_indices(last)))
-    deleted = table.take(gone).set_column(
-        3, _WRITE.field("deleted"), pa.repeat(pa.scalar(value=True), len(gone))
+    deleted = table.take(removed_at).set_column(
+        3, _WRITE.field("deleted"), pa.repeat(pa.scalar(value=True), len(removed_at))
     )
     return pa.concat_tables([deleted, written])
 
 
 def _as_bytes(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The bytes of binary columns, the texts of all others."""
+    """Return the bytes of a binary column, the string form of any other."""
     if column.null_count:
         raise ExternalError(
             f"column `{name}` is null in a row: without it there is no key to write to",
@@ -323,7 +325,7 @@ def _as_bytes(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise PlanError(
             f"column `{name}` has the type {column.type} and cannot be a key",
-            hint="a key is a text, bytes, a number or a time",
+            hint="a key is a string, bytes, a number or a time",
         ) from None
 
 

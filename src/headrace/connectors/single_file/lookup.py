@@ -1,4 +1,4 @@
-"""`single_file` as a lookup table: the lines of one local file, by their key."""
+"""The `single_file` lookup table: find the lines of one local file by key."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from headrace.model.operator import OperatorContext, key_values
 
 @dataclass
 class _Loaded:
-    """The rows of the file as it was when it was read, and which line has the last word on each key."""
+    """The rows of the file as last read, and the index of the last row of each key."""
 
     rows: pa.Table | None = None
-    places: dict[Any, int] = field(default_factory=dict)
+    rows_by_key: dict[Any, int] = field(default_factory=dict)
     version: tuple[int, ...] = ()
 
 
 class SingleFileLookup(FormatLookup):
     """Looks rows up in one local file, by the column that is the primary key.
 
-    Every worker reads the whole file and keeps it; it must be there under the same path. The last line of a
-    key counts. Before each batch the worker looks whether the file has another size or time, and reads it
-    again if so: to change it, put a new file in its place in one step, as `mv` does. A line that does not fit
-    ends the run, or is dropped and counted in the metric `bad_rows`.
+    Every worker loads the whole file into memory, from the same path. The last line of a key counts. Before
+    each batch the worker checks the size and the modification time of the file, and reads a changed file
+    again: replace it atomically, as `mv` does. A line that does not fit ends the run, or is dropped and
+    counted in the metric `bad_rows`.
     """
 
     cache_bytes = 0
@@ -40,7 +40,7 @@ class SingleFileLookup(FormatLookup):
     class Options(LookupOptions):
         """The options of the single_file lookup."""
 
-        path: str = Field(min_length=1, description="The file to look rows up in.")
+        path: str = Field(min_length=1, description="The file to read.")
 
     options: Options
 
@@ -50,7 +50,7 @@ class SingleFileLookup(FormatLookup):
         self._format = self.options.format_for(self.columns)
 
     def validate(self) -> None:
-        """Refuse a file that cannot be read."""
+        """Raise an error for a file that cannot be read."""
         if not self._path.is_file():
             what = (
                 f"`{self._path}` is not a file" if self._path.exists() else f"there is no file `{self._path}`"
@@ -60,14 +60,14 @@ class SingleFileLookup(FormatLookup):
             raise ConfigurationError(f"`{self._path}` may not be read", hint="check its permissions")
 
     def lookup(self, keys: pa.Array, ctx: OperatorContext) -> pa.Table:
-        """The last line of each key."""
+        """Return the last row of each key."""
         loaded = ctx.resource("lookup.file", _Loaded)
         rows = self._refresh(loaded, ctx)
-        found = [loaded.places[one] for one in key_values(keys) if one in loaded.places]
-        return rows.take(pa.array(found, pa.int64()))
+        indices = [loaded.rows_by_key[key] for key in key_values(keys) if key in loaded.rows_by_key]
+        return rows.take(pa.array(indices, pa.int64()))
 
     def _refresh(self, loaded: _Loaded, ctx: OperatorContext) -> pa.Table:
-        """The rows of the file as it is now."""
+        """Return the rows of the file, which is read again if it changed."""
         try:
             if loaded.rows is not None and _version(self._path.stat()) == loaded.version:
                 return loaded.rows
@@ -84,11 +84,11 @@ class SingleFileLookup(FormatLookup):
             raise ExternalError(
                 f"`{self._path}` cannot be read: {error.strerror}", where="single_file"
             ) from None
-        report_bad(ctx, [bad for one in decoded for bad in one.bad])
-        tables = [one.rows for one in decoded] or [self._format.decode(b"").rows]
+        report_bad(ctx, [bad for part in decoded for bad in part.bad])
+        tables = [part.rows for part in decoded] or [self._format.decode(b"").rows]
         loaded.rows = pa.concat_tables(tables).combine_chunks()
         keys = key_values(loaded.rows.column(self.key).combine_chunks())
-        loaded.places = dict(zip(keys, range(len(keys)), strict=True))
+        loaded.rows_by_key = dict(zip(keys, range(len(keys)), strict=True))
         loaded.version = _version(about)
         return loaded.rows
 

@@ -9,13 +9,13 @@ from headrace.base.errors import suggest
 
 
 def absolute_path(path: str) -> Path:
-    """The path that a task sees, whatever its working directory is."""
+    """Return the absolute path, independent of the working directory of a task."""
     # Workers may run in another directory than the driver.
     return Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://"))))  # noqa: PTH100, PTH111
 
 
 def suggest_path(path: Path) -> str | None:
-    """A hint for a path that is not there: the near names in its directory."""
+    """Return a hint for a missing path: similar names in its directory."""
     try:
         return suggest(path.name, [entry.name for entry in path.parent.iterdir()])
     except OSError:

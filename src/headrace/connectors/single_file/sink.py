@@ -1,4 +1,4 @@
-"""`single_file` as a sink: rows as the lines of one local file."""
+"""The `single_file` sink: write rows as the lines of one local file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
     Connector,
     Delivery,
-    one_schema,
     stage,
+    unify_schemas,
     unstage,
     without_event_time,
 )
@@ -35,10 +35,10 @@ from headrace.state.config import TableConfig, global_table_config
 class SingleFileSink(Connector, ArrowOperator):
     """Writes committed rows to one local file as lines; the file holds exactly what was committed.
 
-    One subtask prepares the lines of an epoch; the driver cuts the file to its committed length and appends
-    them after the commit point, so a crash at any moment leaves nothing lost and nothing twice once the
-    pipeline has resumed. A pipeline that starts without state starts the file anew. With the format
-    `debezium_json`, the changes of one epoch to one row are written as one.
+    One subtask stages the lines of an epoch. After the commit point the driver truncates the file to its
+    committed length and appends them, so after a crash at any moment a resumed pipeline has lost and repeated
+    nothing. A pipeline that starts without state overwrites the file. With the format `debezium_json`, the
+    changes of one epoch to one row are written as one.
     """
 
     max_parallelism = 1
@@ -46,7 +46,7 @@ class SingleFileSink(Connector, ArrowOperator):
     deliveries = (
         Delivery(
             "exactly once",
-            "an epoch is appended by its commit, and a repeated one cuts off what the first left",
+            "an epoch is appended by its commit; a retried commit first truncates the file",
         ),
     )
 
@@ -77,19 +77,19 @@ class SingleFileSink(Connector, ArrowOperator):
 
     @property
     def accepts_updates(self) -> bool:  # type: ignore[override]
-        """Whether the format can tell that a row takes back an earlier one."""
+        """Whether the format can express retractions."""
         return self._format.updating
 
     def tables(self) -> Sequence[TableConfig]:
-        """One global table: how long the file is."""
+        """Declare one global table with the length of the file."""
         return [global_table_config("f", "The committed length of the file in bytes.")]
 
     def validate(self) -> None:
-        """Refuse a path that cannot be written."""
+        """Raise an error for a path that cannot be written."""
         _check_writable(self._path)
 
     def claims(self) -> Sequence[str]:
-        """The file: two sinks would overwrite each other's rows."""
+        """Return the file: two sinks would overwrite each other's rows."""
         return [f"the file {Path(self.options.path).resolve()}"]
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
@@ -103,11 +103,11 @@ class SingleFileSink(Connector, ArrowOperator):
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        """Stage the lines of the epoch and remember how long the file will be."""
+        """Stage the lines of the epoch, and store the new length of the file."""
         batches, self._batches = self._batches, []
         if any(RETRACT in batch.schema.names for batch in batches):
             # What happened to a row is told by all its changes of the epoch together.
-            batches = [pa.Table.from_batches(one_schema(batches))]
+            batches = [pa.Table.from_batches(unify_schemas(batches))]
         lines = b"".join(self._format.encode(batch) for batch in batches)
         table = ctx.global_table("f")
         start: int = table.get("length", 0)
@@ -119,7 +119,7 @@ class SingleFileSink(Connector, ArrowOperator):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Cut the file to where the epoch begins and append the epoch's lines, durably."""
+        """Truncate the file to the start of the epoch, and append the epoch's lines durably."""
         for staged in data.get("f", {}).values():
             lines, described = unstage(ctx, staged)
             _append(self._path, described["start_length"], lines)

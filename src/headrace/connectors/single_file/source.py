@@ -1,4 +1,4 @@
-"""`single_file` as a source: the lines of one local file."""
+"""The `single_file` source: read the lines of one local file."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _SAMPLE_LINES = 1000
 
 
 class SingleFileSource(Connector, SourceOperator):
-    """Reads the lines of one local file from beginning to end, each line once; then it is finished.
+    """Reads the lines of one local file, each line once; then it ends.
 
-    How much of the file there is, and the types of its columns, are decided when the pipeline starts and
-    kept in the offset with the byte and the line: a resumed pipeline goes on with the next line, every range
-    is read alike, and what is appended later is not read. The tasks of an epoch share its lines; every
-    worker must see the file under the same path. Empty lines are skipped, unless the format is a raw one; a
-    line that does not fit ends the run with its number, its content and, if known, its column, or is dropped
-    and counted in the metric `bad_rows`.
+    The size of the file and the types of its columns are fixed when the pipeline first starts, and are part
+    of the offset with the byte and the line: a pipeline resumes with the next line, and lines that are
+    appended later are not read. The tasks of an epoch share its lines; every worker must see the file under
+    the same path. Empty lines are skipped, unless the format is a raw one; a line that does not fit ends the
+    run with its number, its content and, if known, its column, or is dropped and counted in the metric
+    `bad_rows`.
     """
 
     deliveries = (
@@ -71,11 +71,12 @@ class SingleFileSource(Connector, SourceOperator):
             alias="schema",
             description=(
                 "Column → type, such as int64, double, string, timestamp; other columns are ignored. "
-                "Without it, types are inferred from the first 1000 lines, texts staying texts."
+                "Without it, types are inferred from the first 1000 lines; strings stay strings."
             ),
         )
         timestamp_column: str | None = Field(
-            None, description="The column with the event time: ISO texts, or numbers in timestamp_unit."
+            None,
+            description="The column with the event time: ISO 8601 strings, or numbers in timestamp_unit.",
         )
         timestamp_unit: TimeUnit = Field(
             "ns", description="The unit of event times that are numbers: s, ms, us or ns."
@@ -95,10 +96,10 @@ class SingleFileSource(Connector, SourceOperator):
         self._path = absolute_path(self.options.path)
         self._row_ends = self.options.format_for(None).row_ends
         self._marks: dict[int, Sequence[Mark]] = {}
-        """By byte: what `latest_offset` has seen of the lines from there on, until they are split."""
+        """By byte: line numbers that `latest_offset` recorded, for `splits`."""
 
     def validate(self) -> None:
-        """Refuse a file that cannot be read and a timestamp column that is not in the schema."""
+        """Raise an error for a file that cannot be read and a timestamp column that is not in the schema."""
         _check_readable(self._path)
         check_readable(self.options)
         if self.options.columns is not None and self.options.timestamp_column is not None:
@@ -109,11 +110,11 @@ class SingleFileSource(Connector, SourceOperator):
             )
 
     def claims(self) -> Sequence[str]:
-        """The file: a sink would take its lines away while they are read."""
+        """Return the file: a sink would truncate it while it is read."""
         return [f"the file {self._path.resolve()}"]
 
     def initial_offset(self, *, time: float) -> Offset:
-        """The beginning of the file; its size and its columns are fixed here."""
+        """Return the beginning of the file; its size and its columns are fixed here."""
         self.validate()
         size = self._path.stat().st_size
         columns = None
@@ -122,7 +123,7 @@ class SingleFileSource(Connector, SourceOperator):
         return {LANE: {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}}
 
     def find_columns(self) -> pa.Schema:
-        """Those of the schema that the lines have, or else of the first lines."""
+        """Return the columns of the schema, or those inferred from the first lines."""
         self.validate()
         return self._infer(self._path.stat().st_size)
 
@@ -137,20 +138,22 @@ class SingleFileSource(Connector, SourceOperator):
         return columns
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """`limit.rows` lines further, or the end of the file."""
+        """Return the position `limit.rows` lines further, or the end of the file."""
         position = start[LANE]
         if position["byte"] >= position["size"] or limit.rows <= 0:
             return start
         with _open(self._path, position["size"]) as file:
             file.seek(position["byte"])
             byte, size = position["byte"], position["size"]
-            found = scan_rows(file, byte, size, rows=limit.rows, row_ends=self._row_ends)
-        self._marks = {byte: found.marks}
+            scanned = scan_rows(file, byte, size, rows=limit.rows, row_ends=self._row_ends)
+        self._marks = {byte: scanned.marks}
         time = max(position["time"], wall_clock(limit.time))
-        return {LANE: {**position, "byte": found.end, "line": position["line"] + found.lines, "time": time}}
+        return {
+            LANE: {**position, "byte": scanned.end, "line": position["line"] + scanned.lines, "time": time}
+        }
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """Whole lines in contiguous shares; a small range is one share."""
+        """Return contiguous splits of complete lines; a small range is one split."""
         first, last, line = start[LANE]["byte"], end[LANE]["byte"], start[LANE]["line"]
         if first == last:
             return []
@@ -163,11 +166,12 @@ class SingleFileSource(Connector, SourceOperator):
                 file, first, last, line=line, targets=targets, row_ends=self._row_ends, marks=marks
             )
             return [
-                Split(LANE, {**common, "byte": one.begin, "end": one.end, "line": one.line}) for one in cut
+                Split(LANE, {**common, "byte": share.begin, "end": share.end, "line": share.line})
+                for share in cut
             ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read the lines of one share."""
+        """Read the lines of one split."""
         detail = ctx.split.detail
         schema = self.options.columns
         if schema is None:
@@ -198,8 +202,8 @@ class SingleFileSource(Connector, SourceOperator):
         except HeadraceError:
             for number, text in lines.split_rows(block, line):
                 try:
-                    found = lines.decode(text, first_line=number, where=str(self._path)).rows
-                    with_event_time(found, time=time, column=source, unit=unit)
+                    row = lines.decode(text, first_line=number, where=str(self._path)).rows
+                    with_event_time(row, time=time, column=source, unit=unit)
                 except HeadraceError as error:
                     content = text.decode("utf-8", "replace").strip()
                     raise BadLineError(
@@ -213,7 +217,7 @@ class SingleFileSource(Connector, SourceOperator):
             raise
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether the file has been read to the end it had when the pipeline started."""
+        """Whether the file has been read to its end at the first start."""
         return bool(offset[LANE]["byte"] >= offset[LANE]["size"])
 
 
@@ -227,7 +231,7 @@ def _check_readable(path: Path) -> None:
 
 
 def _open(path: Path, size: int) -> BinaryIO:
-    """The file, which must still have the bytes that were there when it was planned."""
+    """Open the file; raises an error if it is shorter than planned."""
     try:
         file = path.open("rb")
     except OSError as error:

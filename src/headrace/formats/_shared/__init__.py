@@ -1,1 +1,1 @@
-"""What several formats share."""
+"""Parts that several formats share."""

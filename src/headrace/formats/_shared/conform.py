@@ -1,4 +1,4 @@
-"""Columns as the schema of messages has them, made into the columns that a table declares."""
+"""Convert columns with the types of a message schema to the columns that a table declares."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FITS: Sequence[tuple[Test, Sequence[Test]]] = (
     (pa.types.is_duration, (pa.types.is_duration, pa.types.is_integer)),
     (pa.types.is_interval, (pa.types.is_interval,)),
 )
-"""What values of a type can be read as. A number in a column of times counts in the unit of the column."""
+"""Which types a type can be converted to. A number in a time column counts in the unit of the column."""
 
 
 _NOTHING = pa.field("", pa.null())
@@ -38,19 +38,19 @@ _NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond"}
 
 @dataclass(frozen=True)
 class ConformedRows:
-    """The rows that fit, and why the others do not, by their place."""
+    """The rows that fit, and the errors of the others by index."""
 
     rows: pa.Table
     bad: dict[int, LineError] = field(default_factory=dict)
 
 
-def check_columns(columns: pa.Schema, wanted: pa.Schema, *, writing: bool = False) -> None:
-    """Raise a ConfigurationError unless columns of these types can be made into the ones wanted.
+def check_columns(columns: pa.Schema, target: pa.Schema, *, writing: bool = False) -> None:
+    """Raise a ConfigurationError unless columns can be converted to the target columns.
 
-    The types wanted are those of a table, or, for `writing`, those of the schema of the messages.
+    The target is a table, or, for `writing`, the schema of the messages.
     """
     try:
-        _check_members(list(columns), list(wanted), ())
+        _check_members(list(columns), list(target), ())
     except _MismatchError as error:
         name, have, want = error.args
         if writing:
@@ -68,24 +68,24 @@ class _MismatchError(Exception):
     """A column, its type, and the type that it should have."""
 
 
-def conform_rows(rows: pa.Table, wanted: pa.Schema) -> ConformedRows:
-    """The columns wanted, found by name; missing ones are null. `check_columns` has passed."""
-    schema = pa.schema([plain_field(column) for column in wanted])
+def conform_rows(rows: pa.Table, target: pa.Schema) -> ConformedRows:
+    """Convert rows to the target columns, by name; missing ones are null. Call `check_columns` first."""
+    schema = pa.schema([plain_field(column) for column in target])
     try:
-        return ConformedRows(_conform(rows, wanted, schema))
+        return ConformedRows(_conform(rows, target, schema))
     except LineError as error:
         if rows.num_rows == 1:
             return ConformedRows(schema.empty_table(), {0: error})
     # Some rows do not fit: the halves tell which.
     half = rows.num_rows // 2
-    first, second = conform_rows(rows.slice(0, half), wanted), conform_rows(rows.slice(half), wanted)
-    bad = first.bad | {half + place: error for place, error in second.bad.items()}
+    first, second = conform_rows(rows.slice(0, half), target), conform_rows(rows.slice(half), target)
+    bad = first.bad | {half + index: error for index, error in second.bad.items()}
     return ConformedRows(pa.concat_tables([first.rows, second.rows]), bad)
 
 
-def _check_members(fields: Sequence[pa.Field], wanted: Sequence[pa.Field], path: Path) -> None:
+def _check_members(fields: Sequence[pa.Field], target: Sequence[pa.Field], path: Path) -> None:
     by_name = {column.name: column for column in fields}
-    for column in wanted:
+    for column in target:
         below = (*path, column.name)
         if column.name in by_name:
             _check(by_name[column.name], column, below)
@@ -96,9 +96,9 @@ def _check_members(fields: Sequence[pa.Field], wanted: Sequence[pa.Field], path:
             )
 
 
-def _check(source: pa.Field, wanted: pa.Field, path: Path) -> None:
-    have, want = _plain_type(source.type), wanted.type
-    if is_json(wanted) or have == want or pa.types.is_null(have):
+def _check(source: pa.Field, target: pa.Field, path: Path) -> None:
+    have, want = _plain_type(source.type), target.type
+    if is_json(target) or have == want or pa.types.is_null(have):
         return
     if pa.types.is_struct(have) and pa.types.is_struct(want):
         _check_members(list(have), list(want), path)
@@ -117,9 +117,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _conform(rows: pa.Table, wanted: pa.Schema, schema: pa.Schema) -> pa.Table:
+def _conform(rows: pa.Table, target: pa.Schema, schema: pa.Schema) -> pa.Table:
     columns = []
-    for want in wanted:
+    for want in target:
         have, column = _NOTHING, pa.nulls(rows.num_rows)
         if want.name in rows.schema.names:
             have, column = rows.schema.field(want.name), rows.column(want.name).combine_chunks()
@@ -150,7 +150,7 @@ def _fit(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> pa.Arr
 
 
 def _has_struct(kind: pa.DataType) -> bool:
-    """Whether there are structs in it: the members of one that is null may be anything, and become null."""
+    """Whether a type contains structs: the members of a null struct are undefined, and become null."""
     return any(
         pa.types.is_struct(kind) or _has_struct(kind.field(index).type) for index in range(kind.num_fields)
     )
@@ -192,7 +192,7 @@ def _fit_list(column: pa.Array, have: pa.DataType, want: pa.DataType, path: Path
 
 
 def _offsets(lists: pa.Array) -> pa.Array:
-    """Where each list begins among the values that `flatten` gives."""
+    """Return the offset of each list in the values of `flatten`."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
@@ -219,12 +219,12 @@ def _cast(column: pa.Array, want: pa.DataType, path: Path) -> pa.Array:
             column = column.cast(pa.int32() if want.bit_width == 32 else pa.int64())
         return column.cast(want)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        shown = f"{str(column[0].as_py())[:60]!r} is not a value of type {want}" if len(column) == 1 else ""
-        raise LineError(shown or str(error), path=path) from None
+        message = f"{str(column[0].as_py())[:60]!r} is not a value of type {want}" if len(column) == 1 else ""
+        raise LineError(message or str(error), path=path) from None
 
 
 def read_instants(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """ISO texts as timestamps: with a zone they are instants, without one they are taken as UTC."""
+    """Parse ISO 8601 strings as timestamps; without a zone they are UTC."""
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""What formats share whose messages are records of a schema: rows of those that are good, in order."""
+"""Shared by formats whose messages are records of a schema: collect good rows in order, and errors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headrace.formats.base import Decoded, LineError
 
 @dataclass(frozen=True)
 class ReadRecords:
-    """The rows of the messages that could be read, and why the others could not, by their place."""
+    """The rows of the messages that could be read, and the errors of the others by index."""
 
     rows: pa.Table
     bad: Mapping[int, LineError] = field(default_factory=dict)
     counts: NDArray[np.int64] | None = None
-    """How many rows each message became; None if each good one became one."""
+    """The number of rows of each message; None if each good one has one row."""
 
     def counts_of(self, messages: int) -> NDArray[np.int64]:
-        """How many rows each of so many messages became."""
+        """Return the number of rows of each message."""
         if self.counts is not None:
             return self.counts
         counts = np.ones(messages, np.int64)
@@ -31,10 +31,10 @@ class ReadRecords:
         return counts
 
     def decoded(self, messages: Sequence[bytes], *, first_line: int, where: str, drop_bad: bool) -> Decoded:
-        """The rows, as a format gives them; raises the first error unless they are to be dropped."""
+        """Return the result of `Format.decode`; raises the first error unless bad records are dropped."""
         bad = [
-            self.bad[place].at(first_line + place, messages[place], where, binary=True)
-            for place in sorted(self.bad)
+            self.bad[index].at(first_line + index, messages[index], where, binary=True)
+            for index in sorted(self.bad)
         ]
         if bad and not drop_bad:
             raise bad[0]
@@ -43,15 +43,15 @@ class ReadRecords:
 
 
 def conform_records(
-    table: pa.Table, bad: Mapping[int, LineError], wanted: pa.Schema, *, messages: int
+    table: pa.Table, bad: Mapping[int, LineError], target: pa.Schema, *, messages: int
 ) -> ReadRecords:
-    """The columns wanted of good messages; `table` has their rows, `bad` the others of so many messages."""
-    conformed = conform_rows(table, wanted)
+    """Convert the rows of good messages to the target columns; `bad` holds the errors of the others."""
+    conformed = conform_rows(table, target)
     if not conformed.bad:
         return ReadRecords(conformed.rows, bad)
-    left = [place for place in range(messages) if place not in bad]
+    left = [index for index in range(messages) if index not in bad]
     return ReadRecords(
-        conformed.rows, {**bad, **{left[place]: error for place, error in conformed.bad.items()}}
+        conformed.rows, {**bad, **{left[index]: error for index, error in conformed.bad.items()}}
     )
 
 
@@ -62,7 +62,7 @@ def read_groups(
     *,
     empty: pa.Table,
 ) -> ReadRecords:
-    """Read messages that belong together by their key; the rows come in the order of the messages.
+    """Read messages in groups by key; the rows are in the order of the messages.
 
     `read` may raise a LineError: then every message of the group is bad for this reason.
     """
@@ -76,7 +76,7 @@ def read_groups(
         except LineError as error:
             bad |= dict.fromkeys(group.tolist(), error)
             continue
-        bad |= {int(group[place]): error for place, error in records.bad.items()}
+        bad |= {int(group[index]): error for index, error in records.bad.items()}
         counts[group] = records.counts_of(len(group))
         tables.append(records.rows)
         places.append(np.repeat(group, counts[group]))

@@ -1,4 +1,4 @@
-"""Bytes of many records at once: numbers of variable length, and slices of a buffer, as arrays."""
+"""Vectorised reading and writing of bytes: varints, and slices of a buffer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Numbers: TypeAlias = NDArray[np.uint64]
 
 
 def varint(number: int) -> bytes:
-    r"""A number of at least 0 in groups of seven bits, the lowest first.
+    r"""Encode a number of at least 0 as a varint.
 
     >>> varint(300)
     b'\xac\x02'
@@ -34,7 +34,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int = 0) -> tuple[int, int]:
-    """The number that `varint` wrote at a place, and the place after it; a LineError if there is none."""
+    """Decode the varint at an offset; return it and the next offset. Raises a LineError."""
     value = shift = 0
     while shift < 70:
         if at >= len(data):
@@ -49,22 +49,22 @@ def read_varint(data: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def zigzag(number: int) -> bytes:
-    """A number of 64 bits as Avro writes it: small ones are short, below 0 too."""
+    """Encode a signed 64-bit number as a zigzag varint, like Avro."""
     return varint((number << 1) ^ (number >> 63))
 
 
 def zigzags(numbers: NDArray[np.int64]) -> Numbers:
-    """Each number as `zigzag` has it before it is cut into bytes."""
+    """Return the zigzag form of each number, before the varint encoding."""
     return ((numbers << np.int64(1)) ^ (numbers >> np.int64(63))).view(np.uint64)
 
 
 def unzigzags(numbers: Numbers) -> NDArray[np.int64]:
-    """The numbers that `zigzags` was given."""
+    """Return the numbers that were passed to `zigzags`."""
     return (numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)
 
 
 def varints(numbers: Numbers) -> pa.Array:
-    r"""Each number as `varint` has it.
+    r"""Encode each number as a varint.
 
     >>> varints(np.array([1, 300], np.uint64)).to_pylist()
     [b'\x01', b'\xac\x02']
@@ -83,76 +83,76 @@ def varints(numbers: Numbers) -> pa.Array:
 
 @functools.cache
 def nothing() -> pa.Scalar:
-    """No bytes. Made when it is needed: Arrow loads pandas to make its first scalar."""
+    """Return an empty bytes scalar. Created on demand: Arrow loads pandas for its first scalar."""
     return pa.scalar(b"", BYTES)
 
 
 def offsets_of(lengths: NDArray[Any]) -> Places:
-    """Where each of some values of these lengths begins, and where the last one ends."""
+    """Return the offsets of values of these lengths, and the end of the last one."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def bytes_array(data: Any, offsets: Places) -> pa.Array:
-    """The values that lie one behind the other in a buffer."""
+    """Return the consecutive values of a buffer."""
     return pa.Array.from_buffers(
         BYTES, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
     )
 
 
 def sized(data: Any, size: int) -> pa.Array:
-    """The values of one size that lie one behind the other in a buffer."""
+    """Return the consecutive values of one size in a buffer."""
     buffer = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
     return bytes_array(buffer, np.arange(0, len(buffer) + 1, size, dtype=np.int64))
 
 
 def join(*parts: Any) -> pa.Array:
-    """The parts of each row one behind the other; a part may be bytes, the same for all rows."""
+    """Concatenate the parts of each row; a part may be bytes, the same for all rows."""
     arrays = [pa.scalar(part, BYTES) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*arrays, nothing())
 
 
 def join_lists(lists: pa.Array, items: pa.Array) -> pa.Array:
-    """The items of each list one behind the other; `items` are the lists' values, flat. Null has none."""
+    """Concatenate the items of each list; `items` are the flat values of the lists. Null has none."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(offsets_of(lengths))
     return pc.binary_join(pa.LargeListArray.from_arrays(offsets, items), nothing())
 
 
 def with_lengths(values: pa.Array, *, signed: bool = False) -> pa.Array:
-    """Each value after its length, as a varint; `signed` as numbers that could be below 0 are."""
+    """Prefix each value with its length as a varint, zigzag if `signed`."""
     lengths = pc.binary_length(values).to_numpy(zero_copy_only=False)
     return join(varints(lengths.astype(np.uint64) << np.uint64(signed)), values)
 
 
 def parts_of(values: pa.Array) -> tuple[Bytes, Places]:
-    """The bytes of all values of an array of `BYTES`, and where each begins and the last one ends."""
+    """Return the bytes of all values of an array of `BYTES`, and their offsets."""
     offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset :][: len(values) + 1]
     data = values.buffers()[2]
     return np.frombuffer(b"" if data is None else data, np.uint8), offsets
 
 
 def without_first(values: pa.Array, count: int) -> pa.Array:
-    """The values without their first `count` bytes; shorter ones are empty."""
+    """Return the values without their first `count` bytes; shorter ones are empty."""
     data, offsets = parts_of(values)
     starts = offsets[:-1]
     cut = np.minimum(np.diff(offsets), count)
     mask = np.zeros(len(data), bool)
     mask[offsets[0] if len(offsets) else 0 : offsets[-1] if len(offsets) else 0] = True
-    for place in range(count):
-        mask[(starts + place)[cut > place]] = False
+    for index in range(count):
+        mask[(starts + index)[cut > index]] = False
     return bytes_array(data[mask], offsets_of(np.diff(offsets) - cut))
 
 
 def content(values: pa.Array) -> memoryview:
-    """The bytes of all values of an array of `BYTES`, one behind the other."""
+    """Return the concatenated bytes of all values of an array of `BYTES`."""
     data, offsets = parts_of(values)
     return data[offsets[0] : offsets[-1]].data
 
 
 def gather(buffer: Bytes, starts: Places, lengths: Places) -> tuple[Bytes, Places]:
-    """Slices of a buffer one behind the other, and where each begins."""
+    """Return concatenated slices of a buffer, and their offsets."""
     offsets = offsets_of(lengths)
     places = np.repeat(starts - offsets[:-1], lengths)
     places += np.arange(len(places))

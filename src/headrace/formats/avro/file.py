@@ -33,17 +33,17 @@ _NAMES = {compression: codec for codec, compression in CODECS.items()}
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says about itself."""
+    """The header of a file."""
 
     schema: str
     codec: str
     sync: bytes
     end: int
-    """Where the first block begins."""
+    """The offset of the first block."""
 
 
 class AvroBlock(NamedTuple):
-    """Where the records of a block are, and how many they are."""
+    """The position of the records of a block, and their number."""
 
     rows: int
     begin: int
@@ -51,7 +51,7 @@ class AvroBlock(NamedTuple):
 
 
 def read_header(data: bytes) -> Header:
-    """The header of a file; raises a LineError if it has none."""
+    """Read the header of a file; raises a LineError if it has none."""
     if not data.startswith(MAGIC):
         raise LineError(
             "it is not an Avro file",
@@ -78,9 +78,9 @@ def read_header(data: bytes) -> Header:
 
 
 def read_all_blocks(files: Iterable[bytes]) -> Iterator[Iterator[tuple[bytes, str]]]:
-    """Of each file the blocks, each as Avro writes an array of its records, with the schema of the records.
+    """Yield the blocks of each file, each as an Avro array of its records, with the schema.
 
-    They raise a LineError where a file is not what it should be.
+    They raise a LineError where a file is damaged.
     """
     beginning, header = b"", None
     for data in files:
@@ -111,7 +111,7 @@ def _blocks(header: Header, data: bytes) -> Iterator[tuple[bytes, str]]:
 
 
 def find_blocks(header: Header, data: bytes) -> Iterator[AvroBlock]:
-    """The blocks of a file; raises a LineError where one is cut off or not ended as it should be."""
+    """Yield the blocks of a file; raises a LineError where one is truncated or has a wrong sync marker."""
     at = header.end
     while at < len(data):
         rows, at = read_long(data, at)
@@ -151,20 +151,20 @@ def _compress(data: memoryview, compression: AvroCompression) -> bytes | memoryv
 
 
 def write_header(node: AvroType, compression: AvroCompression = "uncompressed") -> tuple[bytes, bytes]:
-    """What a file begins with, and the mark at the end of each of its blocks."""
+    """Return the header of a file, and the sync marker of its blocks."""
     sync = secrets.token_bytes(_SYNC_BYTES)
     return file_header(json.dumps(to_json(node)).encode(), sync, _NAMES[compression]), sync
 
 
 def file_header(schema: bytes, sync: bytes, codec: str = "null") -> bytes:
-    """A header with this schema."""
+    """Return a header with this schema."""
     metadata = {b"avro.schema": schema, b"avro.codec": codec.encode()}
     entries = [zigzag(len(text)) + text for entry in metadata.items() for text in entry]
     return MAGIC + zigzag(len(metadata)) + b"".join(entries) + b"\0" + sync
 
 
 def write_file(node: AvroType, records: pa.Array, compression: AvroCompression) -> bytes:
-    """Records as a whole file."""
+    """Write records as a complete file."""
     header, sync = write_header(node, compression)
     parts: list[bytes | memoryview] = [header]
     for begin in range(0, len(records), _BLOCK_ROWS):

@@ -1,4 +1,4 @@
-"""Avro: messages that are records of a schema, and files of such records."""
+"""The Avro format: messages that are records of a schema, and files of such records."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ Layout = Literal["raw", "registry", "file"]
 
 
 class AvroOptions(Options):
-    """How Avro is read and written."""
+    """The options of Avro."""
 
     avro_confluent_schema_registry: bool = Field(
         default=False,
         alias="avro.confluent_schema_registry",
-        description="Whether each message names the schema it was written with, in a schema registry.",
+        description="Whether each message starts with the id of its schema in a schema registry.",
     )
     avro_raw_datums: bool = Field(
         default=False,
         alias="avro.raw_datums",
         description=(
-            "Whether each message is a record alone; without it, and without a registry, each is an Avro "
-            "file, with its schema."
+            "Whether each message is a bare record; without it, and without a registry, each message "
+            "is an Avro file with its schema."
         ),
     )
     avro_schema: SchemaText | None = Field(
         None,
         alias="avro.schema",
         description=(
-            "The schema of records that come without one, and of those that are written, as JSON or as the "
-            "path of a file with it; by default it follows from the columns."
+            "The schema of bare records, and of written ones, as JSON or as the path of a file; by "
+            "default it is derived from the columns."
         ),
     )
     avro_into_unstructured_json: bool = Field(
@@ -67,15 +67,15 @@ class AvroOptions(Options):
 
 
 class AvroFileOptions(Options):
-    """How files of Avro are written."""
+    """The options of Avro files."""
 
     avro_compression: AvroCompression = Field(
-        "uncompressed", alias="avro.compression", description="How Avro files are compressed."
+        "uncompressed", alias="avro.compression", description="The compression of Avro files."
     )
 
 
 class AvroFormat(Format):
-    """Records of a schema: alone, behind the number of their schema in a registry, or in files."""
+    """Records of a schema: bare, prefixed with the id of their schema in a registry, or in files."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class AvroFormat(Format):
 
     @functools.cached_property
     def _reader(self) -> dict[object, Reader]:
-        """Readers for the schemas that have been met."""
+        """Return the readers by schema."""
         return {}
 
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "Avro") -> Decoded:
-        """The rows of messages, or of a whole file."""
+        """Decode messages, or a complete file."""
         if isinstance(data, bytes):
             if self._layout == "raw":
                 self._reader_of(self._own(), "own")  # refuses columns that do not fit the schema
@@ -113,11 +113,11 @@ class AvroFormat(Format):
         return records.decoded(data, first_line=first_line, where=where, drop_bad=self._drop_bad)
 
     def _decode_file(self, data: bytes, where: str) -> Decoded:
-        """The rows of a whole file; of one that is cut off those before that."""
-        records = self._read_files([data] if data else [], whole=False)
-        place = f"after {records.rows.num_rows} records" if records.rows.num_rows else "the whole file"
+        """Decode a complete file; of a truncated one the rows before the damage."""
+        records = self._read_files([data] if data else [], complete_only=False)
+        position = f"after {records.rows.num_rows} records" if records.rows.num_rows else "the whole file"
         bad = [
-            bad_file(error.reason, where=where, column=error.column, hint=error.hint, position=place)
+            bad_file(error.reason, where=where, column=error.column, hint=error.hint, position=position)
             for error in records.bad.values()
         ]
         if bad and not self._drop_bad:
@@ -126,7 +126,7 @@ class AvroFormat(Format):
 
     def _read(self, messages: Sequence[bytes]) -> ReadRecords:
         if self._layout == "file":
-            return self._read_files(messages, whole=True)
+            return self._read_files(messages, complete_only=True)
         records = pa.array(messages, BYTES)
         if self._layout == "raw":
             return self._reader_of(self._own(), "own")(records)
@@ -160,14 +160,14 @@ class AvroFormat(Format):
             make = block_reader if blocks else record_reader
             if self._unstructured:
                 columns = arrow_schema(as_record(node))
-                read = _as_json(make(node, columns), whole=node.kind == "record")
+                read = _as_json(make(node, columns), wrapped=node.kind == "record")
             else:
-                read = self._renamed(make(node, self._wanted(node)))
+                read = self._renamed(make(node, self._target_columns(node)))
             self._reader[key] = read
         return self._reader[key]
 
-    def _wanted(self, node: AvroType) -> pa.Schema:
-        """The columns under the names that they have in a schema."""
+    def _target_columns(self, node: AvroType) -> pa.Schema:
+        """Return the columns under their names in a schema."""
         assert self.schema is not None, "reading needs a schema"
         return pa.schema([column.with_name(_member_name(column.name, node)) for column in self.schema])
 
@@ -181,21 +181,21 @@ class AvroFormat(Format):
 
         return renamed
 
-    def _read_files(self, files: Sequence[bytes], *, whole: bool) -> ReadRecords:
-        """The rows of files, each a message; `whole`: of one that is cut off, none."""
+    def _read_files(self, files: Sequence[bytes], *, complete_only: bool) -> ReadRecords:
+        """Read files, each a message; `complete_only` skips the rows of a truncated one."""
         arrays, owners, kinds = [], [], []
         schemas: dict[str, int] = {}
         bad: dict[int, LineError] = {}
-        for place, blocks in enumerate(read_all_blocks(files)):
+        for index, blocks in enumerate(read_all_blocks(files)):
             mine: list[tuple[bytes, str]] = []
             try:
                 mine += blocks  # what comes before an error stays
             except LineError as error:
-                bad[place] = error
-                mine = [] if whole else mine
+                bad[index] = error
+                mine = [] if complete_only else mine
             for array, schema in mine:
                 arrays.append(array)
-                owners.append(place)
+                owners.append(index)
                 kinds.append(schemas.setdefault(schema, len(schemas)))
         names = list(schemas)
         result = read_groups(
@@ -218,7 +218,7 @@ class AvroFormat(Format):
     # ------------------------------------------------------------------------------------------- writing
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise unless rows of this schema can be written."""
+        """Raise an error unless rows of this schema can be written."""
         super().check(schema)
         if self._unstructured:
             raise ConfigurationError("`avro.into_unstructured_json` is for reading: leave it out of a sink")
@@ -232,11 +232,11 @@ class AvroFormat(Format):
         return node, encode_records(node, table)
 
     def encode(self, rows: Rows) -> bytes:
-        """The rows as a file."""
+        """Encode the rows as a file."""
         return write_file(*self._records(rows), self._compression)
 
     def messages(self, rows: Rows) -> list[bytes]:
-        """The rows as messages."""
+        """Encode the rows as messages."""
         node, records = self._records(rows)
         if self._layout == "registry":
             assert self._registry is not None
@@ -252,15 +252,15 @@ def _member_name(column: str, node: AvroType) -> str:
     return column if any(name == column for name, _ in node.fields) else plain_name(column)
 
 
-def _as_json(read: Reader, *, whole: bool) -> Reader:
-    """Reads each record as the text of a JSON value: an object, or the value that a record wraps."""
+def _as_json(read: Reader, *, wrapped: bool) -> Reader:
+    """Return a reader that converts each record to JSON: an object, or the value that a record wraps."""
 
     def read_json(records: pa.Array) -> ReadRecords:
         result = read(records)
         rows = result.rows.combine_chunks()
         columns = [column.combine_chunks() for column in rows.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
-        if whole:
+        if wrapped:
             texts = encode_objects(list(rows.schema), batch)
         else:
             texts = encode_values(batch.column(0), rows.schema.field(0), PLAIN)
@@ -270,7 +270,7 @@ def _as_json(read: Reader, *, whole: bool) -> Reader:
 
 
 def avro_format(options: Any, schema: pa.Schema | None) -> Format:
-    """The format that the options of a table ask for; they are FormatOptions."""
+    """Return the format for the FormatOptions of a table."""
     registry = options.registry() if options.avro_confluent_schema_registry else None
     layout: Layout = "raw" if options.avro_raw_datums else "file"
     return AvroFormat(
@@ -285,7 +285,7 @@ def avro_format(options: Any, schema: pa.Schema | None) -> Format:
 
 
 def implied_columns(options: AvroOptions, registry: SchemaRegistry | None) -> pa.Schema | None:
-    """The columns of the schema that is given or registered; None if files have to tell."""
+    """Return the columns of the given or registered schema; None if they are in the files."""
     if options.avro_schema is not None:
         return arrow_schema(as_record(parse_schema(options.avro_schema)))
     if options.avro_confluent_schema_registry and registry is not None:
@@ -300,7 +300,7 @@ def implied_columns(options: AvroOptions, registry: SchemaRegistry | None) -> pa
 
 
 def infer_columns(data: bytes, *, where: str) -> pa.Schema:
-    """The columns of a file, from the schema at its beginning."""
+    """Return the columns of a file, from the schema in its header."""
     try:
         return arrow_schema(as_record(parse_schema(read_header(data).schema)))
     except LineError as error:

@@ -1,7 +1,7 @@
-"""Avro records to columns, many at once, by DataFusion's reader of Avro files.
+"""Read many Avro records into columns at once, with DataFusion's reader of Avro files.
 
-The messages are put into one file, each followed by a mark with its number: where a mark is not found, the
-message before it was not what its schema says. Such messages are then found, and explained, one by one.
+The messages are written into one file, each followed by a mark with its number: if a mark is missing, the
+message before it did not match its schema. Such messages are then read one by one, to report the error.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class _RefusedError(Exception):
 
 
 class AvroReader:
-    """Reads messages of one schema, each one record, into the columns of `wanted`.
+    """Reads messages of one schema, each one record, into the target columns.
 
     Raises a ConfigurationError if the schema does not fit the columns.
     """
 
-    def __init__(self, node: AvroType, wanted: pa.Schema) -> None:
-        node = with_branches(as_record(node), wanted)
-        self._node, self._wanted = node, wanted
+    def __init__(self, node: AvroType, target: pa.Schema) -> None:
+        node = with_branches(as_record(node), target)
+        self._node, self._target = node, target
         columns = arrow_schema(node)
-        check_columns(columns, wanted)
+        check_columns(columns, target)
         # The last column is there for its length, if no other is.
-        declared = [column for column in columns if column.name in wanted.names]
+        declared = [column for column in columns if column.name in target.names]
         self._read_schema = pa.schema([*declared, pa.field("", pa.null())])
         self._fast = not any(part.kind == "ref" for part in _parts(node))
         self._slow = pa.schema([column for column in declared if _by_record(dict(node.fields)[column.name])])
@@ -58,13 +58,13 @@ class AvroReader:
         self._read_one = read_record_of(node)
 
     def read(self, messages: pa.Array) -> ReadRecords:
-        """The rows of the messages, an array of bytes, in their order."""
+        """Read the messages, an array of bytes, into rows, in order."""
         bad: dict[int, LineError] = {}
         tables = list(self._read(messages, 0, bad)) or [self._read_schema.empty_table()]
-        return conform_records(pa.concat_tables(tables), bad, self._wanted, messages=len(messages))
+        return conform_records(pa.concat_tables(tables), bad, self._target, messages=len(messages))
 
     def _read(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> Iterator[pa.Table]:
-        """The columns of the messages that can be read; the others, numbered from `first` on, go to `bad`."""
+        """Yield the columns of good messages; errors of the others, numbered from `first`, go to `bad`."""
         if not len(messages):
             return
         if self._fast:
@@ -79,7 +79,7 @@ class AvroReader:
                 yield from self._read(messages[:half], first, bad)
                 yield from self._read(messages[half:], first + half, bad)
                 return
-        yield self._one_by_one(messages, first, bad)
+        yield self._read_singly(messages, first, bad)
 
     def _together(self, messages: pa.Array) -> pa.Table:
         names = [name for name in self._read_schema.names[:-1] if name not in self._slow.names]
@@ -99,59 +99,59 @@ class AvroReader:
             column if column.type == kind else column.cast(kind)
             for column, kind in zip(columns, kinds, strict=True)
         ]
-        whole = pa.table(arrays, schema=self._read_schema)
+        table = pa.table(arrays, schema=self._read_schema)
         if self._decimals:
             try:
-                whole.validate(full=True)  # numbers with more digits than the schema says pass the reader
+                table.validate(full=True)  # numbers with more digits than the schema says pass the reader
             except pa.ArrowInvalid:
                 raise _RefusedError from None
-        return whole
+        return table
 
     @functools.cached_property
     def _marked(self) -> bytes:
-        """The schema of a message and the mark after it."""
+        """Return the schema of a message and the mark after it."""
         mark = (_MARK, AvroType("fixed", "headrace.Mark", size=_MARK_BYTES))
         return json.dumps(to_json(_plain(replace(self._node, fields=[*self._node.fields, mark])))).encode()
 
-    def _one_by_one(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> pa.Table:
+    def _read_singly(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> pa.Table:
         values: dict[int, Any] = {}
-        for place, message in enumerate(messages.to_pylist(), first):
+        for index, message in enumerate(messages.to_pylist(), first):
             try:
-                values[place] = self._read_one(message)
+                values[index] = self._read_one(message)
             except LineError as error:
-                bad[place] = error
+                bad[index] = error
         try:
             return _columns(list(values.values()), self._read_schema)
         except ValueError:
             tables = [self._read_schema.empty_table()]
-        for place, value in values.items():
+        for index, value in values.items():
             try:
                 tables.append(_columns([value], self._read_schema))
             except ValueError as error:
-                bad[place] = LineError(str(error))
+                bad[index] = LineError(str(error))
         return pa.concat_tables(tables)
 
 
 def as_record(node: AvroType) -> AvroType:
-    """A record with the one member `value`, whose bytes are the same; a record is one already."""
+    """Return a record type with the one member `value` and the same encoding; a record stays itself."""
     return node if node.kind == "record" else AvroType("record", "Value", fields=[("value", node)])
 
 
 Reader: TypeAlias = Callable[[pa.Array], ReadRecords]
-"""Makes rows of some records, or of some arrays of records."""
+"""A function that reads records, or arrays of records, into rows."""
 
 
-def record_reader(node: AvroType, wanted: pa.Schema) -> Reader:
-    """What reads records of a schema into the columns of `wanted`."""
-    return AvroReader(node, wanted).read
+def record_reader(node: AvroType, target: pa.Schema) -> Reader:
+    """Return a reader of records of a schema into the target columns."""
+    return AvroReader(node, target).read
 
 
-def block_reader(node: AvroType, wanted: pa.Schema) -> Reader:
-    """What reads arrays of records of a schema into the columns of `wanted`."""
-    node = with_branches(as_record(node), wanted)
+def block_reader(node: AvroType, target: pa.Schema) -> Reader:
+    """Return a reader of arrays of records of a schema into the target columns."""
+    node = with_branches(as_record(node), target)
     columns = arrow_schema(node)
-    check_columns(columns, wanted)
-    declared = pa.schema([column for column in columns if column.name in wanted.names] or list(columns)[:1])
+    check_columns(columns, target)
+    declared = pa.schema([column for column in columns if column.name in target.names] or list(columns)[:1])
     block = AvroType("record", "Block", fields=[("rows", AvroType("array", item=node))])
     reader = AvroReader(block, pa.schema([pa.field("rows", pa.list_(pa.struct(list(declared))))]))
 
@@ -160,7 +160,7 @@ def block_reader(node: AvroType, wanted: pa.Schema) -> Reader:
         lists = result.rows.column("rows").combine_chunks()
         counts = result.counts_of(len(blocks))
         counts[counts == 1] = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        conformed = conform_rows(pa.table(lists.flatten().flatten(), schema=declared), wanted)
+        conformed = conform_rows(pa.table(lists.flatten().flatten(), schema=declared), target)
         owners, bad = np.repeat(np.arange(len(blocks)), counts), dict(result.bad)
         for row, error in conformed.bad.items():
             counts[owners[row]] -= 1
@@ -176,7 +176,7 @@ def _columns(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table
 
 
 def _plain(node: AvroType) -> AvroType:
-    """The type without the meaning of a UUID, which stays the text that it is."""
+    """Return the type without the logical type UUID, which is read as a string."""
     return replace(
         node,
         logical="" if node.logical == "uuid" else node.logical,
@@ -211,7 +211,7 @@ def _is_empty(node: AvroType) -> bool:
 
 
 def _read_marked(schema: bytes, messages: pa.Array, columns: Sequence[str]) -> pa.Table:
-    """Some columns of messages that are all as the schema says; else a _RefusedError."""
+    """Read columns of messages that all match the schema; raises a _RefusedError."""
     from datafusion import SessionConfig, SessionContext, col
 
     count = len(messages)
@@ -240,7 +240,7 @@ def _read_marked(schema: bytes, messages: pa.Array, columns: Sequence[str]) -> p
 
 
 def _memory(size: int) -> str | None:
-    """A folder in memory with room for so many bytes, if there is one."""
+    """Return a directory in memory with room for so many bytes, if there is one."""
     folder = "/dev/shm"  # noqa: S108 - files there are made for their owner alone
     try:
         space = os.statvfs(folder)

@@ -1,4 +1,4 @@
-"""Avro one record at a time: says what is wrong with it, and reads what cannot be read by column."""
+"""Read Avro one record at a time: for error messages, and for types that cannot be read by column."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from headrace.formats.intervals import format_interval
 from headrace.formats.json.write import encode_json_values
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Reads the value at a place; gives it and the place after it."""
+"""A function that reads the value at an offset, and returns it and the next offset."""
 
 _EXACT = Context(prec=100)
 _LARGEST = {"int": 31, "long": 63}
 
 
 def read_record_of(node: AvroType) -> Callable[[bytes], Any]:
-    """What reads a whole message; raises a LineError with the member that cannot be read.
+    """Return a reader of a complete message, which raises a LineError with the member that is bad.
 
-    Values are such as Arrow makes columns of; what has no type in Arrow is the text of a JSON value.
+    Values are such as Arrow converts to columns; types without an Arrow type become JSON.
     """
     read = _Readers().make(node)
 
-    def whole(data: bytes) -> Any:
+    def read_message(data: bytes) -> Any:
         try:
             value, end = read(data, 0)
         except RecursionError:
@@ -43,11 +43,11 @@ def read_record_of(node: AvroType) -> Callable[[bytes], Any]:
             raise LineError(f"{len(data) - end} bytes are left after the record")
         return value
 
-    return whole
+    return read_message
 
 
 class _Readers:
-    """Makes readers; those for JSON give values that JSON has, and not yet the text."""
+    """Creates readers; those for JSON return JSON values, not yet encoded."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, AvroType] = {}
@@ -65,7 +65,7 @@ class _Readers:
         return _json_leaf(node) if for_json else _leaf(node)
 
     def _again(self, node: AvroType) -> Read:
-        """A named type inside itself: its reader is made when one is met."""
+        """Return a reader of a recursive type, which is created when it is needed."""
 
         def read(data: bytes, at: int) -> tuple[Any, int]:
             if node.name not in self._named:
@@ -93,7 +93,7 @@ class _Readers:
         return _chosen([self.make(branch, for_json=for_json) for _, branch in node.fields])
 
     def _branches(self, node: AvroType) -> Read:
-        """A union as a struct, in which the member of the type that was written has its value."""
+        """Return a reader of a union as a struct, with the value in the member of the written type."""
 
         def member(name: str, branch: AvroType) -> Read:
             read = self.make(branch)
@@ -131,7 +131,7 @@ class _Readers:
 
 
 def _chosen(branches: Sequence[Read]) -> Read:
-    """A value after the number of the reader that reads it."""
+    """Return a reader of a branch number and the value of that branch."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         branch, at = read_long(data, at)
@@ -165,7 +165,7 @@ def _items(item: Read) -> Read:
 
 
 def _count(data: bytes, at: int) -> tuple[int, int]:
-    """How many items a block has; one of a negative number also says how long it is."""
+    """Return the number of items of a block; a negative one is followed by its size."""
     count, at = read_long(data, at)
     if count < 0:
         count = -count
@@ -177,13 +177,13 @@ def _count(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place after it."""
+    """Return the number at an offset, and the next offset."""
     value, at = read_varint(data, at)
     return (value >> 1) ^ -(value & 1), at
 
 
 def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes at a place, after their length, and the place after them."""
+    """Return the length-prefixed bytes at an offset, and the next offset."""
     size, at = read_long(data, at)
     return _take(data, at, size)
 

@@ -1,4 +1,4 @@
-"""Schemas of Avro: read from their JSON, made from columns, and what they are in Arrow."""
+"""Avro schemas: parse their JSON, derive them from columns, and map them to Arrow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.base.errors import ConfigurationError
 from headrace.formats.base import JSON_COLUMN, is_binary, is_json, is_list, is_text, plain_name
 
 BRANCHES = "branches"
-"""The meaning of a union that is a struct, with a member for each of its types that is not null."""
+"""The logical type of a union that is read as a struct, with a member for each non-null type."""
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -32,7 +32,7 @@ LOGICAL: Mapping[str, tuple[str, pa.DataType]] = {
     "time-millis": ("int", pa.time32("ms")),
     "time-micros": ("long", pa.time64("us")),
 }
-"""Logical types that are numbers of a primitive type: that type, and the type in Arrow."""
+"""Logical types of numbers: the primitive type, and the Arrow type."""
 _SIMPLE: Mapping[str, pa.DataType] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -47,7 +47,7 @@ _SIMPLE: Mapping[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class AvroType:
-    """A type of a schema. `kind` is a primitive type, a complex one, or `ref`, a named type inside itself."""
+    """A type of a schema. `kind` is a primitive or complex type, or `ref`, a recursive named type."""
 
     kind: str
     name: str = ""
@@ -55,7 +55,7 @@ class AvroType:
     fields: Sequence[tuple[str, AvroType]] = ()
     """The members of a record, or the branches of a union under the names of their types."""
     item: AvroType | None = None
-    """What an array or a map holds."""
+    """The type of the items of an array or a map."""
     symbols: Sequence[str] = ()
     size: int = 0
     precision: int = 0
@@ -63,17 +63,17 @@ class AvroType:
 
     @property
     def optional(self) -> AvroType | None:
-        """The other branch of a union with null, if it has just these two."""
+        """Return the other branch of a union of null and one type, else None."""
         branches = [node for _, node in self.fields if node.kind != "null"]
         return branches[0] if self.kind == "union" and len(self.fields) == 2 and len(branches) == 1 else None
 
 
 _Names: TypeAlias = dict[str, AvroType | None]
-"""The named types that have been seen; None while one is being read."""
+"""The named types so far; None while one is being parsed."""
 
 
 def parse_schema(text: str, references: Sequence[str] = ()) -> AvroType:
-    """Read a schema; `references` are schemas that it names, each after those that it names itself."""
+    """Parse a schema; `references` are the schemas that it names, in order of dependency."""
     names: _Names = {}
     for reference in references:
         _parse(_load(reference), "", names)
@@ -148,7 +148,7 @@ def _parse_named(definition: Mapping[str, Any], space: str, names: _Names) -> Av
 
 
 def _logical(node: AvroType, definition: Mapping[str, Any]) -> AvroType:
-    """The type with its meaning; one that is not known, or does not fit, has none, as Avro wants it."""
+    """Return the type with its logical type; unknown or invalid ones are ignored, as Avro specifies."""
     name = definition.get("logicalType", "")
     if name in LOGICAL and LOGICAL[name][0] == node.kind:
         return replace(node, logical=name)
@@ -164,29 +164,29 @@ def _logical(node: AvroType, definition: Mapping[str, Any]) -> AvroType:
 
 
 def to_json(node: AvroType, defined: set[str] | None = None) -> Any:
-    """The schema as JSON values; a named type is defined where it comes first."""
+    """Return the schema as JSON values; a named type is defined at its first use."""
     defined = set() if defined is None else defined
     if node.kind == "union":
         return [to_json(branch, defined) for _, branch in node.fields]
     if node.kind == "ref" or (node.name and node.name in defined):
         return node.name
-    shown: dict[str, Any] = {"type": node.kind}
+    description: dict[str, Any] = {"type": node.kind}
     if node.name:
-        shown["name"] = node.name
+        description["name"] = node.name
         defined.add(node.name)
     if node.kind == "record":
-        shown["fields"] = [_member(name, to_json(member, defined)) for name, member in node.fields]
+        description["fields"] = [_member(name, to_json(member, defined)) for name, member in node.fields]
     elif node.item is not None:
-        shown["items" if node.kind == "array" else "values"] = to_json(node.item, defined)
+        description["items" if node.kind == "array" else "values"] = to_json(node.item, defined)
     elif node.kind == "enum":
-        shown["symbols"] = list(node.symbols)
+        description["symbols"] = list(node.symbols)
     elif node.kind == "fixed":
-        shown["size"] = node.size
+        description["size"] = node.size
     if node.logical:
-        shown["logicalType"] = node.logical
+        description["logicalType"] = node.logical
     if node.logical == "decimal":
-        shown |= {"precision": node.precision, "scale": node.scale}
-    return shown if len(shown) > 1 else node.kind
+        description |= {"precision": node.precision, "scale": node.scale}
+    return description if len(description) > 1 else node.kind
 
 
 def _member(name: str, kind: Any) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _member(name: str, kind: Any) -> dict[str, Any]:
 
 
 def arrow_field(name: str, node: AvroType) -> pa.Field:
-    """The field that holds values of the type; what Arrow has no type for is JSON."""
+    """Return the Arrow field for a type; JSON if Arrow has no such type."""
     optional = node.optional
     if optional is not None:
         return arrow_field(name, optional)
@@ -230,13 +230,13 @@ def _arrow_type(node: AvroType) -> pa.DataType:
 
 
 def arrow_schema(node: AvroType) -> pa.Schema:
-    """The columns of messages of this type: the members of a record, else the one column `value`."""
+    """Return the columns of messages of this type: the members of a record, else the one column `value`."""
     members = node.fields if node.kind == "record" else [("value", node)]
     return pa.schema([arrow_field(name, member) for name, member in members])
 
 
 def schema_of(columns: Sequence[pa.Field], name: str = "Row") -> AvroType:
-    """The record whose members are these columns; a column that may be null is a union with null."""
+    """Return the record type for these columns; a nullable column is a union with null."""
     members: dict[str, AvroType] = {}
     for column in columns:
         member = plain_name(column.name)

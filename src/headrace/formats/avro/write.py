@@ -1,4 +1,4 @@
-"""Columns to Avro records, by column: the bytes of each member, joined row by row."""
+"""Write Avro records by column: encode each member, then join the bytes of each row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headrace.formats.base import Path
 
 
 def check_writable(node: AvroType, columns: pa.Schema) -> None:
-    """Raise a ConfigurationError unless rows with these columns can be written as records of the type."""
+    """Raise a ConfigurationError unless these columns can be written as records of the type."""
     if node.kind != "record":
         raise ConfigurationError("rows are written as records: the Avro schema is of another type")
     check_columns(columns, arrow_schema(node), writing=True)
@@ -48,11 +48,11 @@ def _check(node: AvroType, path: Path) -> None:
 
 
 def encode_records(node: AvroType, rows: pa.Table) -> pa.Array:
-    """Each row as a record of the type; `check_writable` has passed."""
+    """Encode each row as a record of the type. Call `check_writable` first."""
     conformed = conform_rows(rows, arrow_schema(node))
-    for place, error in conformed.bad.items():
+    for index, error in conformed.bad.items():
         column = f"column `{error.column}`: " if error.column else ""
-        raise PlanError(f"row {place} cannot be written as Avro, {column}{error.reason}")
+        raise PlanError(f"row {index} cannot be written as Avro, {column}{error.reason}")
     columns = [column.combine_chunks() for column in conformed.rows.columns]
     return _members(node, columns, rows.num_rows, ())
 
@@ -146,7 +146,7 @@ def _fixed(node: AvroType, column: pa.Array) -> pa.Array:
 
 
 def _decimals(column: pa.Array, size: int | None) -> pa.Array:
-    """The unscaled numbers, the highest byte first, in `size` bytes or in as few as they need."""
+    """Encode unscaled decimals big-endian, in `size` bytes or as few as possible."""
     width = column.type.bit_width // 8
     data = np.frombuffer(column.buffers()[1], np.uint8).reshape(-1, width)
     numbers = data[column.offset : column.offset + len(column), ::-1]

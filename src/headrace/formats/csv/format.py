@@ -1,4 +1,4 @@
-"""CSV: a line of values for each row, as in RFC 4180, with the columns that a table declares."""
+"""The CSV format: a line of values for each row, as in RFC 4180."""
 
 from __future__ import annotations
 
@@ -43,35 +43,35 @@ Character = Annotated[str, BeforeValidator(_read_character)]
 
 
 class CsvOptions(Options):
-    """How CSV is read and written."""
+    """The options of CSV."""
 
     csv_delimiter: Character = Field(
-        ",", min_length=1, alias="csv.delimiter", description="What stands between two values."
+        ",", min_length=1, alias="csv.delimiter", description="The delimiter between values."
     )
     csv_quote: Character = Field(
         '"',
         alias="csv.quote",
-        description="What stands around values that have a delimiter in them; nothing for no quotes.",
+        description="Encloses values that contain a delimiter; empty for no quoting.",
     )
     csv_header: bool = Field(
         default=True,
         alias="csv.header",
-        description="Whether the first line of a file names the columns; messages have no such line.",
+        description="Whether the first line of a file names the columns; messages have no header.",
     )
     csv_null: Annotated[list[str], BeforeValidator(_read_texts)] = Field(
         default=[""],
         min_length=1,
         alias="csv.null",
-        description="The texts without quotes that are read as null, with commas; the first is written.",
+        description="Unquoted strings that are read as NULL, comma-separated; the first is used for writing.",
     )
 
 
 class CsvFormat(Format):
     """A line of values for each row; without a header they are in the order of the columns.
 
-    With one, columns are found by their names in it, and others are left out. A value in quotes may have line
-    breaks; in a file the row is then no longer than `csv_rows.LONGEST`. An empty line is no row, but for a
-    table of one column, where it is a row without a value.
+    With a header, columns are found by name, and others are ignored. A quoted value may contain line breaks;
+    in a file such a row has at most 1 MiB. An empty line is skipped, except in a table of one column, where
+    it is an empty value.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CsvFormat(Format):
     # ------------------------------------------------------------------------------------------- reading
 
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "CSV") -> Decoded:
-        """The rows of all lines, or messages, that are not empty."""
+        """Decode all lines, or messages, that are not empty."""
         names = self._readable().names
         if not isinstance(data, bytes):
             return self._decode_messages(data, names, first_line, where)
@@ -123,11 +123,11 @@ class CsvFormat(Format):
         return Decoded(decoded.rows, decoded.bad, counts)
 
     def read_head(self, head: bytes, where: str) -> None:
-        """Learn from the first line of a file in which order it has its columns."""
+        """Read the order of the columns from the first line of a file."""
         schema, head = self._readable(), head.removeprefix(_BOM)
         try:
             _, odd = self._parse(head, ["", ""], every=True)
-            texts, _ = self._parse(head, [str(place) for place in range(odd.get(0, 2))], every=True)
+            texts, _ = self._parse(head, [str(index) for index in range(odd.get(0, 2))], every=True)
         except pa.ArrowInvalid as error:
             raise ConfigurationError(f"the first line cannot be read: {error}", where=where) from None
         names = [str(name).strip() for values in texts.to_pydict().values() for name in values]
@@ -142,7 +142,7 @@ class CsvFormat(Format):
         _check_once([name for name in names if name in schema.names], where)
         # Columns that are not wanted may share a name.
         self._heads[where] = [
-            name if name in schema.names else f"{place}\0" for place, name in enumerate(names)
+            name if name in schema.names else f"{index}\0" for index, name in enumerate(names)
         ]
 
     def _names(self, where: str) -> list[str]:
@@ -161,7 +161,7 @@ class CsvFormat(Format):
         return self.schema
 
     def _keeps_blank(self, names: Sequence[str]) -> bool:
-        """Whether an empty line is a row: of a single column it is the value that is written as nothing."""
+        """Whether an empty line is a row: in a table of one column it is an empty value."""
         if len(names) != 1:
             return False
         return "" not in self._options.csv_null or self._readable().field(names[0]).nullable
@@ -173,7 +173,7 @@ class CsvFormat(Format):
         return (self.row_ends or line_ends)(data, last=True)
 
     def _count(self, data: bytes, names: Sequence[str]) -> tuple[int, bool]:
-        """How many rows there are in some lines, and whether all quotes are closed in them."""
+        """Return the number of rows in some lines, and whether all quotes are closed."""
         ends, buffer = self._ends(data), np.frombuffer(data, np.uint8)
         count, closed = len(ends), True
         if not self._keeps_blank(names):
@@ -187,7 +187,7 @@ class CsvFormat(Format):
         return count, closed
 
     def _read_together(self, data: bytes, names: list[str], count: int, closed: bool) -> pa.Table | None:
-        """The rows of lines, or of messages, if there are so many and each can be read."""
+        """Read all lines or messages at once; None if one cannot be read."""
         if not closed:
             return None
         try:
@@ -201,28 +201,28 @@ class CsvFormat(Format):
         return None if wrong else rows
 
     def _read_apart(self, lines: Sequence[tuple[int, bytes]], names: list[str], where: str) -> Decoded:
-        """The rows of the lines that are rows; each of the others is bad for a reason of its own."""
+        """Read lines separately, and report the error of each bad one."""
         bad: dict[int, LineError] = {}
         left: list[int] = []
-        for place, (_, line) in enumerate(lines):
+        for index, (_, line) in enumerate(lines):
             problem = self._look(line, names)
             if problem is None:
-                left.append(place)
+                left.append(index)
             else:
-                bad[place] = problem
-        texts, odd = self._parse(b"\n".join([*(lines[place][1] for place in left), b""]), names)
+                bad[index] = problem
+        texts, odd = self._parse(b"\n".join([*(lines[index][1] for index in left), b""]), names)
         for row, values in odd.items():
             bad[left[row]] = LineError(f"it has {values} values, not {len(names)}")
-        left = [place for place in left if place not in bad]
+        left = [index for index in left if index not in bad]
         rows, wrong = read_values(texts, self._readable())
-        bad |= {left[place]: error for place, error in wrong.items()}
-        errors = [bad[place].at(*lines[place], where) for place in sorted(bad)]
+        bad |= {left[index]: error for index, error in wrong.items()}
+        errors = [bad[index].at(*lines[index], where) for index in sorted(bad)]
         if errors and not self._drop_bad:
             raise errors[0]
         return Decoded(rows, errors)
 
     def _look(self, line: bytes, names: Sequence[str]) -> LineError | None:
-        """Why a line is not one row; whether it has as many values as it should is not looked at."""
+        """Return why a line is not one row; the number of values is not checked."""
         if self._is_open(line):
             quote = self._options.csv_quote
             return LineError(
@@ -245,13 +245,13 @@ class CsvFormat(Format):
     def _parse(
         self, data: bytes, names: Sequence[str], *, every: bool = False, typed: bool = False
     ) -> tuple[pa.Table, dict[int, int]]:
-        """The values that are wanted, and which rows do not have as many as there are names.
+        """Parse the needed columns; return them, and the rows with a wrong number of values.
 
-        Values are texts; `typed`: in the types of their columns, if Arrow's parser knows them.
+        Values are strings, or with `typed` in the types of their columns, if Arrow's parser supports them.
         """
         options = self._options
         odd: dict[int, int] = {}
-        wanted = [name for name in names if every or name in self._readable().names]
+        columns = [name for name in names if every or name in self._readable().names]
 
         def skip(row: Any) -> str:
             odd[row.number - 1] = row.actual_columns
@@ -262,7 +262,7 @@ class CsvFormat(Format):
             kinds |= {column.name: column.type for column in self._readable() if is_parsed(column.type)}
         blank = not every and self._keeps_blank(names)
         if not (data if blank else data.strip()):
-            return pa.schema([(name, pa.string()) for name in wanted]).empty_table(), odd
+            return pa.schema([(name, pa.string()) for name in columns]).empty_table(), odd
         if not data.endswith(b"\n"):
             data += b"\n"  # without it, Arrow takes an empty value at the end for one in quotes
         table = pa.csv.read_csv(
@@ -279,7 +279,7 @@ class CsvFormat(Format):
             ),
             convert_options=pa.csv.ConvertOptions(
                 column_types=kinds,
-                include_columns=wanted,
+                include_columns=columns,
                 null_values=options.csv_null,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -290,7 +290,7 @@ class CsvFormat(Format):
     # ------------------------------------------------------------------------------------------- writing
 
     def head(self, schema: pa.Schema) -> bytes:
-        """The line with the names of the columns, if there is to be one."""
+        """Return the header line, if there is one."""
         if not self.head_lines:
             return b""
         names = (self.schema or schema).names
@@ -298,16 +298,16 @@ class CsvFormat(Format):
         return self._lines(cells)
 
     def encode(self, rows: Rows) -> bytes:
-        """The rows as lines."""
+        """Encode the rows as lines."""
         fields, batch = self.columns(rows)
         if batch.num_rows == 0:
             return b""
-        return self._lines([self._cells(batch.column(place), field) for place, field in enumerate(fields)])
+        return self._lines([self._cells(batch.column(index), field) for index, field in enumerate(fields)])
 
     def messages(self, rows: Rows) -> list[bytes]:
-        """The rows as messages."""
+        """Encode the rows as messages."""
         fields, batch = self.columns(rows)
-        cells = [self._cells(batch.column(place), field) for place, field in enumerate(fields)]
+        cells = [self._cells(batch.column(index), field) for index, field in enumerate(fields)]
         lines = pc.binary_join_element_wise(*cells, pa.scalar(self._options.csv_delimiter, _TEXT))
         encoded: list[bytes] = lines.cast(pa.large_binary()).to_pylist()
         return encoded
@@ -329,7 +329,7 @@ class CsvFormat(Format):
         return pc.if_else(column.is_valid(), texts, null) if column.null_count else texts
 
     def _quoted(self, texts: pa.Array, *, plain: bool = False) -> pa.Array:
-        """The texts, in quotes where that is needed to read them as they are; `plain` if they are values."""
+        """Quote strings where needed to read them back; `plain` for values that are not strings."""
         delimiter, quote = self._options.csv_delimiter, self._options.csv_quote
         odd = pc.is_in(texts, pa.array(self._options.csv_null, _TEXT))
         if not (plain and delimiter in _NOT_IN_VALUES):
@@ -349,7 +349,7 @@ class CsvFormat(Format):
 
 
 def infer_columns(data: bytes, options: CsvOptions, *, where: str) -> pa.Schema:
-    """The columns of a sample: texts that look like times stay texts, columns of nulls become texts."""
+    """Infer the columns of a sample: strings that look like times stay strings, as do columns of nulls."""
     try:
         sample = pa.csv.read_csv(
             io.BytesIO(data),

@@ -1,4 +1,4 @@
-"""Where the rows of CSV end: behind line breaks, but for those in a quoted value."""
+"""Find the ends of CSV rows: line breaks outside of quoted values."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from headrace.formats.base import line_ends
 
 LONGEST = 1024 * 1024
-"""A row with line breaks in its values has at most so many bytes: an open quote takes no more lines."""
+"""The most bytes of a row with line breaks in its values: an open quote ends there."""
 
 _NEWLINE = 10
 _RETURN = 13
 
 
 class CsvRowEnds:
-    """Finds the ends of rows, always the same ones however a file is cut into pieces.
+    """Finds the ends of rows, independent of how a file is split.
 
-    A quote opens a value only where a value begins, and closes it only where one ends. A row that does not go
-    on like that, or is longer than `LONGEST`, is its first line alone: the lines after it are rows again.
+    A quote opens a value only at its start, and closes it only at its end. A row that violates this, or is
+    longer than `LONGEST`, is its first line alone: the lines after it are rows again.
     """
 
     def __init__(self, delimiter: str, quote: str) -> None:
@@ -35,7 +35,7 @@ class CsvRowEnds:
         self._row = re.compile(b"(?:\xef\xbb\xbf)?+%b(?:%b%b)*+\r?+(\n|\\Z)" % (value, comma, value))
 
     def __call__(self, data: bytes, *, last: bool) -> NDArray[np.int64]:
-        """Where the rows end in what begins with a row; without `last`, more of it may follow."""
+        """Return the ends of rows in bytes that start with a row; without `last`, more bytes may follow."""
         if self._quote not in data:
             return line_ends(data, last=last)
         buffer = np.frombuffer(data, np.uint8)
@@ -45,17 +45,17 @@ class CsvRowEnds:
             rest = int(ends[-1]) if len(ends) else 0
         else:
             ends, rest = np.zeros(0, np.int64), 0
-        return np.concatenate([ends, np.array(self._one_by_one(data, rest, last=last), np.int64)])
+        return np.concatenate([ends, np.array(self._find_singly(data, rest, last=last), np.int64)])
 
     def _in_order(self, buffer: NDArray[np.uint8], quotes: NDArray[np.int64]) -> bool:
-        """Whether every quote opens or closes a value, or is doubled in one."""
+        """Whether every quote opens or closes a value, or is an escaped one."""
         opening, closing = quotes[::2], quotes[1::2]
         before = buffer[opening[opening > 0] - 1]
         after = buffer[closing[closing < len(buffer) - 1] + 1]
         common = [self._delimiter[0], self._quote[0], _NEWLINE]
         return bool(np.isin(before, common).all() and np.isin(after, [*common, _RETURN]).all())
 
-    def _one_by_one(self, data: bytes, start: int, *, last: bool) -> list[int]:
+    def _find_singly(self, data: bytes, start: int, *, last: bool) -> list[int]:
         ends: list[int] = []
         while start < len(data):
             match = self._row.match(data, start, start + LONGEST)

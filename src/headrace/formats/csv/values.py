@@ -1,4 +1,4 @@
-"""The texts of CSV as values of the columns that a table declares."""
+"""Convert CSV strings to the types of the declared columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.formats.json.read import JsonReader
 
 
 def is_parsed(kind: pa.DataType) -> bool:
-    """Whether Arrow's parser of CSV reads the type."""
+    """Whether Arrow's CSV parser supports the type."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
@@ -31,7 +31,7 @@ def is_parsed(kind: pa.DataType) -> bool:
 
 
 def read_values(texts: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int, LineError]]:
-    """The texts in the types of the columns, and why some rows cannot be, by their place."""
+    """Convert strings to the types of the columns; return the rows, and the errors of bad ones by index."""
     bad: dict[int, LineError] = {}
     for field in schema:
         parsed = texts.schema.field(field.name).type if field.name in texts.schema.names else field.type
@@ -42,47 +42,47 @@ def read_values(texts: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int,
             column = _read_json(column.to_pylist(), field, bad)
         elif (read := next((read for test, read in _BY_VALUE if test(field.type)), None)) is not None:
             column = _each(column.to_pylist(), field, read, bad)
-        place = texts.schema.get_field_index(field.name)
-        texts = texts.set_column(place, pa.field(field.name, column.type), column)
+        index = texts.schema.get_field_index(field.name)
+        texts = texts.set_column(index, pa.field(field.name, column.type), column)
     left = np.arange(texts.num_rows)
     if bad:
         left = np.delete(left, list(bad))
         texts = texts.take(pa.array(left))
     conformed = conform_rows(texts, schema)
-    return conformed.rows, bad | {int(left[place]): error for place, error in conformed.bad.items()}
+    return conformed.rows, bad | {int(left[index]): error for index, error in conformed.bad.items()}
 
 
 def _read_json(texts: Sequence[str | None], field: pa.Field, bad: dict[int, LineError]) -> pa.Array:
-    """Lists and structs, which are written as JSON."""
+    """Read lists and structs, which are written as JSON."""
     name = json.dumps(field.name).encode()
     objects: dict[int, bytes] = {}
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if text is None:
             continue
         try:
             json.loads(text)  # else `1, "x": 2` would become two members
         except (ValueError, RecursionError) as error:
-            bad[place] = LineError(f"it is not JSON: {error}", path=(field.name,))
+            bad[index] = LineError(f"it is not JSON: {error}", path=(field.name,))
         else:
-            objects[place] = b"{%b:%b}" % (name, text.encode())
-    places = list(objects)
+            objects[index] = b"{%b:%b}" % (name, text.encode())
+    indices = list(objects)
     rows, wrong = JsonReader(pa.schema([field])).read(list(objects.values()))
-    bad |= {places[number]: error for number, error in wrong.items()}
-    where = dict(zip((place for place in places if place not in bad), range(len(places)), strict=False))
+    bad |= {indices[number]: error for number, error in wrong.items()}
+    where = dict(zip((index for index in indices if index not in bad), range(len(indices)), strict=False))
     column = rows.column(0).combine_chunks()
-    return column.take(pa.array([where.get(place) for place in range(len(texts))], pa.int64()))
+    return column.take(pa.array([where.get(index) for index in range(len(texts))], pa.int64()))
 
 
 def _each(
     texts: Sequence[str | None], field: pa.Field, read: Callable[[str], Any], bad: dict[int, LineError]
 ) -> pa.Array:
     values: list[Any] = []
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         try:
             values.append(None if text is None else read(text))
         except ValueError as error:
             values.append(None)
-            bad[place] = LineError(str(error), path=(field.name,))
+            bad[index] = LineError(str(error), path=(field.name,))
     return pa.array(values, plain_field(field).type)
 
 

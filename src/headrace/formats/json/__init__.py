@@ -1,1 +1,1 @@
-"""JSON lines and messages, Debezium's among them."""
+"""JSON lines and messages, including Debezium."""

@@ -1,4 +1,4 @@
-"""The columns of JSON that nobody has declared: from JSON Schema, or from a sample of messages."""
+"""Infer the columns of JSON from JSON Schema, or from a sample of messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONNECT: Mapping[str, pa.DataType] = {
     "int32": pa.int32(),
     "float32": pa.float32(),
 }
-"""What Kafka Connect says more exactly than JSON Schema can."""
+"""Types that Kafka Connect adds to JSON Schema."""
 _TIMES: Mapping[str, pa.DataType] = {"date-time": pa.timestamp("ns"), "date": pa.date32()}
 
 
@@ -36,9 +36,9 @@ _TIMES: Mapping[str, pa.DataType] = {"date-time": pa.timestamp("ns"), "date": pa
 
 
 def schema_columns(schema: RegisteredSchema, *, changes: bool = False) -> pa.Schema:
-    """The columns of objects that a JSON Schema describes, or of rows whose changes it describes.
+    """Return the columns of objects that a JSON Schema describes, or of the rows of changes.
 
-    What it leaves open is a column of JSON, and what it does not require may be null.
+    A member without a type is a column of JSON, and one that is not required is nullable.
     """
     try:
         root = json.loads(schema.text)
@@ -63,13 +63,13 @@ def _properties(node: Any) -> Mapping[str, Any]:
 
 
 def _followed(node: Any, root: Any) -> Any:
-    """What a reference inside the schema stands for; None for one that leads elsewhere."""
+    """Resolve a reference inside the schema; None for an external one."""
     for _ in range(_DEEPEST):
         if not isinstance(node, Mapping) or not isinstance(node.get("$ref"), str):
             return node
         target: Any = root
-        place, inside, path = node["$ref"].partition("#/")
-        if place or not inside:
+        document, inside, path = node["$ref"].partition("#/")
+        if document or not inside:
             return None
         for part in path.split("/"):
             target = target.get(part) if isinstance(target, Mapping) else None
@@ -78,14 +78,14 @@ def _followed(node: Any, root: Any) -> Any:
 
 
 def _without_null(node: Any, root: Any) -> Any:
-    """The one alternative beside null."""
+    """Return the only alternative to null, or None."""
     node = _followed(node, root)
     if not isinstance(node, Mapping):
         return None
     for word in ("oneOf", "anyOf"):
         if isinstance(node.get(word), Sequence):
-            others = [branch for branch in node[word] if not _is_null(branch)]
-            return _without_null(others[0], root) if len(others) == 1 else None
+            alternatives = [branch for branch in node[word] if not _is_null(branch)]
+            return _without_null(alternatives[0], root) if len(alternatives) == 1 else None
     return node
 
 
@@ -119,7 +119,7 @@ def _field(name: str, node: Any, root: Any, depth: int) -> pa.Field:
 
 
 def _type(node: Mapping[str, Any], root: Any, depth: int) -> pa.DataType | None:
-    """The type of values; None where it is left open."""
+    """Return the type of values; None if it is not given."""
     kinds = node.get("type")
     kinds = [name for name in kinds if name != "null"] if isinstance(kinds, list) else [kinds]
     if len(kinds) != 1:
@@ -138,13 +138,13 @@ def _type(node: Mapping[str, Any], root: Any, depth: int) -> pa.DataType | None:
 
 
 def sample_columns(options: Any, sample: bytes | Sequence[bytes], *, where: str) -> pa.Schema:
-    """The columns of rows in the lines of a file, or in messages; the options are FormatOptions.
+    """Infer the columns of the lines of a file, or of messages; the options are FormatOptions.
 
-    Of changes the columns are those of the rows, and of messages with a schema those of what stands beside
-    it. What cannot be read is left out if bad data are dropped.
+    For changes these are the columns of the rows, and for messages with a schema those of the payload. Bad
+    records are skipped if they are dropped.
     """
     changes = options.format == "debezium_json"
-    whole = isinstance(sample, bytes)
+    is_file = isinstance(sample, bytes)
     plain = not changes and not options.json_include_schema and options.bad_data == "fail"
     if isinstance(sample, bytes) and plain:
         return infer_schema(sample, where=where)
@@ -158,16 +158,16 @@ def sample_columns(options: Any, sample: bytes | Sequence[bytes], *, where: str)
         except LineError as error:
             if options.bad_data == "fail":
                 bad = error.at(number, text, where)
-                raise bad if whole else _of_message(bad) from None
+                raise bad if is_file else _of_message(bad) from None
     written = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in lines)
     try:
         return infer_schema(written, where=where)
     except BadLineError as error:
-        raise error if whole else _of_message(error) from None
+        raise error if is_file else _of_message(error) from None
 
 
 def _of_message(error: BadLineError) -> BadLineError:
-    """The error of a message, which has no line."""
+    """Return the error for a message, without a line number."""
     return BadLineError(
         error.message.replace(f"line {error.line}", "a message", 1),
         line=error.line,
@@ -180,7 +180,7 @@ def _of_message(error: BadLineError) -> BadLineError:
 
 
 def _lines(options: Any, messages: Sequence[bytes]) -> list[bytes]:
-    """What holds a row each."""
+    """Yield the lines or messages with one row each."""
     if options.names_schemas:
         messages = split_headers(pa.array(messages, BYTES))[1].to_pylist()
     if options.framing is not None:

@@ -1,4 +1,4 @@
-"""The schema that Kafka Connect puts beside each JSON value: `{"schema": …, "payload": …}`."""
+"""The schema that Kafka Connect adds to each JSON value: `{"schema": …, "payload": …}`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.formats.base import is_json
 
 
 def connect_schema(fields: Sequence[pa.Field], decimals: str = "number") -> dict[str, Any]:
-    """The schema of rows with these fields.
+    """Return the Kafka Connect schema of rows with these fields.
 
     >>> connect_schema([pa.field("a", pa.int64())])["fields"]
     [{'type': 'int64', 'optional': True, 'field': 'a'}]

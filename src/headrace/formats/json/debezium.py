@@ -1,4 +1,4 @@
-"""Debezium JSON: changes of rows, `{"before": …, "after": …, "op": "c" | "r" | "u" | "d"}`."""
+"""The Debezium JSON format: changes, `{"before": …, "after": …, "op": "c" | "r" | "u" | "d"}`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _TEXT = pa.large_string()
 
 
 class DebeziumFormat(Format):
-    """Reads changes as rows that are added or taken back (`_retract`), and writes such rows as changes.
+    """Reads changes as added and retracted rows (`_retract`), and writes such rows as changes.
 
-    Reading: `c` and `r` add the row `after`, `d` takes back `before`, `u` does both, in this order; a message
-    may stand inside `{"schema": …, "payload": …}`. Writing: the rows of one call are grouped by
-    `primary_key`, and the first and the last of a group tell whether it was created, updated or deleted, or
-    nothing changed; without a key equal rows that were added and taken back cancel each other.
+    Reading: `c` and `r` add the row `after`, `d` retracts `before`, `u` retracts `before` and adds `after`; a
+    message may be wrapped in `{"schema": …, "payload": …}`. Writing: the rows of one call are grouped by
+    `primary_key`, and the first and the last row of a group decide whether it was created, updated, deleted
+    or unchanged; without a key equal added and retracted rows cancel each other.
     """
 
     updating = True
@@ -75,11 +75,11 @@ class DebeziumFormat(Format):
     def decode(
         self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "Debezium JSON"
     ) -> Decoded:
-        """The added and taken back rows of all changes, with the column `_retract`."""
+        """Decode all changes into added and retracted rows, with the column `_retract`."""
         return self._reader.decode(data, first_line=first_line, where=where)
 
     def encode(self, rows: Rows) -> bytes:
-        """The changes that the rows amount to, as lines."""
+        """Encode the net changes of the rows as lines."""
         fields, batch = self.columns(rows)
         objects = encode_objects(fields, batch, self._style)
         if RETRACT in rows.schema.names:
@@ -114,7 +114,7 @@ class DebeziumFormat(Format):
 
 
 def debezium_format(options: Any, schema: pa.Schema | None) -> Format:
-    """The format that the options of a table ask for; they are FormatOptions."""
+    """Return the format for the FormatOptions of a table."""
     style, drop = options.style(DEBEZIUM), options.bad_data != "fail"
     inner = DebeziumFormat(
         schema,
@@ -135,7 +135,7 @@ def _describe(fields: Sequence[pa.Field], style: JsonStyle) -> dict[str, Any]:
 
 
 def count_rows(changes: Sequence[bytes]) -> NDArray[np.int64]:
-    """How many rows each change is: an update takes one back and adds one."""
+    """Return the number of rows of each change: an update has two, a retraction and an addition."""
     rows = _OPERATIONS.decode(changes).rows
     if not rows.num_rows:
         return np.zeros(0, np.int64)
@@ -146,7 +146,7 @@ def count_rows(changes: Sequence[bytes]) -> NDArray[np.int64]:
 
 
 def change_fields(fields: Any) -> list[pa.Field]:
-    """The members of a change of rows with these columns."""
+    """Return the members of a change of rows with these columns."""
     row = pa.struct(list(fields))
     return [
         pa.field("before", row, metadata=ROW),
@@ -173,7 +173,7 @@ def _unroll(messages: pa.Table) -> pa.Table:
         plain = _combine(messages.column(name))
         change[name] = pc.if_else(wrapped, nested, plain) if payload.null_count < len(payload) else plain
     before, after, op = change["before"], change["after"], change["op"]
-    removes, adds = _is_one_of(op, "u", "d"), _is_one_of(op, "c", "r", "u")
+    removes, adds = _is_any_of(op, "u", "d"), _is_any_of(op, "c", "r", "u")
     _check(op, before, after, removes, adds)
     # Of each message first the row that is taken back, then the one that is added.
     position = np.sort(np.concatenate([np.flatnonzero(removes) * 2, np.flatnonzero(adds) * 2 + 1]))
@@ -184,7 +184,7 @@ def _unroll(messages: pa.Table) -> pa.Table:
     return table.append_column(pa.field(RETRACT, pa.bool_()), pa.array(~added))
 
 
-def _is_one_of(op: pa.Array, *names: str) -> NDArray[np.bool_]:
+def _is_any_of(op: pa.Array, *names: str) -> NDArray[np.bool_]:
     matches: NDArray[np.bool_] = pc.is_in(op, pa.array(names, op.type)).to_numpy(zero_copy_only=False)
     return matches
 
@@ -209,7 +209,7 @@ def _check(
 
 
 def _by_key(keys: pa.Array, objects: pa.Array, retracts: NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:
-    """What each key was before the first of its rows and after the last, in the order of the first ones."""
+    """Return the row of each key before its first and after its last change, in order of the first."""
     codes = keys.dictionary_encode().indices.to_numpy()
     places = np.arange(len(codes))
     count = int(codes.max()) + 1 if len(codes) else 0
@@ -226,7 +226,7 @@ def _by_key(keys: pa.Array, objects: pa.Array, retracts: NDArray[np.bool_]) -> t
 
 
 def _cancelled(objects: pa.Array, retracts: NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:
-    """The rows that are left when equal ones that were added and taken back cancel each other."""
+    """Return the rows without pairs of equal added and retracted ones."""
     codes = objects.dictionary_encode().indices.to_numpy()
     signs = np.where(retracts, -1, 1)
     net = np.bincount(codes, weights=signs).astype(np.int64) if len(codes) else np.zeros(0, np.int64)

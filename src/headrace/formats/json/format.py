@@ -1,4 +1,4 @@
-"""JSON lines: one object per row, every column in each, null included."""
+"""The JSON format: one object per row, with every column, including nulls."""
 
 from __future__ import annotations
 
@@ -52,47 +52,46 @@ _COLUMN = re.compile(r"Column\(/(.*?)\)")
 
 
 class JsonOptions(Options):
-    """How JSON is read and written."""
+    """The options of JSON."""
 
     json_timestamp_format: TimestampFormat | None = Field(
         None,
         alias="json.timestamp_format",
         description=(
-            "How timestamps are written: RFC3339 texts, or unix_millis, as debezium_json does by default. "
-            "Numbers that are read count in the unit of the column, nanoseconds by default."
+            "How timestamps are written: RFC 3339 strings, or unix_millis, the default of "
+            "debezium_json. When reading, numbers are in the unit of the column, nanoseconds by "
+            "default."
         ),
     )
     json_decimal_encoding: DecimalEncoding | None = Field(
         None,
         alias="json.decimal_encoding",
-        description=(
-            "Decimals as numbers, texts, or the base64 of their bytes, as debezium_json has them by default."
-        ),
+        description=("Decimals as numbers, strings, or base64 of their bytes, the default of debezium_json."),
     )
     json_include_schema: bool = Field(
         default=False,
         alias="json.include_schema",
-        description='Whether rows stand in `{"schema": …, "payload": …}`, as Kafka Connect writes them.',
+        description='Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.',
     )
     json_unstructured: bool = Field(
         default=False,
         alias="json.unstructured",
-        description="Whether each message is one JSON value of any shape, as a text in the column `value`.",
+        description="Whether each message is any JSON value, read as a string into the column `value`.",
     )
     json_confluent_schema_registry: bool = Field(
         default=False,
         alias="json.confluent_schema_registry",
-        description="Whether each message names its schema in a schema registry.",
+        description="Whether each message starts with the id of its schema in a schema registry.",
     )
 
     @model_validator(mode="after")
-    def _has_one_schema(self) -> Self:
+    def _check_schema(self) -> Self:
         if self.json_include_schema and self.json_confluent_schema_registry:
             raise ValueError("`json.include_schema` does not go with `json.confluent_schema_registry`")
         return self
 
     def style(self, default: JsonStyle) -> JsonStyle:
-        """How values are written, if nothing else is said as by `default`."""
+        """Return the style of values; options that are not set are those of `default`."""
         return JsonStyle(
             self.json_timestamp_format or default.timestamps, self.json_decimal_encoding or default.decimals
         )
@@ -101,8 +100,8 @@ class JsonOptions(Options):
 class JsonFormat(Format):
     """One JSON object per line or message; with `with_schema`, `{"schema": …, "payload": row}`.
 
-    When reading, a number in a TIMESTAMP column counts in the unit of the column, whatever
-    the style; texts are read as ISO 8601, with a zone as instants.
+    When reading, a number in a TIMESTAMP column is in the unit of the column, whatever the style; strings are
+    read as ISO 8601.
     """
 
     def __init__(
@@ -134,11 +133,11 @@ class JsonFormat(Format):
     def decode(
         self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "JSON lines"
     ) -> Decoded:
-        """The rows of all lines that are not empty."""
+        """Decode all lines that are not empty."""
         return self._reader.decode(data, first_line=first_line, where=where)
 
     def encode(self, rows: Rows) -> bytes:
-        """The rows as JSON lines, every declared column in each."""
+        """Encode the rows as JSON lines, with every declared column."""
         fields, batch = self.columns(rows)
         if not self._with_schema:
             return encode_lines(fields, batch, self._style)
@@ -153,7 +152,7 @@ def _payload(messages: pa.Table) -> pa.Table:
 
 
 class UnstructuredJsonFormat(Format):
-    """Any JSON value per line or message, as a text in the column `value`."""
+    """Any JSON value per line or message, as a string in the column `value`."""
 
     def __init__(
         self, schema: pa.Schema | None = None, *, with_schema: bool = False, drop_bad: bool = False
@@ -165,7 +164,7 @@ class UnstructuredJsonFormat(Format):
     def decode(
         self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "JSON lines"
     ) -> Decoded:
-        """The text of each line that is not empty, if it is JSON."""
+        """Return each line that is not empty, if it is JSON."""
         values: list[str] = []
         bad: list[BadLineError] = []
         for number, line in split_lines(data, first_line):
@@ -190,13 +189,13 @@ class UnstructuredJsonFormat(Format):
         return json.dumps(value["payload"], separators=(",", ":"), ensure_ascii=False)
 
     def encode(self, rows: Rows) -> bytes:
-        """The texts of `value`, which are JSON already."""
+        """Encode the strings of `value`, which are JSON already."""
         _, batch = self.columns(rows)
         return join_lines("", encode_raw(batch.column("value")), "")
 
 
 def json_format(options: Any, schema: pa.Schema | None) -> Format:
-    """The format that the options of a table ask for; they are FormatOptions."""
+    """Return the format for the FormatOptions of a table."""
     inner: Format
     drop = options.bad_data != "fail"
     if options.json_unstructured:
@@ -215,9 +214,9 @@ def json_format(options: Any, schema: pa.Schema | None) -> Format:
 def decode_json_lines(
     data: bytes, schema: pa.Schema | None = None, *, first_line: int = 1, where: str = "JSON lines"
 ) -> pa.Table:
-    """The rows of JSON lines; empty lines are skipped, the last line needs no newline.
+    """Decode JSON lines; empty lines are skipped, the last line needs no newline.
 
-    With a schema, its columns come in its order, missing ones null, others ignored. Without one it is
+    With a schema, its columns are returned in its order, missing ones null, others ignored. Without one it is
     inferred from these lines. A line that does not fit raises a BadLineError with its number (from
     `first_line` on), its content and the column, if one is known.
     """
@@ -236,7 +235,7 @@ def decode_json_lines(
 
 
 def infer_schema(data: bytes, *, where: str) -> pa.Schema:
-    """The columns of JSON lines: texts that look like times stay texts, columns of nulls become texts."""
+    """Infer the columns of JSON lines: strings that look like times and columns of nulls are strings."""
     sample = decode_json_lines(data, where=where)
     return pa.schema([pa.field(field.name, _as_written(field.type)) for field in sample.schema])
 

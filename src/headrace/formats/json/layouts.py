@@ -1,9 +1,9 @@
-"""Lines of JSON that are alike but for their values, read without parsing each of them.
+"""Read JSON lines with the same layout without parsing each of them.
 
 Most lines of a file are written by one program: they have the same members in the same order, and differ only
-in texts, numbers and words. One such line is taken apart into what is fixed and where values stand in it, its
-layout; the quotes of the other lines then tell where their values are, and what lies between these has to be
-the same, byte by byte. Lines that have no layout, such as those with escapes or lists, are left to a parser.
+in strings, numbers and literals. The layout of a line is its fixed bytes and the positions of its values. The
+quotes of other lines give the positions of their values, and the bytes between must be equal. Lines without a
+layout, such as those with escapes or lists, are left to a parser.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from headrace.formats.base import Path
 
 _LEAST = 64 * 1024
-"""How many bytes of lines are worth the search for layouts."""
+"""The least number of bytes for which layouts are used."""
 _MOST = 2**31 - 1
 _TRIES = 16
-"""How many layouts are looked for among some lines."""
+"""The most layouts for a block of lines."""
 _OTHERS = 8
-"""One line in so many may be without a layout."""
+"""At most one in this many lines may be without a layout."""
 _QUOTE, _SLASH, _NEWLINE, _SPACE, _ZERO, _NULL = b'"\\\n 0n'
 _NULL_TEXT = b"null"
 _STRUCTURE = re.compile(rb"[{}]|[^\s{}:,]+")
@@ -49,16 +49,16 @@ def _is_read(kind: pa.DataType) -> bool:
 
 @functools.lru_cache
 def _is_bare(kind: pa.DataType) -> bool:
-    """Whether values of the type stand without quotes."""
+    """Whether values of the type are written without quotes."""
     number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
     return bool(number or pa.types.is_boolean(kind))
 
 
 class _Value(NamedTuple):
-    """A value in a layout: where it begins and ends.
+    """The start and end of a value in a layout.
 
-    A place is a quote and how many bytes it is behind that. Quote 0 is the beginning of the line, those that
-    are in it follow, and then comes its end.
+    A position is a quote and a number of bytes after it. Quote 0 is the start of the line, then come the
+    quotes in it, and last its end.
     """
 
     path: Path
@@ -68,7 +68,7 @@ class _Value(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """The objects and values of lines that are alike, and the bytes before, between and behind the values."""
+    """The objects and values of lines of one layout, and the bytes before, between and after the values."""
 
     structs: list[Path]
     values: list[_Value]
@@ -76,7 +76,7 @@ class _Layout(NamedTuple):
 
 
 def _layout_of(line: bytes) -> _Layout | None:
-    """The layout of a line without escapes; None if it has none."""
+    """Return the layout of a line without escapes; None if it has none."""
     try:
         if not isinstance(json.loads(line), dict):
             return None
@@ -117,18 +117,18 @@ def _layout_of(line: bytes) -> _Layout | None:
 
 
 class LineLayouts:
-    """The layouts of lines whose rows have the columns of a schema, as they are found."""
+    """The layouts of lines with the columns of a schema, collected while reading."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.kinds = dict(_walk(schema, ()))
         self.by_quotes: dict[int, list[_Layout]] = {}
-        """By how many quotes there are in a line."""
+        """By the number of quotes in a line."""
         self.is_worthwhile = bool(len(schema)) and all(_is_read(column.type) for column in schema)
-        """Whether rows can be read by layouts: with these columns, and as far as is known of the lines."""
+        """Whether rows can be read by layouts, by the columns and the lines so far."""
 
     def read(self, data: bytes, *, parse: Callable[[list[bytes]], pa.Table]) -> pa.Table | None:
-        """The rows of lines, which are UTF-8; None if they have to be parsed, as have those that follow.
+        """Read lines in UTF-8; None if these and all further lines have to be parsed.
 
         `parse` reads the few lines without a layout; it raises a ValueError if it cannot.
         """
@@ -150,14 +150,14 @@ class LineLayouts:
         table = lines.table()
         if not len(rest):
             return table
-        others = parse([data[lines.begins[row] : lines.ends[row]] for row in rest.tolist()])
+        parsed = parse([data[lines.begins[row] : lines.ends[row]] for row in rest.tolist()])
         order = np.empty(len(lines.matched), np.int64)
         order[lines.matched] = np.arange(table.num_rows)
         order[rest] = np.arange(table.num_rows, len(order))
-        return pa.concat_tables([table, others]).take(pa.array(order))
+        return pa.concat_tables([table, parsed]).take(pa.array(order))
 
     def layout_of(self, line: bytes) -> _Layout | None:
-        """The layout of a line, if objects and texts are where the columns want them."""
+        """Return the layout of a line, if its objects and strings fit the columns."""
         layout = _layout_of(line)
         if layout is None:
             return None
@@ -169,7 +169,7 @@ class LineLayouts:
 
 
 class _Column(NamedTuple):
-    """Where the values of one path are in each line, for those that have one."""
+    """The positions of the values of one path, in the lines that have it."""
 
     begins: _Places
     ends: _Places
@@ -177,7 +177,7 @@ class _Column(NamedTuple):
 
 
 class _Lines:
-    """Lines that are not blank, and where the values are in those that have a layout (`matched`)."""
+    """Lines that are not blank, and the positions of values in those with a layout (`matched`)."""
 
     def __init__(self, data: bytes, layouts: LineLayouts) -> None:
         self._data, self._layouts = data, layouts
@@ -230,19 +230,19 @@ class _Lines:
                     layouts.append(new)
 
     def _match(self, layout: _Layout, rows: _Places, count: int) -> _Places:
-        """Note where values are in those lines that are of a layout; the others are returned."""
+        """Record the positions of values in the lines of a layout; return the other lines."""
         # Lines that are of another layout begin in another way, most of them.
-        fits, others = self._is_fixed(self.begins[rows], layout.fixed[0]), rows[:0]
+        fits, unmatched = self._is_fixed(self.begins[rows], layout.fixed[0]), rows[:0]
         if not fits.all():
-            rows, others = rows[fits], rows[~fits]
+            rows, unmatched = rows[fits], rows[~fits]
         if not len(rows):
-            return others
+            return unmatched
         ends, firsts = self.ends[rows], self._firsts[rows] - 1
 
-        def find(place: tuple[int, int]) -> _Places:
-            quote, behind = place
+        def find(position: tuple[int, int]) -> _Places:
+            quote, distance = position
             positions: _Places = ends if quote > count else self._quotes[firsts + quote]
-            return positions + behind if behind else positions
+            return positions + distance if distance else positions
 
         fits = find(layout.values[-1].end) + len(layout.fixed[-1]) == ends
         spans = []
@@ -255,17 +255,17 @@ class _Lines:
             if not value.quoted:
                 fits &= begin < end
             spans.append((value, begin, end))
-        whole = bool(fits.all())
-        if not whole:
-            rows, others = rows[fits], np.sort(np.append(others, rows[~fits]))
+        all_fit = bool(fits.all())
+        if not all_fit:
+            rows, unmatched = rows[fits], np.sort(np.append(unmatched, rows[~fits]))
         self.matched[rows] = True
         for path in layout.structs:
             if path in self._layouts.kinds:
                 self._structs.setdefault(path, np.zeros_like(self.matched))[rows] = True
         for value, begin, end in spans:
-            span = (begin, end) if whole else (begin[fits], end[fits])
+            span = (begin, end) if all_fit else (begin[fits], end[fits])
             self._note(value, rows, *span)
-        return others
+        return unmatched
 
     def _note(self, value: _Value, rows: _Places, begins: _Places, ends: _Places) -> None:
         key, present = (value.path, value.quoted), np.ones(len(rows), np.bool_)
@@ -286,7 +286,7 @@ class _Lines:
         column.present[rows] = present
 
     def _is_fixed(self, starts: _Places, fixed: bytes) -> _Mask:
-        """Where the bytes from some places on are these."""
+        """Return where the bytes at some positions equal these."""
         size = len(fixed)
         if size > len(self._data):
             return np.zeros(len(starts), np.bool_)
@@ -301,7 +301,7 @@ class _Lines:
     # ----------------------------------------------------------------------------------- columns
 
     def table(self) -> pa.Table:
-        """The rows of the lines that have a layout; a ValueError if a value is none of its column."""
+        """Return the rows of lines with a layout; raises a ValueError if a value does not fit its column."""
         if self._ignored:
             begins, ends = map(np.concatenate, zip(*self._ignored, strict=True))
             begins.sort()
@@ -344,7 +344,7 @@ class _Lines:
         )
 
     def _texts(self, column: _Column, *, bare: bool) -> pa.Array:
-        """The texts of values; those without quotes have to be numbers or words."""
+        """Return values as strings; those without quotes must be numbers or literals."""
         begins, ends, present = column
         bounds = np.empty((len(begins), 2), np.int32)
         bounds[:, 0], bounds[:, 1] = begins, ends
@@ -366,11 +366,11 @@ class _Lines:
 
     @functools.cached_property
     def _size(self) -> int:
-        """How many lines have a layout."""
+        """Return the number of lines with a layout."""
         return int(np.count_nonzero(self.matched))
 
     def _chosen(self, column: _Column) -> _Column:
-        """What is known of the lines that have a layout."""
+        """Select the entries of lines with a layout."""
         matched = self.matched
         if self._size == len(matched):
             return column

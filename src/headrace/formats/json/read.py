@@ -1,8 +1,8 @@
-"""JSON objects to rows of declared types, exactly: no value goes through a float that is not one.
+"""Read JSON objects into rows of declared types, without loss: only floats go through a float.
 
-Lines that are alike are read by their layout (`layouts`), others are parsed by Arrow into the types that
-its parser knows; both are converted by column from there. Lines that Arrow refuses are looked at one by one:
-what is only written differently, such as a number in quotes, is rewritten and read; what is left is bad.
+Lines of one layout are read by `layouts`, others are parsed by Arrow into the types that its parser supports;
+both are then converted by column. Lines that Arrow refuses are read one by one: what is only written
+differently, such as a number in quotes, is rewritten and read; the rest is bad.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headrace.formats.json.layouts import LineLayouts
 from headrace.formats.json.rewrite import JsonRewriter, decode_base64, decode_decimal
 
 ROW = {b"headrace.row": b"true"}
-"""The metadata of struct fields that hold a row of the table: what one of them is like, the others are."""
+"""The metadata of struct fields that hold a row of the table: they all have the same form."""
 
 _PIECE = 256
 _SNIFFED = 16
@@ -46,8 +46,8 @@ class JsonReader:
     """Reads JSON objects whose members are the fields of `schema`.
 
     Members that are not in the schema are ignored, missing ones are null, and a null where the field is not
-    nullable makes the line bad. Every field comes out nullable and without metadata. `finish` makes the
-    rows of the parsed objects; it may refuse them with a LineError.
+    nullable makes the line bad. Every field is returned nullable and without metadata. `finish` converts the
+    parsed objects to rows; it may raise a LineError.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class JsonReader:
         return JsonRewriter(self._fields, decimal_bytes=self._decimal_bytes)
 
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str) -> Decoded:
-        """The rows of all lines that are not empty; bad lines raise a BadLineError, or are dropped."""
+        """Decode all lines that are not empty; bad lines raise a BadLineError, or are dropped."""
         if not isinstance(data, bytes):
             joined = b"\n".join(data)
             if joined.count(b"\n") >= len(data):
@@ -89,7 +89,7 @@ class JsonReader:
             if isinstance(piece, pa.Table):
                 rows.append(piece)
                 continue
-            for number, line, outcome in self._one_by_one(piece):
+            for number, line, outcome in self._read_singly(piece):
                 if isinstance(outcome, LineError):
                     error = outcome.at(number, line, where)
                     if not self._drop_bad:
@@ -100,13 +100,13 @@ class JsonReader:
         return Decoded(pa.concat_tables(rows) if rows else self.empty, bad)
 
     def read(self, objects: Sequence[bytes]) -> tuple[pa.Table, dict[int, LineError]]:
-        """The rows of objects without newlines, and why some cannot be read, by their place."""
+        """Read objects without newlines; return the rows, and the errors of bad ones by index."""
         rows, bad = [self.empty], {}
         for piece in self._pieces(b"\n".join(objects), 0) if objects else ():
             if isinstance(piece, pa.Table):
                 rows.append(piece)
                 continue
-            for number, _, outcome in self._one_by_one(piece):
+            for number, _, outcome in self._read_singly(piece):
                 if isinstance(outcome, LineError):
                     bad[number] = outcome
                 else:
@@ -114,7 +114,7 @@ class JsonReader:
         return pa.concat_tables(rows), bad
 
     def _pieces(self, data: bytes, first_line: int) -> Iterator[pa.Table | list[tuple[int, bytes]]]:
-        """The rows of pieces that can be read as they are, the lines of those that cannot."""
+        """Yield the rows of pieces that can be read directly, and the lines of the others."""
         if not self._has_json:
             try:
                 yield self._read(data)
@@ -133,7 +133,7 @@ class JsonReader:
             except ValueError:
                 yield piece
 
-    def _one_by_one(
+    def _read_singly(
         self, lines: Iterable[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
         good: list[tuple[int, bytes, bytes]] = []
@@ -149,7 +149,7 @@ class JsonReader:
     def _normals(
         self, good: Sequence[tuple[int, bytes, bytes]]
     ) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
-        """Rewritten lines together, and each on its own if that fails."""
+        """Read rewritten lines together, and separately if that fails."""
         if not good:
             return
         try:
@@ -164,7 +164,7 @@ class JsonReader:
                     yield number, line, self._blame(normal, error)
 
     def _blame(self, normal: bytes, error: ValueError) -> LineError:
-        """The error with the column that causes it."""
+        """Return the error with the column that causes it."""
         for field in self._fields:
             try:
                 table = _parse(normal, pa.schema([self._wire(field, (), self._decimals)]))
@@ -176,7 +176,7 @@ class JsonReader:
     # ------------------------------------------------------------------------------- Arrow's parser
 
     def _read(self, data: bytes, rows: int | None = None) -> pa.Table:
-        """All lines at once; `rows` are how many are not blank, if that is known."""
+        """Read all lines at once; `rows` is the number of lines that are not blank, if known."""
         if not data.isascii():
             data.decode()  # Arrow does not look whether texts are UTF-8
         numbers = self._sniff(data) if self._ambiguous else frozenset()
@@ -204,7 +204,7 @@ class JsonReader:
         return table if self._finish is None else self._finish(table)
 
     def _sniff(self, data: bytes) -> frozenset[Path]:
-        """Which of the columns that may be numbers or texts are numbers, as the first lines have it."""
+        """Return which of the columns that may be numbers or strings are numbers in the first lines."""
         is_number: dict[Path, bool] = {}
         for line in islice((line for line in io.BytesIO(data) if line.strip()), _SNIFFED):
             message = json.loads(line)
@@ -228,14 +228,14 @@ class JsonReader:
             is_number.setdefault(path, not isinstance(value, str))
 
     def _wired(self, numbers: frozenset[Path]) -> LineLayouts:
-        """The columns as Arrow's parser reads them, and the layouts of lines that have them."""
+        """Return the columns as Arrow's parser reads them, and the layouts of such lines."""
         if numbers not in self._layouts:
             fields = [self._wire(field, (), numbers) for field in self._fields]
             self._layouts[numbers] = LineLayouts(pa.schema(fields))
         return self._layouts[numbers]
 
     def _wire(self, field: pa.Field, path: Path, numbers: frozenset[Path]) -> pa.Field:
-        """The field as Arrow's parser reads it."""
+        """Return the field as Arrow's parser reads it."""
         path, kind = _step(path, field), field.type
         if is_json(field):
             kind = pa.string()
@@ -338,7 +338,7 @@ class JsonReader:
 
 
 def _count_lines(data: bytes) -> int:
-    """How many lines are not blank."""
+    """Count lines that are not blank."""
     buffer = np.frombuffer(data, np.uint8)
     begins = np.append(0, np.flatnonzero(buffer == ord("\n")) + 1)
     if begins[-1] == len(data):

@@ -1,4 +1,4 @@
-"""Lines of JSON that Arrow's parser refuses, rewritten into the form that it reads, exactly."""
+"""Rewrite JSON lines that Arrow's parser refuses into a form that it reads, without loss."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
 
 class JsonRewriter:
-    """Rewrites JSON objects whose members are `fields`: what is only written differently becomes the same.
+    """Rewrites JSON objects with the members `fields` into the form that Arrow's parser reads.
 
-    What cannot be a value of its field is told by a LineError.
+    Raises a LineError for a value that does not fit its field.
     """
 
     def __init__(self, fields: Sequence[pa.Field], *, decimal_bytes: bool) -> None:
@@ -44,7 +44,7 @@ class JsonRewriter:
         self._rewrite = self._members(fields, ())
 
     def normal(self, line: bytes) -> bytes:
-        """The line as Arrow's parser reads it: only declared members, each in the form that is expected."""
+        """Return the line in the form of Arrow's parser, with declared members only."""
         try:
             message = _DECODER.decode(line.decode())
         except UnicodeDecodeError:
@@ -90,7 +90,7 @@ class JsonRewriter:
         return rewrite
 
     def _rewriter(self, field: pa.Field, path: Path) -> Callable[[Any], Any]:
-        """What brings a value of this field into the form that Arrow's parser reads."""
+        """Return a function that converts a value of this field to the form of Arrow's parser."""
         if is_json(field):
             present = _json_text(path)
         elif pa.types.is_struct(field.type):
@@ -122,7 +122,7 @@ def _json_text(path: Path) -> Callable[[Any], str]:
 
 
 class _Number(str):
-    """A JSON number with a fraction or an exponent, marked so that it is written as it was."""
+    """A JSON number with a fraction or an exponent, which is written back unchanged."""
 
     __slots__ = ()
 
@@ -141,7 +141,7 @@ def _dump(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A number or a text as it was written."""
+    """Return a number or a string as it was written."""
     if isinstance(value, _Number):
         return value.text
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -150,7 +150,7 @@ def _text(value: Any) -> str:
 
 
 def _read_integer(value: Any, kind: pa.DataType, _: bool) -> int:
-    number = int(value) if isinstance(value, int) and not isinstance(value, bool) else _whole(_text(value))
+    number = int(value) if isinstance(value, int) and not isinstance(value, bool) else _integer(_text(value))
     low, high = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
     if pa.types.is_unsigned_integer(kind):
         low, high = 0, 2**kind.bit_width - 1
@@ -159,7 +159,7 @@ def _read_integer(value: Any, kind: pa.DataType, _: bool) -> int:
     return number
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     number = Decimal(text)
     if abs(number.adjusted()) > 40 or number != int(number):
         raise ValueError
@@ -185,7 +185,7 @@ def _read_decimal(value: Any, kind: pa.DataType, as_bytes: bool) -> str:
 
 def _read_timestamp(value: Any, kind: pa.DataType, _: bool) -> str:
     if not isinstance(value, str) or isinstance(value, _Number):
-        return str(np.datetime64(_whole(_text(value)), kind.unit))
+        return str(np.datetime64(_integer(_text(value)), kind.unit))
     digits = _DIGITS[kind.unit]
     return _FRACTION.sub(lambda match: f".{match[1][:digits]}" if digits else "", value.strip().upper())
 
@@ -193,13 +193,13 @@ def _read_timestamp(value: Any, kind: pa.DataType, _: bool) -> str:
 def _read_date(value: Any, _: pa.DataType, __: bool) -> str:
     if isinstance(value, str) and not isinstance(value, _Number):
         return value
-    return str(np.datetime64(_whole(_text(value)), "D"))
+    return str(np.datetime64(_integer(_text(value)), "D"))
 
 
 def _read_time(value: Any, kind: pa.DataType, _: bool) -> str:
     if isinstance(value, str) and not isinstance(value, _Number):
         return _FRACTION.sub(lambda match: match[0][:10], value)
-    time = np.datetime64(_whole(_text(value)), kind.unit)
+    time = np.datetime64(_integer(_text(value)), kind.unit)
     if not np.datetime64(0, "D") <= time < np.datetime64(1, "D"):
         raise ValueError
     return str(time).partition("T")[2]
@@ -225,14 +225,14 @@ _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType,
     (pa.types.is_timestamp, _read_timestamp),
     (pa.types.is_date, _read_date),
     (pa.types.is_time, _read_time),
-    (pa.types.is_duration, lambda value, _, __: _whole(_text(value))),
+    (pa.types.is_duration, lambda value, _, __: _integer(_text(value))),
     (pa.types.is_null, lambda _, __, ___: None),
     (lambda _: True, _read_text),
 )
 
 
 def decode_base64(text: str | None) -> bytes | None:
-    """The bytes that a text stands for."""
+    """Decode the base64 of bytes."""
     if text is None:
         return None
     try:
@@ -242,7 +242,7 @@ def decode_base64(text: str | None) -> bytes | None:
 
 
 def decode_decimal(text: str | None, kind: pa.DataType) -> Decimal | None:
-    """A decimal from the base64 of its unscaled value, big-endian in two's complement."""
+    """Decode a decimal from the base64 of its unscaled value, big-endian in two's complement."""
     data = decode_base64(text)
     if data is None:
         return None
@@ -250,5 +250,5 @@ def decode_decimal(text: str | None, kind: pa.DataType) -> Decimal | None:
 
 
 def _mismatch(value: Any, expected: str, path: Path) -> LineError:
-    shown = _dump(value) if not isinstance(value, float) else repr(value)
-    return LineError(f"{shown[:60]} is not {expected}", path=path)
+    excerpt = _dump(value) if not isinstance(value, float) else repr(value)
+    return LineError(f"{excerpt[:60]} is not {expected}", path=path)

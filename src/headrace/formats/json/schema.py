@@ -1,4 +1,4 @@
-"""JSON behind the number of its schema in a registry, and such schemas: JSON Schema for columns."""
+"""JSON with the id of its schema in a registry, and JSON Schema for columns."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from headrace.formats.json.write import JsonStyle
 from headrace.formats.registry.client import NO_HEADER, SchemaRegistry, header, split_headers
 
 Describe: TypeAlias = Callable[[Sequence[pa.Field]], dict[str, Any]]
-"""Makes the schema of rows with some columns."""
+"""A function that returns the schema of rows with some columns."""
 
 
 def any_schema(_: Sequence[pa.Field]) -> dict[str, Any]:
-    """The schema of any JSON value."""
+    """Return the schema of any JSON value."""
     return {}
 
 
-def one_each(messages: Sequence[bytes]) -> NDArray[np.int64]:
-    """How many rows each message is: one."""
+def one_row_each(messages: Sequence[bytes]) -> NDArray[np.int64]:
+    """Return one row for each message."""
     return np.ones(len(messages), np.int64)
 
 
 def json_schema(fields: Sequence[pa.Field], style: JsonStyle, *, title: str = "Row") -> dict[str, Any]:
-    """The schema of objects with these members.
+    """Return the JSON Schema of objects with these members.
 
     >>> json_schema([pa.field("a", pa.int64(), nullable=False)], JsonStyle())["properties"]
     {'a': {'type': 'integer'}}
@@ -71,7 +71,7 @@ def _describe(field: pa.Field, style: JsonStyle) -> dict[str, Any]:
 
 
 class RegisteredJson(Format):
-    """A format of JSON whose messages name their schema in a registry; to read them, it is not needed."""
+    """A JSON format whose messages start with the id of their schema; reading does not need the schema."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class RegisteredJson(Format):
         registry: SchemaRegistry,
         *,
         describe: Describe,
-        counts: Callable[[Sequence[bytes]], Any] = one_each,
+        counts: Callable[[Sequence[bytes]], Any] = one_row_each,
         drop_bad: bool = False,
     ) -> None:
         super().__init__(inner.schema)
@@ -88,14 +88,14 @@ class RegisteredJson(Format):
         self._describe, self._counts = describe, counts
 
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "JSON") -> Decoded:
-        """The rows of messages."""
+        """Decode messages."""
         messages = [data] if isinstance(data, bytes) and data else list(data or ())
         numbers, bodies = split_headers(pa.array(messages, BYTES))
         contents: list[bytes] = bodies.to_pylist()
         bad = []
-        for place in np.flatnonzero(numbers < 0).tolist():
-            bad.append(NO_HEADER.at(first_line + place, messages[place], where, binary=True))
-            contents[place] = b""  # as many lines as there are messages, so that numbers stay right
+        for index in np.flatnonzero(numbers < 0).tolist():
+            bad.append(NO_HEADER.at(first_line + index, messages[index], where, binary=True))
+            contents[index] = b""  # as many lines as there are messages, so that numbers stay right
         if bad and not self._drop_bad:
             raise bad[0]
         decoded = self._inner.decode(contents, first_line=first_line, where=where)
@@ -104,16 +104,16 @@ class RegisteredJson(Format):
         bad = sorted([*bad, *decoded.bad], key=lambda error: error.line)
         filled = np.array([bool(body.strip()) for body in contents], np.int64)
         filled[[error.line - first_line for error in decoded.bad]] = 0
-        good = [contents[place] for place in np.flatnonzero(filled).tolist()]
+        good = [contents[index] for index in np.flatnonzero(filled).tolist()]
         filled[filled == 1] = self._counts(good)
         return Decoded(decoded.rows, bad, filled)
 
     def encode(self, rows: Rows) -> bytes:
-        """The rows as lines, without numbers of schemas."""
+        """Encode the rows as lines, without schema ids."""
         return self._inner.encode(rows)
 
     def messages(self, rows: Rows) -> list[bytes]:
-        """The rows as messages."""
+        """Encode the rows as messages."""
         fields, _ = self.columns(rows)
         text = json.dumps(self._describe(fields), ensure_ascii=False)
         head = header(self._registry.register("JSON", text))

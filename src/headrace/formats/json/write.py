@@ -1,8 +1,8 @@
-"""Columns as JSON texts, by column, not by row.
+"""Encode rows as JSON, by column, not by row.
 
 Conventions: timestamps as `2023-09-18T14:23:10`, UTC without a zone, with 3, 6 or 9 digits of fraction only
-when it is not zero; binary as base64; NaN and the infinities as texts; decimals as numbers; intervals as
-texts; structs, lists and maps as JSON; columns that hold JSON as they are.
+when it is not zero; binary as base64; NaN and the infinities as strings; decimals as numbers; intervals as
+strings; structs, lists and maps as JSON; columns that hold JSON unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DecimalEncoding = Literal["number", "string", "bytes"]
 
 @dataclass(frozen=True)
 class JsonStyle:
-    """How values are written that JSON has no type for."""
+    """How to write values that JSON has no type for."""
 
     timestamps: TimestampFormat = "RFC3339"
     decimals: DecimalEncoding = "number"
@@ -38,7 +38,7 @@ PLAIN = JsonStyle()
 
 
 def encode_json_lines(batch: pa.RecordBatch | pa.Table) -> bytes:
-    r"""The rows as JSON lines, each ended by a newline; the work is done by column, not by row.
+    r"""Encode rows as JSON lines, each ended by a newline.
 
     >>> encode_json_lines(pa.record_batch({"a": [1, None], "b": ["x", 'say "y"']}))
     b'{"a":1,"b":"x"}\n{"a":null,"b":"say \\"y\\""}\n'
@@ -52,7 +52,7 @@ def encode_json_lines(batch: pa.RecordBatch | pa.Table) -> bytes:
 
 
 def encode_lines(fields: Sequence[pa.Field], batch: pa.RecordBatch, style: JsonStyle) -> bytes:
-    """The rows as JSON lines in a style."""
+    """Encode rows as JSON lines in a style."""
     if batch.num_rows == 0:
         return b""
     return _text_bytes(encode_objects(fields, batch, style, end="}\n"))
@@ -61,7 +61,7 @@ def encode_lines(fields: Sequence[pa.Field], batch: pa.RecordBatch, style: JsonS
 def encode_objects(
     fields: Sequence[pa.Field], batch: pa.RecordBatch, style: JsonStyle = PLAIN, *, end: str = "}"
 ) -> pa.Array:
-    """Each row as the text of a JSON object."""
+    """Encode each row as a JSON object."""
     if not fields:
         return pa.repeat(pa.scalar("{" + end, _TEXT), batch.num_rows)
     columns = [_encode(column, field, style) for field, column in zip(fields, batch.columns, strict=True)]
@@ -69,7 +69,7 @@ def encode_objects(
 
 
 def join_lines(before: str, texts: pa.Array, after: str) -> bytes:
-    """The texts as lines, each between `before` and `after`."""
+    """Join strings as lines, each between `before` and `after`."""
     if len(texts) == 0:
         return b""
     parts = (pa.scalar(before, _TEXT), texts, pa.scalar(f"{after}\n", _TEXT))
@@ -85,12 +85,12 @@ def _text_bytes(lines: pa.Array) -> bytes:
 
 
 def encode_json_values(column: pa.Array) -> pa.Array:
-    """Each value of a column as JSON text; null becomes the text `null`."""
+    """Encode each value of a column as JSON; null becomes `null`."""
     return _encode(column, pa.field("", column.type), PLAIN)
 
 
 def encode_values(column: pa.Array, field: pa.Field, style: JsonStyle) -> pa.Array:
-    """Each value of a column as JSON text in a style; `field` may say that the column holds JSON."""
+    """Encode each value of a column as JSON in a style; `field` may mark the column as JSON."""
     return _encode(column, field, style)
 
 
@@ -126,7 +126,7 @@ def _encode(column: pa.Array, field: pa.Field, style: JsonStyle) -> pa.Array:
 
 
 def encode_raw(column: pa.Array) -> pa.Array:
-    """Texts that are JSON already; a newline in them is white space, and would end the line."""
+    """Encode strings that are JSON already; newlines in them are replaced, since they would end the line."""
     texts = pc.fill_null(column.cast(_TEXT), "null")
     if pc.any(pc.match_substring(texts, "\n")).as_py():
         texts = pc.replace_substring(texts, "\n", " ")
@@ -182,12 +182,14 @@ def _encode_timestamp(column: pa.Array, style: JsonStyle) -> pa.Array:
     shortest, cut = texts, 0
     while cut < digits:
         cut += 3
-        whole = pc.equal(ticks, pc.multiply(pc.divide(ticks, 10**cut), 10**cut))
-        if not pc.any(whole).as_py():
+        has_no_fraction = pc.equal(ticks, pc.multiply(pc.divide(ticks, 10**cut), 10**cut))
+        if not pc.any(has_no_fraction).as_py():
             break
         stop = -cut if cut < digits else -cut - 1
         shorter = pc.utf8_slice_codeunits(texts, 0, stop)
-        shortest = shorter if pc.all(whole).as_py() else pc.if_else(whole, shorter, shortest)
+        shortest = (
+            shorter if pc.all(has_no_fraction).as_py() else pc.if_else(has_no_fraction, shorter, shortest)
+        )
     return _quote(shortest)
 
 
@@ -195,9 +197,9 @@ def _milliseconds(column: pa.Array) -> pa.Array:
     ticks, per = column.cast(pa.int64()), {"s": -1000, "ms": 1, "us": 10**3, "ns": 10**6}[column.type.unit]
     if per < 0:
         return pc.multiply_checked(ticks, -per)
-    whole = pc.divide(ticks, per)
+    milliseconds = pc.divide(ticks, per)
     # Division cuts towards 1970: what lies before it belongs to the millisecond below.
-    return pc.subtract(whole, pc.greater(pc.multiply(whole, per), ticks).cast(pa.int64()))
+    return pc.subtract(milliseconds, pc.greater(pc.multiply(milliseconds, per), ticks).cast(pa.int64()))
 
 
 def _encode_decimal(column: pa.Array, style: JsonStyle) -> pa.Array:
@@ -267,7 +269,7 @@ def _encode_map(column: pa.Array, style: JsonStyle) -> pa.Array:
 
 
 def _join_items(lists: pa.Array, items: pa.Array, opening: str, closing: str) -> pa.Array:
-    """The JSON texts of the items of each list, joined; `items` are the lists' values, flat."""
+    """Join the JSON of the items of each list; `items` are the flat values of the lists."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])

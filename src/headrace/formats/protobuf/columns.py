@@ -1,4 +1,4 @@
-"""A type of Protobuf for rows: its fields are the columns."""
+"""Derive a Protobuf message type from columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.formats.protobuf.text import camel, descriptors, load_protobuf
 
 
 def files_for(columns: Sequence[pa.Field], name: str = "Row") -> Descriptors:
-    """A message with these columns as its fields, numbered in their order; it is called `name`."""
+    """Return a message type `name` with these columns as its fields, numbered in order."""
     kinds = descriptors()
     file = kinds.FileDescriptorProto(name=f"{name.lower()}.proto", syntax="proto3")
     _fill(file.message_type.add(name=name), columns, file)

@@ -1,4 +1,4 @@
-"""Protobuf: messages of a type that a `.proto` file defines."""
+"""The Protobuf format: messages of a type that a `.proto` file defines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from headrace.formats.protobuf.schema import (
     arrow_schema,
     compile_files,
     message_of,
-    place_of,
+    path_of,
 )
 from headrace.formats.protobuf.write import check_writable, encode_messages
 from headrace.formats.raw import COLUMN, check_value_column
@@ -53,7 +53,7 @@ Reader: TypeAlias = Callable[[pa.Array], ReadRecords]
 
 
 def _compile(value: str) -> LoadedFile:
-    """A `.proto` file, by its path or itself, compiled."""
+    """Compile a `.proto` file, given by its path or content."""
     inline = "{" in value
     text = value if inline else load_file(value).decode("utf-8", "replace")
     path = Path(value.removeprefix("file://")).expanduser() if not inline else Path("schema.proto")
@@ -67,31 +67,31 @@ def _compile(value: str) -> LoadedFile:
 
 
 class ProtobufOptions(Options):
-    """How Protobuf is read and written."""
+    """The options of Protobuf."""
 
     protobuf_descriptor: SchemaFile | None = Field(
         None,
         alias="protobuf.descriptor",
-        description="A file with compiled types: `protoc --include_imports --descriptor_set_out=FILE`.",
+        description="A file with a descriptor set: `protoc --include_imports --descriptor_set_out=FILE`.",
     )
     protobuf_schema: Annotated[str, AfterValidator(_compile)] | None = Field(
         None,
         alias="protobuf.schema",
         description=(
-            "A `.proto` file, by its path or itself; what it imports is found beside it. Without it, and "
-            "without a descriptor, the type follows from the columns."
+            "A `.proto` file, as a path or its content; imports are resolved relative to it. Without "
+            "it, and without a descriptor, the type is derived from the columns."
         ),
     )
     protobuf_message_name: str | None = Field(
         None,
         min_length=1,
         alias="protobuf.message_name",
-        description="The type of the messages; needed if the file has several.",
+        description="The message type; needed if the file has several.",
     )
     protobuf_length_delimited: bool = Field(
         default=False,
         alias="protobuf.length_delimited",
-        description="Whether each row stands behind its length; a message then has any number of them.",
+        description="Rows are length-prefixed; a message then has any number of rows.",
     )
     protobuf_into_unstructured_json: bool = Field(
         default=False,
@@ -101,11 +101,11 @@ class ProtobufOptions(Options):
     protobuf_confluent_schema_registry: bool = Field(
         default=False,
         alias="protobuf.confluent_schema_registry",
-        description="Whether each message names its type in a schema registry.",
+        description="Whether each message starts with the id of its schema in a schema registry.",
     )
 
     @model_validator(mode="after")
-    def _has_one_type(self) -> Self:
+    def _check_type(self) -> Self:
         if self.protobuf_schema is not None and self.protobuf_descriptor is not None:
             raise ValueError("`protobuf.schema` and `protobuf.descriptor` say the same: leave one out")
         if self.protobuf_confluent_schema_registry and self.protobuf_length_delimited:
@@ -114,13 +114,13 @@ class ProtobufOptions(Options):
 
     @property
     def proto_files(self) -> Descriptors | None:
-        """The types that were given."""
+        """Return the given types."""
         loaded = self.protobuf_schema or self.protobuf_descriptor
         return Descriptors(loaded.content) if isinstance(loaded, LoadedFile) else None
 
 
 class ProtobufFormat(Format):
-    """Messages of one type: alone, behind their length, or behind the number of their type in a registry."""
+    """Messages of one type: bare, length-prefixed, or prefixed with the id of their schema in a registry."""
 
     def __init__(
         self,
@@ -146,13 +146,13 @@ class ProtobufFormat(Format):
 
     @functools.cached_property
     def _reader(self) -> dict[object, Reader]:
-        """Readers for the types that have been met."""
+        """Return the readers by type."""
         return {}
 
     def decode(
         self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str = "Protobuf"
     ) -> Decoded:
-        """The rows of messages, or of a whole file."""
+        """Decode messages, or a complete file."""
         if isinstance(data, bytes):
             messages: Sequence[bytes] = [data] if data else []
             records = self._read_delimited(messages)
@@ -176,11 +176,11 @@ class ProtobufFormat(Format):
                 lambda number, records: self._read_registered(number, (0,), records),
                 empty=self._empty(),
             )
-        places = [_read_place(body) for body in bodies.to_pylist()]
+        places = [_read_message_path(body) for body in bodies.to_pylist()]
         types: dict[tuple[int, tuple[int, ...] | None], int] = {}
         keys = np.empty(len(messages), np.int64)
-        for at, (number, (place, _)) in enumerate(zip(numbers.tolist(), places, strict=True)):
-            keys[at] = types.setdefault((number, place), len(types))
+        for at, (number, (path, _)) in enumerate(zip(numbers.tolist(), places, strict=True)):
+            keys[at] = types.setdefault((number, path), len(types))
         type_keys = list(types)
         bodies = pa.array([body for _, body in places], BYTES)
         return read_groups(
@@ -190,13 +190,13 @@ class ProtobufFormat(Format):
             empty=self._empty(),
         )
 
-    def _read_registered(self, number: int, place: tuple[int, ...] | None, records: pa.Array) -> ReadRecords:
-        if number < 0 or place is None:
+    def _read_registered(self, number: int, path: tuple[int, ...] | None, records: pa.Array) -> ReadRecords:
+        if number < 0 or path is None:
             raise NO_HEADER
         assert self._registry is not None
         if self._files is not None:
             return self._own_reader()(records)
-        key = (number, place)
+        key = (number, path)
         if key not in self._reader:
             schema = self._registry.schema(number)
             if schema.kind != "PROTOBUF":
@@ -204,7 +204,7 @@ class ProtobufFormat(Format):
             try:
                 files = registered_files(schema)
                 named = self._message_name
-                self._reader[key] = self._make(files, files.descriptor(named) if named else files.at(place))
+                self._reader[key] = self._make(files, files.descriptor(named) if named else files.at(path))
             except ConfigurationError as error:
                 raise LineError(f"schema {number}: {error.message}", hint=error.hint) from None
         return self._reader[key](records)
@@ -216,7 +216,7 @@ class ProtobufFormat(Format):
         return self._reader["own"]
 
     def _own(self, columns: Any) -> tuple[Descriptors, Any]:
-        """The type that was given, or the one that follows from the columns."""
+        """Return the given type, or the one derived from the columns."""
         if self._files is not None:
             return self._files, self._files.descriptor(self._message_name)
         files = files_for(list(columns))
@@ -225,12 +225,12 @@ class ProtobufFormat(Format):
     def _make(self, files: Descriptors, descriptor: Any) -> Reader:
         message = message_of(descriptor)
         message_schema = arrow_schema(message)
-        wanted = message_schema if self._unstructured else self._wanted(message_schema)
-        check_columns(message_schema, wanted)
+        target = message_schema if self._unstructured else self._target_columns(message_schema)
+        check_columns(message_schema, target)
 
         def read(records: pa.Array) -> ReadRecords:
-            table, bad = read_messages(records, message, wanted.names, files.as_json)
-            result = conform_records(table, bad, wanted, messages=len(records))
+            table, bad = read_messages(records, message, target.names, files.as_json)
+            result = conform_records(table, bad, target, messages=len(records))
             if not self._unstructured:
                 assert self.schema is not None
                 return replace(result, rows=result.rows.rename_columns(self.schema.names))
@@ -245,7 +245,7 @@ class ProtobufFormat(Format):
 
         return read
 
-    def _wanted(self, message_schema: pa.Schema) -> pa.Schema:
+    def _target_columns(self, message_schema: pa.Schema) -> pa.Schema:
         assert self.schema is not None, "reading needs a schema"
         return pa.schema(
             [column.with_name(_field_name(column.name, message_schema.names)) for column in self.schema]
@@ -255,16 +255,16 @@ class ProtobufFormat(Format):
         return pa.schema([plain_field(column) for column in self.schema or ()]).empty_table()
 
     def _read_delimited(self, messages: Sequence[bytes]) -> ReadRecords:
-        """The rows of messages that hold several, each behind its length."""
+        """Read messages with several length-prefixed rows."""
         records, owners = [], []
         bad: dict[int, LineError] = {}
-        for place, message in enumerate(messages):
+        for index, message in enumerate(messages):
             try:
                 for record in split_delimited(message):
                     records.append(record)
-                    owners.append(place)
+                    owners.append(index)
             except LineError as error:
-                bad[place] = error
+                bad[index] = error
         if self._registry is not None and self._files is None:
             return ReadRecords(self._empty())  # which type they are is told by each message
         result = self._own_reader()(pa.array(records, BYTES))
@@ -276,7 +276,7 @@ class ProtobufFormat(Format):
     # ------------------------------------------------------------------------------------------- writing
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise unless rows of this schema can be written."""
+        """Raise an error unless rows of this schema can be written."""
         super().check(schema)
         if self._unstructured:
             raise ConfigurationError(
@@ -294,16 +294,16 @@ class ProtobufFormat(Format):
         return descriptor, encode_messages(message, table)
 
     def encode(self, rows: Rows) -> bytes:
-        """The rows as a file: messages behind their lengths."""
+        """Encode the rows as a file of length-prefixed messages."""
         return content(with_lengths(self._records(rows)[1])).tobytes()
 
     def messages(self, rows: Rows) -> list[bytes]:
-        """The rows as messages."""
+        """Encode the rows as messages."""
         descriptor, records = self._records(rows)
         if self._registry is not None:
             schema = base64.b64encode(_alone(descriptor.file).serialized_pb).decode()
             number = self._registry.register("PROTOBUF", schema)
-            records = join(header(number) + _write_place(place_of(descriptor)), records)
+            records = join(header(number) + _write_message_path(path_of(descriptor)), records)
         elif self._delimited:
             records = with_lengths(records)
         encoded: list[bytes] = records.to_pylist()
@@ -315,7 +315,7 @@ def _field_name(column: str, names: Sequence[str]) -> str:
 
 
 def _alone(file: Any) -> Any:
-    """A file that imports only what is known everywhere."""
+    """Return a file that imports only well-known types."""
     for dependency in file.dependencies:
         if not dependency.name.startswith("google/protobuf/"):
             raise ConfigurationError(
@@ -326,7 +326,7 @@ def _alone(file: Any) -> Any:
 
 
 def split_delimited(data: bytes) -> Iterator[bytes]:
-    """The records that stand behind their lengths, one behind the other."""
+    """Yield the records of a sequence of length-prefixed ones."""
     at = 0
     while at < len(data):
         size, at = read_varint(data, at)
@@ -337,31 +337,31 @@ def split_delimited(data: bytes) -> Iterator[bytes]:
 
 
 def registered_files(schema: RegisteredSchema) -> Descriptors:
-    """The types of a schema of a registry."""
+    """Compile the types of a registered schema."""
     return compile_files(schema.text, "registered.proto", schema.references)
 
 
-def _read_place(body: bytes) -> tuple[tuple[int, ...] | None, bytes]:
-    """Where in its schema the type of a message is, and the message; None if that is not told."""
+def _read_message_path(body: bytes) -> tuple[tuple[int, ...] | None, bytes]:
+    """Return the path of a message's type in its schema, and the message; None if it has no path."""
     if body[:1] == b"\0":
         return (0,), body[1:]
     try:
         count, at = read_varint(body)
-        place = []
+        path = []
         for _ in range(min(count >> 1, len(body))):
             index, at = read_varint(body, at)
-            place.append(index >> 1)
+            path.append(index >> 1)
     except LineError:
         return None, body
-    return (tuple(place), body[at:]) if place and count & 1 == 0 else (None, body)
+    return (tuple(path), body[at:]) if path and count & 1 == 0 else (None, body)
 
 
-def _write_place(place: Sequence[int]) -> bytes:
-    return b"\0" if list(place) == [0] else b"".join(map(zigzag, (len(place), *place)))
+def _write_message_path(path: Sequence[int]) -> bytes:
+    return b"\0" if list(path) == [0] else b"".join(map(zigzag, (len(path), *path)))
 
 
 def protobuf_format(options: Any, schema: pa.Schema | None) -> Format:
-    """The format that the options of a table ask for; they are FormatOptions."""
+    """Return the format for the FormatOptions of a table."""
     return ProtobufFormat(
         schema,
         files=options.proto_files,
@@ -374,7 +374,7 @@ def protobuf_format(options: Any, schema: pa.Schema | None) -> Format:
 
 
 def implied_columns(options: ProtobufOptions, registry: SchemaRegistry | None) -> pa.Schema:
-    """The fields of the type that is given or registered."""
+    """Return the fields of the given or registered type."""
     files = options.proto_files
     if files is None and options.protobuf_confluent_schema_registry and registry is not None:
         files = registered_files(registry.latest_of_kind("PROTOBUF"))

@@ -1,4 +1,4 @@
-"""Messages of Protobuf to columns, many at once."""
+"""Read many Protobuf messages into columns at once."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ _VIEWS = {
 def read_messages(
     messages: pa.Array,
     message: ProtoMessage,
-    wanted: Sequence[str],
+    names: Sequence[str],
     as_json: Callable[[str, bytes], str],
 ) -> tuple[pa.Table, dict[int, LineError]]:
-    """Some fields of all messages that can be read, and why the others cannot, by their place."""
+    """Read some fields of all messages; return the columns, and the errors of bad messages by index."""
     data, offsets = parts_of(messages)
     buffer = np.append(data, np.zeros(PADDING, np.uint8))
     bad: dict[int, LineError] = {}
     level = Level(buffer, offsets[:-1], offsets[1:], np.arange(len(messages)), bad, as_json)
-    fields = [field for field in message.fields if field.name in wanted]
+    fields = [field for field in message.fields if field.name in names]
     walk(level, {field.number for field in message.fields if field.oneof or field in fields})
     columns = _columns(level, fields, message)
     schema = pa.schema([*(arrow_field(field) for field in fields), pa.field("", pa.null())])
@@ -80,7 +80,7 @@ def _columns(level: Level, fields: Sequence[ProtoField], message: ProtoMessage) 
 
 
 def _last_of_oneofs(level: Level, message: ProtoMessage) -> dict[int, NDArray[np.bool_]]:
-    """Of fields of which a message has one: where it is this one, if several are there somewhere."""
+    """Return which messages have each field of a oneof last, if a message has several."""
     groups: dict[str, list[ProtoField]] = {}
     for field in message.fields:
         if field.oneof and field.number in level.values:
@@ -88,23 +88,23 @@ def _last_of_oneofs(level: Level, message: ProtoMessage) -> dict[int, NDArray[np
     chosen: dict[int, NDArray[np.bool_]] = {}
     for group in groups.values():
         steps = np.full((len(group), level.count), -1)
-        for place, field in enumerate(group):
+        for index, field in enumerate(group):
             for occurrences in _values(level, field):
-                np.maximum.at(steps[place], occurrences.rows, occurrences.steps)
+                np.maximum.at(steps[index], occurrences.rows, occurrences.steps)
         if ((steps >= 0).sum(axis=0) > 1).any():
             latest = steps.max(axis=0)
-            chosen |= {field.number: steps[place] == latest for place, field in enumerate(group)}
+            chosen |= {field.number: steps[index] == latest for index, field in enumerate(group)}
     return chosen
 
 
 def _values(level: Level, field: ProtoField) -> list[FieldValues]:
-    """The values of a field that are written as its type wants it; others are not known to it."""
+    """Return the values of a field with the wire type of its type; others are unknown fields."""
     wire = _WIRE.get(field.kind, VARINT)
     return [occurrences for occurrences in level.values.get(field.number, ()) if occurrences.wire == wire]
 
 
 def _without_unknown(field: ProtoField, occurrences: FieldValues) -> FieldValues:
-    """The values without numbers that an enum does not know."""
+    """Return the values without unknown numbers of an enum."""
     if not field.closed or not len(occurrences.rows):
         return occurrences
     numbers = occurrences.values.astype(np.uint32).view(np.int32)
@@ -126,7 +126,7 @@ def _column(level: Level, field: ProtoField, chosen: NDArray[np.bool_] | None) -
 
 
 def _placed(values: pa.Array, order: Places, default: Any) -> pa.Array:
-    """The values in an order, with the default where there is none."""
+    """Return the values in an order, with the default where there is none."""
     missing = order < 0
     if not missing.any():
         same = len(order) == len(values) and bool((order == np.arange(len(order))).all())
@@ -160,14 +160,14 @@ def _picked(occurrences: FieldValues, places: Any) -> FieldValues:
 
 
 def _in_order(occurrences: FieldValues) -> FieldValues:
-    """The values by message, those of one in their order."""
+    """Return the values by message, those of one message in order."""
     if len(occurrences.rows) < 2 or bool((np.diff(occurrences.rows) >= 0).all()):
         return occurrences
     return _picked(occurrences, np.lexsort((occurrences.steps, occurrences.rows)))
 
 
 def _scalars(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Array:
-    """The values of a field that is no message, one behind the other."""
+    """Return the flat values of a scalar field."""
     if field.kind in ("string", "bytes"):
         return _texts(level, field, occurrences)
     if field.kind in _VIEWS:
@@ -208,7 +208,7 @@ def _texts(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Arra
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        wrong = [place for place, value in enumerate(values.to_pylist()) if not _is_utf8(value)]
+        wrong = [index for index, value in enumerate(values.to_pylist()) if not _is_utf8(value)]
         level.blame(occurrences.rows[wrong], f"field `{field.name}` is not UTF-8")
         lengths = occurrences.lengths.copy()
         lengths[wrong] = 0
@@ -220,7 +220,7 @@ def _texts(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Arra
 
 
 def _inside_buffer(level: Level, occurrences: FieldValues) -> tuple[Places, Places]:
-    """Where values begin and how long they are; of bad messages they may reach beyond all of them."""
+    """Return the offsets and lengths of values; those of bad messages are clipped to the buffer."""
     starts = np.minimum(occurrences.values, len(level.buffer))
     return starts, np.minimum(occurrences.lengths, len(level.buffer) - starts)
 
@@ -255,7 +255,7 @@ def _repeated(level: Level, field: ProtoField) -> pa.Array:
 
 
 def _last_of_keys(rows: Places, keys: pa.Array) -> Places:
-    """The places of entries of maps without those that come again with the same key."""
+    """Return the indices of map entries without those that are repeated with the same key."""
     codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     entries = rows * (int(codes.max(initial=0)) + 1) + codes
     _, last = np.unique(entries[::-1], return_index=True)
@@ -263,7 +263,7 @@ def _last_of_keys(rows: Places, keys: pa.Array) -> Places:
 
 
 def _unpacked(level: Level, field: ProtoField, occurrences: FieldValues) -> FieldValues:
-    """The values of a field that were written together, one by one."""
+    """Return the single values of a packed field."""
     starts, lengths = _inside_buffer(level, occurrences)
     values: Any
     if field.kind in _VIEWS:
@@ -291,7 +291,7 @@ def _unpacked(level: Level, field: ProtoField, occurrences: FieldValues) -> Fiel
 
 
 def _inside(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Array:
-    """The values of a field that is a message, null where there is none."""
+    """Return the values of a message field, null where there is none."""
     if np.bincount(occurrences.rows, minlength=1).max() > 1:
         # Messages that come several times are parts of one, which their bytes in a row are, too.
         occurrences = _in_order(occurrences)
@@ -307,7 +307,7 @@ def _inside(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Arr
 
 
 def _messages(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Array:
-    """Messages that are values of a field, one behind the other."""
+    """Return the flat messages that are values of a field."""
     message = field.message
     assert message is not None
     starts, lengths = _inside_buffer(level, occurrences)

@@ -1,4 +1,4 @@
-"""Messages of Protobuf: from descriptors, made for columns, and what they are in Arrow."""
+"""Protobuf message types: from descriptors, and their mapping to Arrow."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ class ProtoField:
     repeated: bool = False
     packed: bool = False
     presence: bool = False
-    """Whether a message tells if the field was set; else one that was not has its default."""
+    """Whether the field has presence; else an unset field has its default."""
     default: Any = None
     values: Mapping[int, str] = field(default_factory=dict)
     """The names of the numbers of an enum."""
     closed: bool = False
-    """Whether other numbers of an enum count as not there."""
+    """Whether unknown numbers of an enum count as unset."""
     message: ProtoMessage | None = None
     oneof: str = ""
-    """The group of fields of which a message has one."""
+    """The oneof that the field belongs to."""
 
 
 @dataclass(frozen=True)
 class ProtoMessage:
-    """A type of messages. One that is inside itself, or of any shape, has no fields and is JSON in Arrow."""
+    """A message type. A recursive one, or one of any shape, has no fields and is JSON in Arrow."""
 
     name: str
     fields: Sequence[ProtoField] = ()
@@ -75,14 +75,14 @@ class ProtoMessage:
 
 
 class Descriptors:
-    """What some `.proto` files define: a compiled set of them, as bytes. It pickles."""
+    """The types of some `.proto` files, as a compiled descriptor set. It pickles."""
 
     def __init__(self, files: bytes) -> None:
         self._files = files
 
     @property
     def content(self) -> bytes:
-        """The compiled set."""
+        """The compiled descriptor set."""
         return self._files
 
     def __getstate__(self) -> dict[str, bytes]:
@@ -111,15 +111,15 @@ class Descriptors:
 
     @functools.cached_property
     def _own(self) -> list[Any]:
-        """The files, those that others import first."""
+        """Return the files, imported ones first."""
         return [self._pool.FindFileByName(file.name) for file in self._set]
 
     def message(self, name: str | None) -> ProtoMessage:
-        """A message by its full name, or its own if that is plain; without a name, the only one."""
+        """Return a message type by its full or short name; without a name, the only one."""
         return message_of(self.descriptor(name))
 
     def descriptor(self, name: str | None) -> Any:
-        """The descriptor of a message in the words of the library."""
+        """Return the library's descriptor of a message type."""
         by_name = {
             message.full_name: message
             for file in self._own
@@ -144,7 +144,7 @@ class Descriptors:
         )
 
     def as_json(self, name: str, data: bytes) -> str:
-        """A message as the text of a JSON value; a ValueError if it is not one."""
+        """Convert a message to JSON; raises a ValueError."""
         message_class = load_protobuf("message_factory").GetMessageClass(
             self._pool.FindMessageTypeByName(name)
         )
@@ -161,7 +161,7 @@ class Descriptors:
         return text
 
     def at(self, path: Sequence[int]) -> Any:
-        """The descriptor of a message by its place: among those of the file, then inside it, and so on."""
+        """Return the descriptor of a message type by its path: its index in the file, then in its parent."""
         inside, message = list(self._own[-1].message_types_by_name.values()), None
         for index in path:
             if not 0 <= index < len(inside):
@@ -172,12 +172,12 @@ class Descriptors:
 
 
 def _inside(descriptor: Any) -> list[Any]:
-    """The messages that are defined inside one; the entries of maps are not written there."""
+    """Return the nested message types of one, without map entries."""
     return [nested for nested in descriptor.nested_types if not nested.GetOptions().map_entry]
 
 
-def place_of(descriptor: Any) -> list[int]:
-    """The place of a message in its file, as `Descriptors.at` takes it."""
+def path_of(descriptor: Any) -> list[int]:
+    """Return the path of a message type in its file, for `Descriptors.at`."""
     path: list[int] = []
     while descriptor is not None:
         outer = descriptor.containing_type
@@ -205,7 +205,7 @@ def _add(pool: Any, file: Any, waiting: dict[str, Any]) -> None:
 
 
 def compile_files(text: str, name: str, imports: Mapping[str, str] | Path) -> Descriptors:
-    """A `.proto` file with those that it imports: texts by their names, or files of a folder."""
+    """Compile a `.proto` file with its imports: contents by name, or files of a folder."""
     compiled: dict[str, Any] = {}
     _compile(text, name, imports, compiled)
     files = descriptors().FileDescriptorSet(file=list(compiled.values()))
@@ -214,23 +214,23 @@ def compile_files(text: str, name: str, imports: Mapping[str, str] | Path) -> De
 
 def _compile(text: str, name: str, imports: Mapping[str, str] | Path, compiled: dict[str, Any]) -> None:
     file = _parse(text, name)
-    for wanted in file.dependency:
-        if wanted in compiled:
+    for imported in file.dependency:
+        if imported in compiled:
             continue
-        module = wanted.removeprefix("google/protobuf/").removesuffix(".proto")
-        if wanted.startswith("google/protobuf/") and module in _WELL_KNOWN:
+        module = imported.removeprefix("google/protobuf/").removesuffix(".proto")
+        if imported.startswith("google/protobuf/") and module in _WELL_KNOWN:
             proto = load_protobuf(f"{module}_pb2").DESCRIPTOR
             for dependency in (*proto.dependencies, proto):
                 compiled[dependency.name] = descriptors().FileDescriptorProto.FromString(
                     dependency.serialized_pb
                 )
         else:
-            _compile(_import(wanted, name, imports), wanted, imports, compiled)
+            _compile(_import(imported, name, imports), imported, imports, compiled)
     compiled[name] = file
 
 
 def _parse(text: str, name: str) -> Any:
-    """A file from its text, or from its descriptor in base64, as some keep it in a schema registry."""
+    """Parse a file, or its base64-encoded descriptor, which some schema registries store."""
     if _BASE64.fullmatch(text) is None:
         return parse_proto(text, name)
     try:
@@ -241,20 +241,20 @@ def _parse(text: str, name: str) -> Any:
     return file
 
 
-def _import(wanted: str, name: str, imports: Mapping[str, str] | Path) -> str:
+def _import(imported: str, name: str, imports: Mapping[str, str] | Path) -> str:
     if isinstance(imports, Path):
-        if (imports / wanted).is_file():
-            return (imports / wanted).read_text(encoding="utf-8")
-    elif wanted in imports:
-        return imports[wanted]
+        if (imports / imported).is_file():
+            return (imports / imported).read_text(encoding="utf-8")
+    elif imported in imports:
+        return imports[imported]
     raise ConfigurationError(
-        f"{name} imports `{wanted}`, which is not there",
+        f"{name} imports `{imported}`, which is not there",
         hint="put it beside the file, or compile both with protoc and use `protobuf.descriptor`",
     )
 
 
 def message_of(descriptor: Any) -> ProtoMessage:
-    """The message that a descriptor of the library describes."""
+    """Return the message type of a descriptor of the library."""
     return _message(descriptor, nested=False)
 
 
@@ -266,7 +266,7 @@ def _message(descriptor: Any, *, nested: bool = True) -> ProtoMessage:
 
 
 def _below(descriptor: Any, seen: dict[str, Any]) -> dict[str, Any]:
-    """The messages that are inside one, at any depth; it is one of them if it is inside itself."""
+    """Return the message types used by one, at any depth; a recursive type includes itself."""
     for member in descriptor.fields:
         inside = member.message_type
         if inside is not None and inside.full_name not in seen:
@@ -308,7 +308,7 @@ def _field(descriptor: Any) -> ProtoField:
 
 
 def arrow_field(field: ProtoField) -> pa.Field:
-    """The field that holds the values of a field; what Arrow has no type for is JSON."""
+    """Return the Arrow field for a Protobuf field; JSON if Arrow has no such type."""
     if field.kind == "map":
         assert field.message is not None
         key, value = (arrow_field(member) for member in field.message.fields)
@@ -333,5 +333,5 @@ def _single(field: ProtoField) -> pa.Field:
 
 
 def arrow_schema(message: ProtoMessage) -> pa.Schema:
-    """The columns of messages of a type."""
+    """Return the columns of messages of a type."""
     return pa.schema([arrow_field(field) for field in message.fields])

@@ -1,4 +1,4 @@
-"""Reads `.proto` files, so that no compiler is needed: what a file defines, as its descriptor."""
+"""Parse `.proto` files into descriptors, so that no compiler is needed."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
 def load_protobuf(module: str) -> Any:
-    """A module of the package for Protobuf; raises a MissingExtraError if it is not installed."""
+    """Import a module of the Protobuf package; raises a MissingExtraError if it is not installed."""
     return load_extra(
         f"google.protobuf.{module}", feature="the format `protobuf`", extra="protobuf", package="protobuf"
     )
 
 
 def descriptors() -> Any:
-    """The descriptors of Protobuf."""
+    """Import the descriptor module of Protobuf."""
     return load_protobuf("descriptor_pb2")
 
 
 def parse_proto(text: str, name: str) -> Any:
-    """The descriptor of a `.proto` file; types that it names are found when it is put with others."""
+    """Parse a `.proto` file into its descriptor; names are resolved when it is added to a pool."""
     return _Parser(text, name).file()
 
 
@@ -64,19 +64,19 @@ class _Parser:
         self._tokens = list(self._split())
 
     def _split(self) -> Iterator[tuple[str, int]]:
-        place = 0
-        while place < len(self._text):
-            match = _TOKEN.match(self._text, place)
+        position = 0
+        while position < len(self._text):
+            match = _TOKEN.match(self._text, position)
             if match is None:
-                raise self._error(f"`{self._text[place : place + 20]}` is not understood", place)
+                raise self._error(f"`{self._text[position : position + 20]}` is not understood", position)
             if match.lastgroup is not None:
-                yield match.group(), place
-            place = match.end()
+                yield match.group(), position
+            position = match.end()
 
-    def _error(self, reason: str, place: int | None = None) -> ConfigurationError:
-        if place is None:
-            place = self._tokens[self._at][1] if self._at < len(self._tokens) else len(self._text)
-        line = self._text.count("\n", 0, place) + 1
+    def _error(self, reason: str, position: int | None = None) -> ConfigurationError:
+        if position is None:
+            position = self._tokens[self._at][1] if self._at < len(self._tokens) else len(self._text)
+        line = self._text.count("\n", 0, position) + 1
         return ConfigurationError(
             f"{self._name}, line {line}: {reason}",
             hint="if protoc takes it: compile it with --descriptor_set_out, and use `protobuf.descriptor`",
@@ -95,8 +95,8 @@ class _Parser:
         self._at += 1
         return token
 
-    def _skip(self, *wanted: str) -> bool:
-        if self._next in wanted:
+    def _skip(self, *tokens: str) -> bool:
+        if self._next in tokens:
             self._at += 1
             return True
         return False
@@ -117,7 +117,7 @@ class _Parser:
             raise self._error(f"`{self._next}` is not a number") from None
 
     def _leave(self) -> None:
-        """Skip a statement that does not tell what messages look like, to its `;` or behind its block."""
+        """Skip a statement that does not define message types, up to its `;` or the end of its block."""
         depth = 0
         while True:
             mark = self._take()
@@ -130,7 +130,7 @@ class _Parser:
     # ---------------------------------------------------------------------------------------- statements
 
     def file(self) -> Any:
-        """The whole file."""
+        """Parse the file."""
         file = self._kinds.FileDescriptorProto(name=self._name)
         while self._next:
             word = self._take()
@@ -211,7 +211,7 @@ class _Parser:
         return self._rest(field)
 
     def _rest(self, field: Any) -> Any:
-        """The name of a field, its number and what is said about it."""
+        """Parse the name of a field, its number and its options."""
         field.name = self._take()
         self._take("=")
         field.number = self._number()
@@ -289,5 +289,5 @@ class _Parser:
 
 
 def camel(name: str) -> str:
-    """A name as types are called: `place_of_birth` is `PlaceOfBirth`."""
+    """Return a name in camel case: `place_of_birth` is `PlaceOfBirth`."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))

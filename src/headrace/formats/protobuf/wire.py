@@ -1,8 +1,8 @@
-"""The fields of messages of Protobuf: which a message has, and where their values are, for many at once.
+"""Find the fields and values of many Protobuf messages at once.
 
-All messages are walked through together: a step reads the next field of each. Since messages of one type
-mostly have the same fields in the same order, a step is mostly about one field. Few messages that are left
-over, such as long ones, are walked through one by one.
+All messages are read together: a step reads the next field of each. Since messages of one type mostly have
+the same fields in the same order, a step mostly reads one field. The few remaining messages, such as long
+ones, are read one by one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headrace.formats._shared.wire import Bytes, Numbers, Places, read_varint
 from headrace.formats.base import LineError
 
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
-"""How values are written."""
+"""The wire types."""
 
 PADDING = 16
-"""So many bytes stand behind the last message, so that reading need not look whether it is over."""
+"""The padding after the last message, so that reading needs no bounds checks."""
 
 _FEW = 8
 _LONGEST_VARINT = 10
@@ -31,29 +31,29 @@ _LAST_FIELD = 2**29 - 1
 
 @dataclass(frozen=True)
 class FieldValues:
-    """Values of one field: of which message each is, and its number, or where its bytes are."""
+    """Values of one field: the message of each, and its number or the position of its bytes."""
 
     wire: int
     rows: Places
     values: Any
-    """The numbers of varints, or the places of other values."""
+    """The numbers of varints, or the offsets of other values."""
     lengths: Places
     steps: Places
-    """The order in which the values of a message come."""
+    """The order of the values in a message."""
 
 
 @dataclass
 class Level:
-    """Messages of one type in a buffer: all that were given, or those inside a field of them."""
+    """Messages of one type in a buffer: the top-level messages, or those of a field."""
 
     buffer: Bytes
     starts: Places
     ends: Places
     owners: Places
-    """Of which of the messages that were given each is a part."""
+    """The top-level message that each belongs to."""
     bad: dict[int, LineError]
     as_json: Callable[[str, bytes], str]
-    """Makes the text of a JSON value of a message that has no type in Arrow."""
+    """Converts a message without an Arrow type to JSON."""
     values: dict[int, list[FieldValues]] = field(default_factory=dict)
 
     @property
@@ -61,13 +61,13 @@ class Level:
         return len(self.starts)
 
     def blame(self, rows: Places, reason: str) -> None:
-        """Call the messages that these are a part of bad."""
+        """Mark the top-level messages of these as bad."""
         for owner in np.unique(self.owners[rows]).tolist():
             self.bad.setdefault(owner, LineError(reason))
 
 
-def walk(level: Level, wanted: set[int]) -> None:
-    """Find the values of the wanted fields of all messages of a level."""
+def walk(level: Level, field_numbers: set[int]) -> None:
+    """Find the values of some fields of all messages of a level."""
     rows = np.arange(level.count)
     at, step = level.starts.copy(), 0
     ends = level.ends
@@ -77,26 +77,26 @@ def walk(level: Level, wanted: set[int]) -> None:
     while len(rows) > _FEW:
         before = at
         tags, at = read_varints(level, at, rows)
-        at, odd = _step(level, rows, tags, at, wanted, step)
+        at, odd = _step(level, rows, tags, at, field_numbers, step)
         over = at > ends
         if over.any():
             level.blame(rows[over], "the message ends too early")
-        for row, place in zip(rows[odd].tolist(), before[odd].tolist(), strict=True):
-            _walk_one(level, row, place, wanted, step)
+        for row, offset in zip(rows[odd].tolist(), before[odd].tolist(), strict=True):
+            _walk_message(level, row, offset, field_numbers, step)
         step += 1
         left = (at < ends) & ~odd
         if not left.all():
             rows, at, ends = rows[left], at[left], ends[left]
-    for row, place in zip(rows.tolist(), at.tolist(), strict=True):
-        _walk_one(level, row, place, wanted, step)
+    for row, offset in zip(rows.tolist(), at.tolist(), strict=True):
+        _walk_message(level, row, offset, field_numbers, step)
 
 
 def _step(
-    level: Level, rows: Places, tags: Numbers, at: Places, wanted: set[int], step: int
+    level: Level, rows: Places, tags: Numbers, at: Places, field_numbers: set[int], step: int
 ) -> tuple[Places, NDArray[np.bool_]]:
-    """Read the value of one field of each message: where the next one is, and which messages are odd.
+    """Read one field of each message; return the next offsets, and which messages to read singly.
 
-    Those with groups are, which are older than the idea to tell the length of a message first.
+    Those are messages with groups, which have no length.
     """
     odd = np.zeros(len(rows), bool)
     kinds = _distinct(tags)
@@ -119,7 +119,7 @@ def _step(
             continue
         if not 0 < number <= _LAST_FIELD:
             level.blame(rows[picked], f"a field has the number {number}")
-        if number in wanted:
+        if number in field_numbers:
             mine = rows[picked]
             steps = np.full(len(mine), step)
             level.values.setdefault(number, []).append(FieldValues(wire, mine, values, lengths, steps))
@@ -137,7 +137,7 @@ def _distinct(tags: Numbers) -> list[int]:
 
 
 def read_varints(level: Level, at: Places, rows: Places) -> tuple[Numbers, Places]:
-    """The numbers at some places, and the places after them."""
+    """Return the varints at some offsets, and the next offsets."""
     buffer = level.buffer
     first = buffer.take(at, mode="clip")
     numbers = (first & 0x7F).astype(np.uint64)
@@ -157,8 +157,8 @@ def read_varints(level: Level, at: Places, rows: Places) -> tuple[Numbers, Place
     return numbers, after
 
 
-def _walk_one(level: Level, row: int, at: int, wanted: set[int], step: int) -> None:
-    """Find the values of the wanted fields of one message, from a place on."""
+def _walk_message(level: Level, row: int, at: int, field_numbers: set[int], step: int) -> None:
+    """Find the values of some fields of one message, from an offset on."""
     data, end = level.buffer.data, int(level.ends[row])
     occurrences: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     try:
@@ -166,20 +166,20 @@ def _walk_one(level: Level, row: int, at: int, wanted: set[int], step: int) -> N
             number, wire, value, length, at = _read_field(data, at, end)
             if wire == END_GROUP:
                 raise LineError("a group is ended that was not begun")  # noqa: TRY301 - one handler for all
-            if number in wanted:
+            if number in field_numbers:
                 occurrences.setdefault((number, wire), []).append((value, length, step))
             step += 1
     except LineError as error:
         level.blame(np.array([row]), error.reason)
     for (number, wire), values in occurrences.items():
         numbers = np.array([value for value, _, _ in values], np.uint64 if wire == VARINT else np.int64)
-        lengths, steps = (np.array([entry[place] for entry in values], np.int64) for place in (1, 2))
+        lengths, steps = (np.array([entry[index] for entry in values], np.int64) for index in (1, 2))
         rows = np.full(len(values), row)
         level.values.setdefault(number, []).append(FieldValues(wire, rows, numbers, lengths, steps))
 
 
 def _read_field(data: Any, at: int, end: int) -> tuple[int, int, int, int, int]:
-    """A field at a place: its number, how it is written, its value or place, its length, and what is next."""
+    """Return the field at an offset: number, wire type, value or offset, length, and the next offset."""
     tag, at = read_varint(data, at)
     number, wire = tag >> 3, tag & 7
     value, length = at, 0

@@ -1,4 +1,4 @@
-"""Columns to messages of Protobuf, by column: the bytes of each field, joined row by row."""
+"""Write Protobuf messages by column: encode each field, then join the bytes of each row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FIXED = {
 
 
 def check_writable(message: ProtoMessage, columns: pa.Schema) -> None:
-    """Raise a ConfigurationError unless rows with these columns can be written as messages of the type."""
+    """Raise a ConfigurationError unless these columns can be written as messages of the type."""
     by_name = {field.name: field for field in message.fields}
     for name in columns.names:
         if name not in by_name:
@@ -60,12 +60,12 @@ def _check(field: ProtoField, path: Path) -> None:
 
 
 def encode_messages(message: ProtoMessage, rows: pa.Table) -> pa.Array:
-    """Each row as a message of the type; `check_writable` has passed."""
+    """Encode each row as a message of the type. Call `check_writable` first."""
     kinds = arrow_schema(message)
     conformed = conform_rows(rows, pa.schema([kinds.field(name) for name in rows.schema.names]))
-    for place, error in conformed.bad.items():
+    for index, error in conformed.bad.items():
         column = f"column `{error.column}`: " if error.column else ""
-        raise PlanError(f"row {place} cannot be written as Protobuf, {column}{error.reason}")
+        raise PlanError(f"row {index} cannot be written as Protobuf, {column}{error.reason}")
     columns = {name: conformed.rows.column(name).combine_chunks() for name in rows.schema.names}
     fields = [field for field in message.fields if field.name in columns]
     return _fields(fields, [columns[field.name] for field in fields], rows.num_rows)
@@ -77,7 +77,7 @@ def _fields(fields: Sequence[ProtoField], columns: Sequence[pa.Array], count: in
 
 
 def _field(field: ProtoField, column: pa.Array, path: Path) -> pa.Array:
-    """A field of each message with its number; nothing where it is not set."""
+    """Encode a field of each message with its tag; nothing where it is not set."""
     if field.repeated:
         return _repeated(field, column, path)
     present = column.is_valid()
@@ -115,7 +115,7 @@ def _repeated(field: ProtoField, column: pa.Array, path: Path) -> pa.Array:
 
 
 def _values(field: ProtoField, column: pa.Array, path: Path) -> pa.Array:
-    """Values without nulls as they are written behind the number of their field."""
+    """Encode values without nulls, as they are written after the tag."""
     message = field.message
     if message is not None:
         return with_lengths(_message(message, column))

@@ -1,1 +1,1 @@
-"""Schema registries and files of schemas."""
+"""Schema registries and schema files."""

@@ -1,4 +1,4 @@
-"""Registries of schemas, Confluent's and those like it: messages name their schema by a number."""
+"""A client for schema registries with Confluent's API: messages start with the id of their schema."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from headrace.formats._shared.wire import parts_of, without_first
 from headrace.formats.base import LineError
 
 PATIENCE_SECONDS = 20.0
-"""How long a registry that does not answer is asked again."""
+"""How long to retry a registry that does not answer."""
 
 HEADER_BYTES = 5
-"""A zero and the number of the schema, in front of every message."""
+"""The header of every message: a zero and the schema id."""
 
 _BACKOFF = Backoff(first=0.1, longest=2.0)
 _TIMEOUT_SECONDS = 10
 _NOT_FOUND_CODES = range(40400, 40500)
-"""The `error_code` of a registry that does not have a subject, a version or a schema."""
+"""The `error_code` of a missing subject, version or schema."""
 _TRANSIENT_STATUSES = {
     HTTPStatus.NOT_FOUND,  # without such a code it comes from a proxy or gateway before the registry
     HTTPStatus.REQUEST_TIMEOUT,
@@ -45,24 +45,24 @@ SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 
 
 class RegistryOptions(Options):
-    """Where schemas are registered, for connectors whose messages name them."""
+    """The options of a schema registry."""
 
     schema_registry_endpoint: str | None = Field(
         None,
         alias="schema_registry.endpoint",
-        description="The address of a schema registry, such as `http://host:8081`; several with commas.",
+        description="The address of a schema registry, such as `http://host:8081`; several comma-separated.",
     )
     schema_registry_api_key: Secret | None = Field(
-        None, repr=False, alias="schema_registry.api_key", description="The user of the schema registry."
+        None, repr=False, alias="schema_registry.api_key", description="The API key (user name)."
     )
     schema_registry_api_secret: Secret | None = Field(
-        None, repr=False, alias="schema_registry.api_secret", description="The user's password there."
+        None, repr=False, alias="schema_registry.api_secret", description="The API secret (password)."
     )
     value_subject: str | None = Field(
         None,
         min_length=1,
         alias="value.subject",
-        description="What the schema of the messages is registered as; by default `{topic}-value`.",
+        description="The subject of the schema; by default `{topic}-value`.",
     )
 
     @model_validator(mode="after")
@@ -81,7 +81,7 @@ class RegistryOptions(Options):
         return self
 
     def registry_for(self, topic: str) -> SchemaRegistry | None:
-        """The registry, for the messages of a topic; None if none is named."""
+        """Return the registry for the messages of a topic; None if there is none."""
         if self.schema_registry_endpoint is None:
             return None
         _load_httpx()  # a missing package is told before anything runs
@@ -95,7 +95,7 @@ class RegistryOptions(Options):
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema of a registry, and those that it refers to, by name, each after those that it needs."""
+    """A registered schema, and the schemas that it references, by name, in order of dependency."""
 
     kind: SchemaType
     text: str
@@ -103,12 +103,12 @@ class RegisteredSchema:
 
 
 _CACHE: dict[tuple[Any, ...], Any] = {}
-"""Schemas by number, and numbers by schema: what a number stands for never changes."""
+"""Schemas by id, and ids by schema: the schema of an id never changes."""
 
 
 @dataclass(frozen=True)
 class SchemaRegistry:
-    """The schemas of one subject, and any by number. It pickles; each process asks once for each."""
+    """The schemas of one subject, and any schema by id, cached in each process. It pickles."""
 
     endpoint: str
     subject: str
@@ -116,7 +116,7 @@ class SchemaRegistry:
     secret: str | None = field(default=None, repr=False)
 
     def schema(self, number: int) -> RegisteredSchema:
-        """The schema with this number; a LineError if there is none."""
+        """Return the schema with this id; raises a LineError if there is none."""
         cache_key = ("id", self.endpoint, number)
         if cache_key not in _CACHE:
             answer = self._request("GET", f"/schemas/ids/{number}")
@@ -130,12 +130,12 @@ class SchemaRegistry:
         return schema
 
     def latest(self) -> RegisteredSchema | None:
-        """The newest schema of the subject; None if it has none."""
+        """Return the latest schema of the subject; None if it has none."""
         answer = self._request("GET", f"/subjects/{_quoted(self.subject)}/versions/latest")
         return None if answer is None else self._registered(answer)
 
     def latest_of_kind(self, kind: SchemaType) -> RegisteredSchema:
-        """The newest schema of the subject, to find out the columns of its messages."""
+        """Return the latest schema of the subject, to find the columns of its messages."""
         schema = self.latest()
         if schema is None or schema.kind != kind:
             what = "no schema" if schema is None else f"a schema of {schema.kind}"
@@ -146,7 +146,7 @@ class SchemaRegistry:
         return schema
 
     def register(self, kind: SchemaType, text: str) -> int:
-        """The number of a schema, which is registered for the subject if it is not yet."""
+        """Return the id of a schema, which is registered for the subject if needed."""
         cache_key = ("text", self.endpoint, self.subject, kind, text)
         if cache_key not in _CACHE:
             body = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
@@ -167,7 +167,7 @@ class SchemaRegistry:
         return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
 
     def _add_references(self, answer: Mapping[str, Any], texts: dict[str, str]) -> None:
-        """Add the schemas that a schema refers to, each after those that it needs."""
+        """Add the schemas that a schema references, in order of dependency."""
         references: Sequence[Mapping[str, Any]] = answer.get("references") or ()
         for reference in references:
             name, subject, version = reference["name"], reference["subject"], reference["version"]
@@ -184,9 +184,9 @@ class SchemaRegistry:
             texts[name] = referred["schema"]
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer; None if the registry does not have what is asked for.
+        """Send a request, and return the answer; None if the registry does not have it.
 
-        Tries all addresses, again for PATIENCE_SECONDS while none of them answers.
+        Tries all addresses, with retries for PATIENCE_SECONDS while none of them answers.
         """
         httpx = _load_httpx()
         auth = None if self.key is None else httpx.BasicAuth(self.key, self.secret)
@@ -231,7 +231,7 @@ class SchemaRegistry:
         return answer
 
     def _check_refusal(self, status: int, answer: Mapping[str, Any]) -> None:
-        """Return if what is asked for is not there, raise for every other refusal."""
+        """Return for a missing subject, version or schema; raise every other error."""
         reason = str(answer.get("message") or f"status {status}")
         if answer.get("error_code") in _NOT_FOUND_CODES:
             return
@@ -264,9 +264,9 @@ def _load_httpx() -> Any:
 
 
 def _open_client(httpx: Any, auth: Any) -> Any:
-    """A client that trusts what the system trusts and takes the proxies of the environment.
+    """Return a client with the system's certificates and the proxies of the environment.
 
-    It follows redirects, and leaves out the user and password where one leads to another origin.
+    It follows redirects, without user and password if one leads to another origin.
     """
     try:
         return httpx.Client(
@@ -284,7 +284,7 @@ def _open_client(httpx: Any, auth: Any) -> Any:
 
 
 def _json_object(data: bytes) -> dict[str, Any]:
-    """The JSON object of an answer, which is empty if there is none."""
+    """Return the JSON object of an answer, empty if there is none."""
     try:
         value = json.loads(data)
     except ValueError:
@@ -301,12 +301,12 @@ def _quoted(name: str) -> str:
 
 
 def header(number: int) -> bytes:
-    """What stands in front of a message whose schema has this number."""
+    """Return the header of a message with this schema id."""
     return b"\0" + number.to_bytes(4, "big")
 
 
 def split_headers(messages: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """The numbers of the messages' schemas, -1 where there is none, and the messages without them."""
+    """Return the schema ids of messages, -1 where there is none, and the messages without headers."""
     data, offsets = parts_of(messages)
     long = np.diff(offsets) >= HEADER_BYTES
     numbers = np.full(len(messages), -1, np.int64)

@@ -1,4 +1,4 @@
-"""Options that take a schema, or the path of a file with one; it is read where the options are given."""
+"""Options that take a schema or the path of a file, which is read where the options are parsed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SchemaText = Annotated[
 
 
 class LoadedFile(str):
-    """The path of a file, and its content as it was when the options were given: workers need not see it."""
+    """The path of a file and its content, so that workers need no access to the file."""
 
     __slots__ = ("content",)
     content: bytes
 
     @classmethod
     def load(cls, path: str) -> LoadedFile:
-        """Read the file; a ValueError says what is wrong with the path."""
+        """Read the file; raises a ValueError for a bad path."""
         file = cls(path)
         file.content = load_file(path)
         return file
@@ -45,9 +45,9 @@ SchemaFile = Annotated[str, AfterValidator(LoadedFile.load)]
 
 
 def load_file(path: str) -> bytes:
-    """The content of a local file; a ValueError says what is wrong with the path."""
-    place = Path(path.strip().removeprefix("file://")).expanduser()
+    """Return the content of a local file; raises a ValueError for a bad path."""
+    file = Path(path.strip().removeprefix("file://")).expanduser()
     try:
-        return place.read_bytes()
+        return file.read_bytes()
     except OSError as error:
-        raise ValueError(f"`{place}` cannot be read: {error.strerror or error}") from None
+        raise ValueError(f"`{file}` cannot be read: {error.strerror or error}") from None
