@@ -185,7 +185,7 @@ def test_event_times_past_the_end_of_time_are_refused() -> None:
     [
         ({"event_rate": 0}, "event_rate"),
         ({"event_rate": 5, "delay": "1s"}, "either event_rate or delay"),
-        ({"delay": 0}, "delay must be longer"),
+        ({"delay": 0}, "delay must be greater than zero"),
         ({"start_time": "yesterday"}, "start_time"),
         ({"event_time_interval": "1ns"}, "number of nanoseconds"),
         ({"event_time_interval": 0}, "event_time_interval"),

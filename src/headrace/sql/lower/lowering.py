@@ -94,13 +94,18 @@ def _lower_map(context: LoweringContext, relation: Map) -> LoweredRelation:
     items = [item for item in relation.items if item.name in required or makes_rows(item)]
     is_plain = all(item.value.text == quote(item.name) for item in items)
     names = [item.name for item in items]
-    if is_plain and relation.where is None and names == context.columns(relation.input):
+    if is_plain and relation.where is None and names == _emitted_columns(context, relation.input):
         return rows
     hidden = [TIMESTAMP, *([RETRACT] if relation.updating else [])]
     hidden += [LATE] if rows.late_of is not None else []
     texts = [f"{item.value.text} AS {quote(item.name)}" for item in items]
     where = "" if relation.where is None else f" WHERE {relation.where.text}"
     return rows.select([*texts, *map(quote, hidden)], where=where)
+
+
+def _emitted_columns(context: LoweringContext, relation: Relation) -> list[str]:
+    """The columns of the rows that reach the next operator: a stream of the plan has all of its own."""
+    return relation.columns.names if isinstance(relation, StreamScan) else context.columns(relation)
 
 
 def _lower_union(context: LoweringContext, relation: Union) -> LoweredRelation:
