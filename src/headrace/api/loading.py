@@ -16,6 +16,7 @@ from headrace.api.pipeline import Pipeline
 from headrace.base.errors import UserError, suggest
 from headrace.base.secrets import Secrets
 from headrace.base.spans import Source
+from headrace.base.start_guard import start_forbidden
 from headrace.dataflow.document.load import ENDINGS
 from headrace.functions.user import load_udfs
 from headrace.sql.compile import MakeSink, print_rows
@@ -213,7 +214,8 @@ def _load_module(file: Path) -> Mapping[str, Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with start_forbidden(f"{file.name} starts a pipeline while it is loaded"):
+            spec.loader.exec_module(module)
     except UserError as error:
         error.where = error.where or _line_in(error, file)
         raise

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from headrace.base.errors import InternalError
+from headrace.base.start_guard import check_start_allowed
 from headrace.engine.driver import Step
 from headrace.engine.reports import EpochReport
 from headrace.jobs.execution import Execution, JobOptions
@@ -252,6 +253,7 @@ def start_job(
     for a plan of the same shape whose operators have changed. Without a state directory the state lives in a
     temporary one for as long as the run.
     """
+    check_start_allowed()
     options = JobOptions(
         from_epoch=from_epoch,
         allow_drop=allow_drop,

@@ -119,3 +119,17 @@ def test_a_program_knows_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOADING_SECRET", "hunter2")
     program = find_program([], texts=["create table t with (path = '{{ LOADING_SECRET }}')"])
     assert program.secrets.hide("hunter2") == "{{ LOADING_SECRET }}"
+
+
+def test_a_file_that_runs_its_pipeline_when_it_is_loaded_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "eager.py"
+    file.write_text(
+        "import headrace as hr\n"
+        "pipeline = hr.Pipeline('eager')\n"
+        "pipeline.source('memory', rows=[{'a': 1}]).sink('blackhole')\n"
+        "pipeline.run()\n"
+    )
+    with pytest.raises(UserError, match=r"eager\.py starts a pipeline while it is loaded") as caught:
+        load_pipeline(str(file))
+    assert "line 4" in str(caught.value.where)
+    assert '__name__ == "__main__"' in str(caught.value.hint)

@@ -11,6 +11,7 @@ from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 
 from headrace.base.errors import ExternalError, HeadraceError, InternalError, WorkerError
+from headrace.base.start_guard import forbid_start
 from headrace.engine.context import EpochContext
 from headrace.engine.envelope import Envelope
 from headrace.engine.stages import StagePlan
@@ -30,6 +31,7 @@ def _load_stages(blob: bytes) -> StagePlan:
     """The stages, unpickled once per Python worker; several pipelines may share the workers."""
     append_to_sys_path()
     keep_memory()
+    forbid_start("a module starts a pipeline when a task imports it")
     stages: StagePlan = pickle.loads(blob)  # noqa: S301 - made by this job's own driver
     return stages
 
