@@ -561,9 +561,8 @@ class Pipeline:
     def _planned(self, steps: Sequence[_Step]) -> Plan:
         """The plan of some of the steps, with the operators of the queries that they read."""
         builder = self._begin()
-        roots = list(
-            dict.fromkeys(part.rows for step in steps for part in step.parts if isinstance(part, Derived))
-        )
+        # Once for each reader: what several read is computed once.
+        roots = [part.rows for step in steps for part in step.parts if isinstance(part, Derived)]
         lowered = self._sql.lower(builder, roots, names=self._queries)
         for step in steps:
             inputs = [[port for part in parts for port in _ports(part, lowered)] for parts in step.inputs]

@@ -32,3 +32,24 @@ def test_a_dropped_column_goes_no_further(narrow: Callable[[hr.Stream], hr.Strea
     rows = run_in_process(pipeline, tmp_path).rows
     assert "secret" not in rows["sink"].column_names
     assert rows["map"]["names"].to_pylist() == ["a"]
+
+
+def test_what_several_read_is_computed_once(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline()
+    stream = pipeline.source("memory", rows=[{"id": 1}, {"id": 2}]).with_columns(u="uuid()")
+    stream.filter("id > 0").sink("memory", name="filtered")
+    stream.sink("memory", name="first")
+    stream.sink("memory", name="second")
+    rows = run_in_process(pipeline, tmp_path).rows
+    values = [sorted(rows[name]["u"].to_pylist()) for name in ("filtered", "first", "second")]
+    assert values[0] == values[1] == values[2]
+
+
+def test_any_number_of_projections_may_follow_each_other(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline()
+    stream = pipeline.source("memory", rows=[{"id": 1}])
+    for number in range(60):
+        stream = stream.with_columns(**{f"c{number}": f"id + {number}"})
+    stream.sink("memory", name="out")
+    (row,) = run_in_process(pipeline, tmp_path).rows["out"].to_pylist()
+    assert row["c59"] == 60

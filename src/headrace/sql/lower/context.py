@@ -24,6 +24,8 @@ from headrace.sql.lower.required_columns import RequiredColumns
 
 TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))
 TAKEN_BACK = pa.field(RETRACT, pa.bool_())
+MAX_DEPTH = 16
+"""SELECTs that are nested in one: DataFusion's parser refuses about fifty levels of parentheses."""
 LATE = f"{TIMESTAMP}:late"
 """The row as it was read, carried to the windows of a table with a late_table."""
 
@@ -37,13 +39,15 @@ class LoweredRelation:
     """The columns of the rows at the ports, with event time and, if they are updating, retractions."""
     sql: str | None = None
     """A SELECT over `input`, the rows at the ports."""
+    depth: int = 0
+    """How many SELECTs are nested in `sql`."""
     late_of: CatalogTable | None = None
     """The table whose late rows are wanted; rows carry what they were when they were read."""
 
     def select(self, items: Sequence[str], *, where: str = "") -> LoweredRelation:
         """The same rows with these SELECT items."""
         inner = "input" if self.sql is None else f"({self.sql})"
-        return replace(self, sql=f"SELECT {', '.join(items)} FROM {inner}{where}")
+        return replace(self, sql=f"SELECT {', '.join(items)} FROM {inner}{where}", depth=self.depth + 1)
 
 
 @dataclass

@@ -33,7 +33,7 @@ from headrace.sql.bind.planning import Planner
 from headrace.sql.lower.aggregates import lower_aggregate
 from headrace.sql.lower.calls import lower_async_calls, lower_table_call
 from headrace.sql.lower.common_subplans import merge_common_subplans
-from headrace.sql.lower.context import LATE, TIME, LoweredRelation, LoweringContext
+from headrace.sql.lower.context import LATE, MAX_DEPTH, TIME, LoweredRelation, LoweringContext
 from headrace.sql.lower.copartitioning import find_copartitioning
 from headrace.sql.lower.joins import lower_join
 from headrace.sql.lower.over import lower_ordered, lower_window_calls
@@ -96,6 +96,8 @@ def _lower_map(context: LoweringContext, relation: Map) -> LoweredRelation:
     names = [item.name for item in items]
     if is_plain and relation.where is None and names == _emitted_columns(context, relation.input):
         return rows
+    if rows.depth >= MAX_DEPTH:
+        rows = context.apply_sql(rows)
     hidden = [TIMESTAMP, *([RETRACT] if relation.updating else [])]
     hidden += [LATE] if rows.late_of is not None else []
     texts = [f"{item.value.text} AS {quote(item.name)}" for item in items]
