@@ -141,7 +141,7 @@ def test_a_failure_names_the_file_and_the_reason(tmp_path: Path) -> None:
         storage.read("file/x")
 
 
-SYNCED = {
+SYNCED: dict[str, Callable[[Storage, str], object]] = {
     "write": lambda storage, _: storage.write("a/x", b"1"),
     "write_file": lambda storage, source: storage.write_file("a/x", source),
     "create": lambda storage, _: storage.create("a/x", b"1"),
