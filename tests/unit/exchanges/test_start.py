@@ -53,6 +53,8 @@ def test_spark_keeps_its_files_and_sockets_where_only_this_user_can_look(
     for directory in (local, local.parent, sockets):
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert f"-{os.getpid()}-" in str(directory)
+    assert f"-Djava.io.tmpdir={local.parent}" in _java_options({})
+    assert "java.io.tmpdir" not in _java_options({"spark.driver.defaultJavaOptions": "-Djava.io.tmpdir=/x"})
 
 
 FORKS = """

@@ -279,7 +279,11 @@ def _java_options(conf: Mapping[str, str]) -> str:
     collector = [] if re.search(r"-XX:.Use\w+GC", java_options) else ["-XX:+UseParallelGC"]
     chosen = "spark.driver.memory" in conf or re.search(r"-Xmn|NewSize|NewRatio", java_options)
     young = [] if chosen else ["-XX:MaxNewSize=128m"]
-    return " ".join(["-XX:TieredStopAtLevel=1", *collector, *young])
+    # Java unpacks libraries there, which it loads.
+    directory = str(process_directory())
+    is_plain = "java.io.tmpdir" not in java_options and re.fullmatch(r"[\w./@+-]+", directory)
+    temporary = [f"-Djava.io.tmpdir={directory}"] if is_plain else []
+    return " ".join(["-XX:TieredStopAtLevel=1", *collector, *young, *temporary])
 
 
 def _unix_sockets() -> dict[str, str]:
