@@ -16,6 +16,8 @@ from typing import Literal
 
 import click
 
+from headrace.base.errors import ConfigurationError
+from headrace.base.private import make_private, scratch_root
 from headrace.cli.terminal import print_json
 
 Status = Literal["ok", "warning", "missing", "optional"]
@@ -194,15 +196,17 @@ def check_cores() -> Check:
 def check_temporary_directory(environ: Mapping[str, str]) -> Check:
     """A folder Spark can shuffle in."""
     name = "Temporary files"
-    folder = (
-        environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or environ.get("TMPDIR") or tempfile.gettempdir()
-    )
+    chosen = environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or environ.get("TMPDIR")
+    folder = chosen or str(scratch_root(environ))
     try:
+        make_private(scratch_root(environ))
         with tempfile.NamedTemporaryFile(dir=folder) as file:
             file.write(b"headrace")
     except OSError as error:
         fix = "export TMPDIR=/a/folder/you/can/write"
         return Check(name, "missing", f"{folder} cannot be written: {error.strerror}", fix)
+    except ConfigurationError as error:
+        return Check(name, "missing", error.message, error.hint)
     free = shutil.disk_usage(folder).free
     free_space = f"{folder}, {free / GIB:.1f} GiB free"
     if free < GIB:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.base.private import process_directory
 from headrace.formats.options import FormatOptions, implied_columns, infer_from
 from headrace.model.operator import Limit, Metrics, SourceContext, TaskInfo
 from headrace.storage.open import open_storage
@@ -29,7 +30,7 @@ def read_sample(
     It ends with `rows` rows, after `seconds`, or `quiet` seconds after the last row.
     """
     sample = _Sample()
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+    with tempfile.TemporaryDirectory(prefix="headrace-", dir=process_directory()) as folder:
         storage = open_storage(folder)
         source.open(storage, job_id="sample", node="sample")
         try:

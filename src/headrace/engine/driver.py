@@ -34,7 +34,7 @@ from headrace.engine.stages import StagePlan, cut_stages
 from headrace.engine.task import SplitTask
 from headrace.model.operator import OperatorContext, TaskInfo
 from headrace.model.plan import Plan
-from headrace.state.backend import ParquetBackend
+from headrace.state.backend import ParquetBackend, content_checksum
 from headrace.state.metadata import (
     CheckpointMetadata,
     OperatorCheckpointMetadata,
@@ -95,13 +95,7 @@ class EpochDriver:
     def open(self, *, from_epoch: int | None = None, allow_drop: bool = False) -> None:
         """Take up the job where its state directory says it is."""
         self.storage.check_writable()
-        job_id, started = self._identify()
-        self.job = JobContext(
-            job_id=job_id,
-            state_url=self.storage.url,
-            started=started,
-            compact_after=self._compact_after,
-        )
+        identity = self._load_identity()
         latest = self.backend.latest_epoch()
         if from_epoch is not None and from_epoch not in self.backend.epochs():
             epochs = ", ".join(map(str, self.backend.epochs())) or "none"
@@ -111,7 +105,12 @@ class EpochDriver:
             )
         epoch = from_epoch if from_epoch is not None else latest
         if epoch is None:
+            # Nothing can be refused any more: only now does the directory belong to this pipeline.
+            self._use_identity(identity or self._create_identity())
             return
+        if identity is None:
+            raise self._unknown_pipeline(f"is missing in {self.storage.url}, which has checkpoints")
+        job_id = identity[0]
         try:
             checkpoint = self.backend.load_checkpoint_metadata(job_id, epoch)
             self.backend.prepare_checkpoint_load(checkpoint)
@@ -123,6 +122,7 @@ class EpochDriver:
         committed = self.backend.is_committed(checkpoint)
         pending = [] if committed else [n for n, m in restored.items() if _commit_data(m, epoch)]
         check_compatible(self.stages.plan, checkpoint, restored, pending=pending, allow_drop=allow_drop)
+        self._use_identity(identity)
         if from_epoch is not None and latest is not None and latest > from_epoch:
             self.backend.discard_after(from_epoch)
         self.checkpoint = checkpoint
@@ -138,30 +138,55 @@ class EpochDriver:
             )
         return metadata
 
-    def _identify(self) -> tuple[str, float]:
+    def _use_identity(self, identity: tuple[str, float]) -> None:
+        job_id, started = identity
+        self.job = JobContext(
+            job_id=job_id,
+            state_url=self.storage.url,
+            started=started,
+            compact_after=self._compact_after,
+        )
+
+    def _create_identity(self) -> tuple[str, float]:
+        """Let the state directory belong to this pipeline; return its job id and when it was created."""
+        name, created = self.stages.plan.name, self.now()
+        job_id = f"{name}-{uuid.uuid4().hex[:8]}"
+        content: dict[str, object] = {"pipeline": name, "job_id": job_id, "created": created, "format": 1}
+        content["checksum"] = content_checksum(content)
+        if self.storage.create(IDENTITY, json.dumps(content, indent=2).encode()):
+            return job_id, created
+        saved = self._load_identity()
+        if saved is None:
+            raise StateInUseError(f"another run has created and removed {IDENTITY} in {self.storage.url}")
+        return saved
+
+    def _load_identity(self) -> tuple[str, float] | None:
+        """The job id of the state directory and when it was created; None if it is new."""
         name = self.stages.plan.name
-        identity = {
-            "pipeline": name,
-            "job_id": f"{name}-{uuid.uuid4().hex[:8]}",
-            "created": self.now(),
-            "format": 1,
-        }
-        if self.storage.create(IDENTITY, json.dumps(identity, indent=2).encode()):
-            return str(identity["job_id"]), float(str(identity["created"]))
         try:
             saved = json.loads(self.storage.read(IDENTITY))
-            owner, job_id, created = saved["pipeline"], saved["job_id"], saved["created"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptStateError(
-                f"{IDENTITY} in {self.storage.url} cannot be read: {error}",
-                hint="it names the pipeline this state belongs to; restore it or use a new directory",
-            ) from error
+            checksum = saved.pop("checksum", None)  # files of earlier versions have none
+            is_damaged = checksum is not None and checksum != content_checksum(saved)
+            owner, job_id, created = saved["pipeline"], str(saved["job_id"]), float(saved["created"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._unknown_pipeline(f"in {self.storage.url} cannot be read: {error}") from error
+        if is_damaged:
+            raise self._unknown_pipeline(f"in {self.storage.url} is damaged: its checksum does not match")
         if owner != name:
             raise IncompatibleStateError(
                 f"the state in {self.storage.url} belongs to the pipeline `{owner}`, not to `{name}`",
                 hint="use another state directory, or rename the pipeline if it is the same one",
             )
-        return job_id, float(created)
+        return job_id, created
+
+    @staticmethod
+    def _unknown_pipeline(problem: str) -> CorruptStateError:
+        return CorruptStateError(
+            f"{IDENTITY} {problem}",
+            hint="it names the pipeline this state belongs to; restore it or use a new directory",
+        )
 
     def offer_last_good(self, error: CorruptStateError, epoch: int) -> CorruptStateError:
         """The same error, with the last checkpoint before `epoch` that is whole."""

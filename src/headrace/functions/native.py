@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.base.errors import ConfigurationError, ExpressionError, ExternalError, suggest
+from headrace.base.private import private_directory
 from headrace.functions.annotations import to_python
 from headrace.functions.call_errors import format_arguments
 from headrace.functions.native_host import NativeError, SharedMemory
@@ -40,8 +41,7 @@ _END_SECONDS = 5.0
 
 def cache_folder() -> Path:
     """The directory of libraries that were received from the driver or built from source."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "headrace" / "functions"
+    return Path(private_directory("functions"))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.base.errors import HeadraceError, InternalError, UserError
+from headrace.base.private import process_directory
 from headrace.engine.chain import load_operator
 from headrace.engine.driver import EpochDriver, Step
 from headrace.engine.loop import EpochLoop
@@ -124,7 +125,7 @@ class Execution:
         return job_id
 
     def _temporary_state_dir(self) -> str:
-        directory = tempfile.mkdtemp(prefix="headrace-state-")
+        directory = tempfile.mkdtemp(prefix="headrace-state-", dir=process_directory())
         self._opened.callback(shutil.rmtree, cache_directory(directory), ignore_errors=True)
         self._opened.callback(shutil.rmtree, directory, ignore_errors=True)
         return directory

@@ -182,7 +182,7 @@ class ParquetBackend:
                 where=self.storage.url,
                 hint="use the version of Headrace that wrote it, or a newer one",
             )
-        actual = _checksum(content)
+        actual = content_checksum(content)
         if actual != checksum:
             raise damaged(f"expected checksum {str(checksum)[:16]}…, found {actual[:16]}…")
         try:
@@ -387,7 +387,8 @@ def _operator_of(path: str) -> str | None:
     return None
 
 
-def _checksum(content: object) -> str:
+def content_checksum(content: object) -> str:
+    """Return the checksum of the content of a JSON file, however it is laid out."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -395,7 +396,7 @@ def _checksum(content: object) -> str:
 def _dump(content: Mapping[str, Any]) -> bytes:
     # Through JSON first: tuples and numpy-free numbers then look as they will when read back.
     plain = json.loads(json.dumps(content))
-    envelope = {"format": FORMAT, "checksum": _checksum(plain), "metadata": plain}
+    envelope = {"format": FORMAT, "checksum": content_checksum(plain), "metadata": plain}
     return (json.dumps(envelope, indent=2, ensure_ascii=False) + "\n").encode()
 
 

@@ -1,21 +1,22 @@
 """The local cache of state files, and its eviction.
 
-Each storage has its own directory. Everything in it can be created again from the storage, so anything may be
-deleted at any time: copies of unused files, and directories without a write for a week, or for an hour if
-their storage no longer exists.
+Each storage has its own directory, in one that only this user can write to. Everything in it can be created
+again from the storage, so anything may be deleted at any time: copies of unused files, and directories
+without a write for a week, or for an hour if their storage no longer exists.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterable
 from typing import Final
 
+from headrace.base.private import make_private, private_directory
 from headrace.storage.urls import canonical_url
 
 _STORAGE: Final = "storage"
@@ -27,20 +28,30 @@ _GONE_SECONDS: Final = 3600
 
 def cache_directory(storage_url: str, cache_dir: str | None = None) -> str:
     """Return the cache directory of this machine for one storage."""
-    root = cache_dir or os.path.join(tempfile.gettempdir(), f"headrace-cache-{os.getuid()}")
+    root = private_directory("state") if cache_dir is None else _checked_root(cache_dir)
     return os.path.join(root, hashlib.sha256(canonical_url(storage_url).encode()).hexdigest()[:24])
+
+
+@functools.cache
+def _checked_root(cache_dir: str) -> str:
+    if os.path.lexists(cache_dir):
+        make_private(cache_dir)
+    return cache_dir
 
 
 def make_cache(storage_url: str, cache_dir: str | None = None) -> str:
     """Create the cache directory of one storage, and remove unused ones of others; return it."""
     directory = cache_directory(storage_url, cache_dir)
     if not os.path.isdir(directory):
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        root = os.path.dirname(directory)
+        make_private(os.path.dirname(root) if cache_dir is None else root)
+        make_private(root)
+        make_private(directory)
         storage = canonical_url(storage_url)
         if os.path.isabs(storage):
             with contextlib.suppress(OSError):
                 os.symlink(storage, os.path.join(directory, _STORAGE))
-        _sweep(os.path.dirname(directory))
+        _sweep(root)
     return directory
 
 

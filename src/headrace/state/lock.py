@@ -29,8 +29,9 @@ class StateLock:
         path = self._storage.local_path("lock")
         if path is None or self._file is not None:
             return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open as long as the lock is held
+        self._storage.make_root()
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, self._storage.file_mode)
+        file = os.fdopen(handle, "a+", encoding="utf-8")  # open as long as the lock is held
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

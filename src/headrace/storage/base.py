@@ -54,6 +54,8 @@ class StorageSettings(NamedTuple):
     part_size: int | None = None
     """The part size of a multipart upload, in bytes."""
     retry: RequestRetry = STATE_RETRY
+    private: bool = True
+    """Whether new local files are for their owner only, as state is; else the umask decides."""
 
 
 class Storage(ABC):
@@ -140,6 +142,14 @@ class Storage(ABC):
         del path
         return None
 
+    @property
+    def file_mode(self) -> int:
+        """The permissions of new files of a local storage, before the umask."""
+        return 0o600
+
+    def make_root(self) -> None:
+        """Create the root directory of a local storage, if it does not exist."""
+
     def check_directory(self) -> None:
         """Raise a ConfigurationError if this cannot be a directory to write to; nothing is written."""
 
@@ -197,7 +207,7 @@ def error_line(error: BaseException) -> str:
 
 
 def settings_from(
-    options: Mapping[str, str] | None, part_size: int | None, retry: RequestRetry
+    options: Mapping[str, str] | None, part_size: int | None, retry: RequestRetry, *, private: bool
 ) -> StorageSettings:
     """Return settings that can be compared and hashed."""
-    return StorageSettings(tuple(sorted((options or {}).items())), part_size, retry)
+    return StorageSettings(tuple(sorted((options or {}).items())), part_size, retry, private)

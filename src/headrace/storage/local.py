@@ -8,20 +8,53 @@ import itertools
 import os
 import shutil
 import socket
+import stat
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from headrace.base.errors import ConfigurationError
-from headrace.storage.base import Paths, Storage, StoredFile
+from headrace.storage.base import Paths, Storage, StorageSettings, StoredFile
+
+_NO_DIRECTORY_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What a file system that cannot sync a directory answers."""
+
+
+class _Modes(NamedTuple):
+    """The permissions of new directories and files, before the umask."""
+
+    directory: int
+    file: int
+
+
+_PRIVATE: Final = _Modes(0o700, 0o600)
+_BY_UMASK: Final = _Modes(0o777, 0o666)
 
 
 class LocalStorage(Storage):
-    """A local directory. Files are written under a temporary name, synced and renamed."""
+    """A local directory. Files are written under a temporary name, synced and renamed.
+
+    What is created in a private storage is for its owner only, unless the root was there before and others
+    may write to it: that is how the users of a cluster share one. Then the root's permissions are used.
+    """
 
     is_local = True
+
+    def __init__(self, url: str, settings: StorageSettings | None = None) -> None:
+        super().__init__(url, settings)
+        self._modes = None if self._settings.private else _BY_UMASK
+
+    def _new_modes(self) -> _Modes:
+        if self._modes is None:
+            try:
+                mode = stat.S_IMODE(os.stat(self.url).st_mode)
+            except FileNotFoundError:
+                return _PRIVATE
+            is_shared = mode & (stat.S_IWGRP | stat.S_IWOTH)
+            self._modes = _Modes(mode & 0o777, mode & 0o666) if is_shared else _PRIVATE
+        return self._modes
 
     def _path(self, path: str) -> str:
         return os.path.join(self.url, path) if path else self.url
@@ -42,7 +75,7 @@ class LocalStorage(Storage):
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file by renaming a complete one over it."""
-        self._put(path, lambda temporary: _write_through(temporary, data), os.replace)
+        self._put(path, lambda temporary: self._write_through(temporary, data), os.replace)
 
     def write_file(self, path: str, source: str) -> None:
         """Write a local file, by renaming it where the file system allows it."""
@@ -54,7 +87,9 @@ class LocalStorage(Storage):
                 if error.errno != errno.EXDEV:
                     raise
                 shutil.copyfile(source, temporary)
-            _sync(temporary)
+            if self._settings.private:
+                os.chmod(temporary, self.file_mode)
+            _sync_file(temporary)
 
         self._put(path, move, os.replace)
 
@@ -73,11 +108,49 @@ class LocalStorage(Storage):
                 is_free = False
             os.unlink(temporary)
 
-        self._put(path, lambda temporary: _write_through(temporary, data), link)
+        self._put(path, lambda temporary: self._write_through(temporary, data), link)
         if is_free:
             # What was renamed before is on disk when this is: file systems log such changes in order.
-            _sync(os.path.dirname(self._path(path)))
+            with self._errors("written", path):
+                try:
+                    _sync_directory(os.path.dirname(self._path(path)))
+                except OSError:
+                    # It may be gone after a crash: whoever tries again must not find it.
+                    _unlink(self._path(path))
+                    raise
         return is_free
+
+    def _write_through(self, path: str, data: bytes) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self.file_mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    @property
+    def file_mode(self) -> int:
+        """The permissions of new files, before the umask."""
+        return self._new_modes().file
+
+    def make_root(self) -> None:
+        """Create the root directory, if it does not exist."""
+        self._make_directory(self.url)
+
+    def _make_directory(self, directory: str) -> None:
+        """Create a directory at or below the root, with its parents."""
+        try:
+            os.mkdir(directory, self._new_modes().directory)
+        except FileExistsError:
+            if not os.path.isdir(directory):
+                raise
+        except FileNotFoundError:
+            parent = os.path.dirname(directory)
+            if len(directory) > len(self.url):
+                self._make_directory(parent)
+            else:
+                os.makedirs(parent, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory, self._new_modes().directory)
 
     def _put(self, path: str, fill: Callable[[str], None], publish: Callable[[str, str], None]) -> None:
         target = self._path(path)
@@ -87,7 +160,7 @@ class LocalStorage(Storage):
             temporary = os.path.join(directory, f".{uuid.uuid4().hex}.tmp")
             try:
                 with self._errors("written", path):
-                    os.makedirs(directory, exist_ok=True)
+                    self._make_directory(directory)
                     fill(temporary)
                     publish(temporary, target)
             except FileNotFoundError:
@@ -104,9 +177,9 @@ class LocalStorage(Storage):
         """Rename a file, and sync the directory."""
         directory = os.path.dirname(self._path(target))
         with self._errors("written", target):
-            os.makedirs(directory, exist_ok=True)
+            self._make_directory(directory)
             os.replace(self._path(source), self._path(target))
-            _sync(directory)
+            _sync_directory(directory)
 
     def list(self, prefix: str) -> Paths:
         """Return every file below the directory `prefix`, sorted."""
@@ -188,8 +261,8 @@ class LocalStorage(Storage):
             )
         probe = self._path(f".writable-{socket.gethostname()}-{uuid.uuid4().hex}.tmp")
         try:
-            os.makedirs(self.url, exist_ok=True)
-            _write_through(probe, b"")
+            self.make_root()
+            self._write_through(probe, b"")
             _unlink(probe)
         except OSError as error:
             raise ConfigurationError(
@@ -198,21 +271,21 @@ class LocalStorage(Storage):
             ) from None
 
 
-def _write_through(path: str, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(path: str) -> None:
+def _sync_file(path: str) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
-    except OSError:
-        pass  # some network file systems refuse to sync a directory; the rename is atomic anyway
     finally:
         os.close(handle)
+
+
+def _sync_directory(path: str) -> None:
+    """Sync a directory, where the file system can; where it cannot, the rename is atomic anyway."""
+    try:
+        _sync_file(path)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
 
 
 def _unlink(path: str) -> None:

@@ -19,13 +19,14 @@ def open_storage(
     *,
     part_size: int | None = None,
     retry: RequestRetry = STATE_RETRY,
+    private: bool = True,
 ) -> Storage:
     """Open the storage at `url`: a path, `file:`, `s3://`, `gs://`, `az://`, `abfs://`, `r2://`, `hdfs://`.
 
     `options` are the settings of an object store, `part_size` is that of multipart uploads, and `retry` is
-    how long a request is retried.
+    how long a request is retried. New local files are for their owner only if `private`.
     """
-    return reopen_storage(canonical_url(url), settings_from(options, part_size, retry))
+    return reopen_storage(canonical_url(url), settings_from(options, part_size, retry, private=private))
 
 
 @functools.lru_cache(maxsize=64)

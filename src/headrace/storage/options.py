@@ -67,4 +67,6 @@ class StorageOptions(ObjectStoreOptions):
 
     def open_storage(self, *, part_size: int | None = None) -> Storage:
         """Open the storage of these options."""
-        return open_storage(self.path, self.storage, part_size=part_size, retry=base.FILES_RETRY)
+        return open_storage(
+            self.path, self.storage, part_size=part_size, retry=base.FILES_RETRY, private=False
+        )

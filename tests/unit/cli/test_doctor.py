@@ -124,6 +124,15 @@ def test_the_temporary_directory_must_be_there(tmp_path: Path) -> None:
     assert check_temporary_directory({"TMPDIR": str(tmp_path / "absent")}).status == "missing"
 
 
+def test_a_temporary_directory_that_another_user_could_have_filled_is_named(tmp_path: Path) -> None:
+    (tmp_path / f"headrace-{os.geteuid()}").symlink_to(tmp_path)
+    check = check_temporary_directory({"TMPDIR": str(tmp_path)})
+    assert check.status == "missing"
+    assert "is a symbolic link" in check.found
+    assert check.fix is not None
+    assert check.fix.startswith("remove it")
+
+
 def test_doctor_exits_with_1_when_java_is_absent(tmp_path: Path) -> None:
     result = CliRunner(env={"PATH": str(tmp_path), "JAVA_HOME": None}).invoke(main, ["doctor"])
     assert result.exit_code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from pathlib import Path
 
@@ -79,6 +80,34 @@ def test_an_epoch_whose_checkpoint_could_not_be_written_is_run_again_from_the_on
     assert driver.job is not None
     out = take_collected(driver.job.job_id)["out"].to_pylist()
     assert sorted((row["counter"], row["n"]) for row in out) == [(i, i // 13 + 1) for i in range(90)]
+
+
+def test_a_run_that_is_refused_leaves_no_mark_in_the_state_directory(tmp_path: Path) -> None:
+    with pytest.raises(hr.ConfigurationError, match="no checkpoint of epoch 7"):
+        run_in_process(flows.running(hr.MemorySink, count=9), tmp_path, from_epoch=7)
+    assert not (tmp_path / "pipeline.json").exists()
+
+
+def test_checkpoints_whose_pipeline_is_not_known_are_refused_and_stay_as_they_are(tmp_path: Path) -> None:
+    run_in_process(flows.running(hr.MemorySink, count=9), tmp_path)
+    identity = (tmp_path / "pipeline.json").read_bytes()
+    (tmp_path / "pipeline.json").unlink()
+    with pytest.raises(hr.CorruptStateError, match=r"pipeline\.json is missing in .*which has checkpoints"):
+        run_in_process(flows.running(hr.MemorySink, count=9), tmp_path)
+    (tmp_path / "pipeline.json").write_bytes(identity)
+    run_in_process(flows.running(hr.MemorySink, count=9), tmp_path)
+
+
+def test_a_changed_identity_is_found_by_its_checksum_and_an_old_one_without_is_read(tmp_path: Path) -> None:
+    run_in_process(flows.running(hr.MemorySink, count=9), tmp_path)
+    file = tmp_path / "pipeline.json"
+    saved = json.loads(file.read_text())
+    file.write_text(json.dumps(saved | {"created": saved["created"] + 1}))
+    with pytest.raises(hr.CorruptStateError, match=r"pipeline\.json .* checksum does not match"):
+        run_in_process(flows.running(hr.MemorySink, count=9), tmp_path)
+    del saved["checksum"]
+    file.write_text(json.dumps(saved))
+    run_in_process(flows.running(hr.MemorySink, count=9), tmp_path)
 
 
 class Picky(hr.SourceOperator):

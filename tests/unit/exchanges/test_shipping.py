@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import stat
+import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -55,6 +60,35 @@ def test_what_a_file_of_functions_imports_from_beside_it_is_shipped(tmp_path: Pa
     plan = hr.Pipeline.from_sql(program, udfs=load_udfs(functions)).plan()
     files = dict(_user_files(plan))
     assert {f"{helper}/__init__.py", f"{helper}/inner.py"} <= set(files)
+
+
+def test_the_archive_is_a_new_file_of_its_owner_and_the_same_for_all_pipelines_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TMPDIR", raising=False)
+    helper = tmp_path / "helper.py"
+    helper.write_text(f"WHERE = {str(tmp_path)!r}\n")
+    path = Path(_archive({"helper.py": helper}))
+    assert path.is_relative_to(tmp_path / "cache" / "headrace" / "run")
+    assert [stat.S_IMODE(part.stat().st_mode) for part in (path, path.parent)] == [0o600, 0o700]
+    assert _archive({"helper.py": helper}) == str(path)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("helper.py") == helper.read_bytes()
+
+
+def test_an_archive_that_somebody_else_has_put_there_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    helper = tmp_path / "helper.py"
+    helper.write_text(f"PLACE = {str(tmp_path)!r}\n")
+    digest = hashlib.sha256(b"helper.py\0" + helper.read_bytes()).hexdigest()[:12]
+    planted = tmp_path / f"headrace-code-{os.getpid()}-{digest}.zip"
+    planted.write_bytes(b"planted")
+    path = Path(_archive({"helper.py": helper}))
+    assert path != planted
+    assert path.read_bytes() != b"planted"
 
 
 class RefusingContext:

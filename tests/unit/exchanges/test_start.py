@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from headrace.exchanges.spark.session import _java_options
+from headrace.exchanges.spark.session import _java_options, _local_directory, _unix_sockets
 
 VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
@@ -37,6 +40,21 @@ def test_java_keeps_little_garbage_unless_its_memory_was_chosen(monkeypatch: pyt
     assert "NewSize" not in _java_options({"spark.driver.memory": "4g"})
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xmn1g")
     assert "NewSize" not in _java_options({})
+
+
+def test_spark_keeps_its_files_and_sockets_where_only_this_user_can_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TMPDIR", raising=False)
+    local = Path(_local_directory()["spark.local.dir"])
+    sockets = Path(_unix_sockets()["spark.python.unix.domain.socket.dir"])
+    assert local.is_relative_to(tmp_path / "headrace" / "run")
+    for directory in (local, local.parent, sockets):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert f"-{os.getpid()}-" in str(directory)
+    assert f"-Djava.io.tmpdir={local.parent}" in _java_options({})
+    assert "java.io.tmpdir" not in _java_options({"spark.driver.defaultJavaOptions": "-Djava.io.tmpdir=/x"})
 
 
 FORKS = """

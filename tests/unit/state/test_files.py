@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.base.errors import CorruptStateError
+from headrace.base.errors import ConfigurationError, CorruptStateError
+from headrace.state import files
 from headrace.state.cache import cache_directory, evict_cache, make_cache
 from headrace.state.config import keyed_table_config
+from headrace.state.metadata import StateFile
 from tests.unit.state.harness import Life
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -92,6 +95,81 @@ def test_a_lost_or_broken_cache_is_made_anew(life: Life) -> None:
     life.wipe_cache()
     assert look(life, 1) == "a"
     assert cached(life) == [name]
+
+
+def cached_file(life: Life) -> Path:
+    (name,) = cached(life)
+    return Path(cache_directory(life.storage.url, life.cache_dir), name)
+
+
+def life_of(directory: Path, value: str) -> Life:
+    life = Life(directory, [keyed_table_config("t", "", KEYED, key=["id"])])
+    put(life, 1, value)
+    life.commit()
+    files._verified.clear()  # as in another process
+    return life
+
+
+def test_a_changed_copy_is_made_anew_and_never_read(tmp_path: Path) -> None:
+    life = life_of(tmp_path, "a value to find")
+    path = cached_file(life)
+    data = path.read_bytes()
+    assert b"a value to find" in data
+    path.write_bytes(data.replace(b"a value to find", b"b value to find"))
+    assert look(life, 1) == "a value to find"
+    assert path.read_bytes() == data
+
+
+def test_the_copy_of_another_state_file_is_not_taken(tmp_path: Path) -> None:
+    life, other = life_of(tmp_path / "life", "right"), life_of(tmp_path / "other", "wrong")
+    cached_file(life).write_bytes(cached_file(other).read_bytes())
+    assert look(life, 1) == "right"
+
+
+def test_a_copy_is_verified_once_in_a_process(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[int] = []
+
+    def count(content: pa.Buffer, file: StateFile) -> bytes:
+        verified.append(len(content))
+        return trailer(content, file)
+
+    trailer = files._trailer
+    monkeypatch.setattr(files, "_trailer", count)
+    files._verified.clear()
+    for _ in range(3):
+        life.begin()
+        assert look(life, 1) == "a"
+    assert len(verified) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_copy_that_belongs_to_another_user_is_not_read(life: Life) -> None:
+    path = cached_file(life)
+    os.chown(path, 12345, 12345)
+    life.begin()
+    assert look(life, 1) == "a"
+    assert path.stat().st_uid == os.geteuid()
+
+
+def test_copies_are_kept_in_the_private_directory_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    directory = Path(make_cache("s3://bucket/state"))
+    assert directory.parent == tmp_path / "caches" / "headrace" / "state"
+    for path in (directory, directory.parent, directory.parent.parent):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_planted_directory_for_copies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "headrace").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "headrace" / "state").symlink_to(tmp_path / "elsewhere")
+    for use in (make_cache, cache_directory):
+        with pytest.raises(ConfigurationError, match="state is a symbolic link"):
+            use("s3://bucket/state")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_the_cache_holds_only_files_in_use(life: Life) -> None:

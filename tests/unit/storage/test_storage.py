@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -136,6 +139,122 @@ def test_a_failure_names_the_file_and_the_reason(tmp_path: Path) -> None:
     assert caught.value.retry
     with pytest.raises(ExternalError, match="file/x` cannot be read: Not a directory"):
         storage.read("file/x")
+
+
+SYNCED: dict[str, Callable[[Storage, str], object]] = {
+    "write": lambda storage, _: storage.write("a/x", b"1"),
+    "write_file": lambda storage, source: storage.write_file("a/x", source),
+    "create": lambda storage, _: storage.create("a/x", b"1"),
+}
+
+
+def failing_sync(code: int, *, of_directories: bool) -> Callable[[int], None]:
+    """An fsync that fails as a broken disk or a simple file system does, for files or for directories."""
+    sync = os.fsync
+
+    def fsync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode) is of_directories:
+            raise OSError(code, os.strerror(code))
+        sync(handle)
+
+    return fsync
+
+
+@pytest.mark.parametrize("operation", SYNCED)
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EINVAL])
+def test_a_file_that_cannot_be_synced_is_named_and_was_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, code: int
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"1")
+    storage = open_storage(str(tmp_path / "state"))
+    monkeypatch.setattr(os, "fsync", failing_sync(code, of_directories=False))
+    with pytest.raises(ExternalError, match=rf"state/a/x` cannot be written: {os.strerror(code)}"):
+        SYNCED[operation](storage, str(source))
+    assert storage.list("") == []
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_directory_that_cannot_be_synced_is_an_error_and_the_name_stays_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    storage = open_storage(str(tmp_path / "state"))
+    storage.write("a/source", b"1")
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", failing_sync(code, of_directories=True))
+        with pytest.raises(ExternalError, match=rf"state/a/x` cannot be written: {os.strerror(code)}"):
+            storage.create("a/x", b"1")
+        with pytest.raises(ExternalError, match=rf"state/a/y` cannot be written: {os.strerror(code)}"):
+            storage.move("a/source", "a/y")
+    assert storage.create("a/x", b"2")
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_cannot_sync_directories_can_hold_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    storage = open_storage(str(tmp_path / "state"))
+    monkeypatch.setattr(os, "fsync", failing_sync(code, of_directories=True))
+    assert storage.create("a/x", b"1")
+    storage.move("a/x", "a/y")
+    assert storage.read("a/y") == b"1"
+
+
+def modes(root: Path) -> set[tuple[str, int]]:
+    kinds = {True: "directory", False: "file"}
+    return {(kinds[path.is_dir()], stat.S_IMODE(path.stat().st_mode)) for path in [root, *root.rglob("*")]}
+
+
+def fill(storage: Storage, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"1")
+    source.chmod(0o644)
+    storage.check_writable()
+    storage.write("a/b/written", b"1")
+    storage.create("c/created", b"1")
+    storage.write_file("d/moved", str(source))
+    with StateLock(storage):
+        pass
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_state_is_for_its_owner_only(tmp_path: Path) -> None:
+    fill(open_storage(str(tmp_path / "parent" / "state")), tmp_path)
+    assert modes(tmp_path / "parent" / "state") == {("directory", 0o700), ("file", 0o600)}
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_the_permissions_of_an_existing_state_directory_are_left_alone(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o755)
+    fill(open_storage(str(state)), tmp_path)
+    assert modes(state) == {("directory", 0o755), ("directory", 0o700), ("file", 0o600)}
+
+
+def test_a_state_directory_that_a_group_may_write_to_is_shared_with_that_group(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        state = tmp_path / "state"
+        state.mkdir()
+        state.chmod(0o770)
+        fill(open_storage(str(state)), tmp_path)
+        assert modes(state) == {("directory", 0o770), ("file", 0o660)}
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_the_umask_decides_who_may_read_output(tmp_path: Path) -> None:
+    output = open_storage(str(tmp_path / "output"), private=False)
+    output.write("a/x", b"1")
+    assert modes(tmp_path / "output") == {("directory", 0o755), ("file", 0o644)}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time as clock
 import traceback
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import ExternalError, HeadraceError
+from headrace.base.private import socket_address
 from headrace.dataflow.document.model import Unit
 from headrace.dataflow.runtime.hosts import Event, Host, Log, Send
 
@@ -51,16 +51,8 @@ class KeeperSpec:
     @property
     def address(self) -> Path:
         """Its socket: the same for every worker of one executor."""
-        name = hashlib.sha256(f"{self.job_id}\0{self.unit.address}\0{self.owner}".encode()).hexdigest()[:24]
-        folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise ExternalError(
-                f"{folder} can be written by others: what listens there cannot be trusted",
-                hint="remove it, or set TMPDIR to a directory of your own",
-            )
-        return folder / f"{name}.sock"
+        name = hashlib.sha256(f"{self.job_id}\0{self.unit.address}\0{self.owner}".encode()).hexdigest()[:16]
+        return socket_address(self.owner, name)
 
 
 def owner_of_workers() -> int:

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.private import log_directory, process_directory, socket_directory
 from headrace.exchanges.spark.workers import safe_paths
 
 _LAUNCH: Mapping[str, str] = {
@@ -30,8 +30,6 @@ _LAUNCH: Mapping[str, str] = {
 }
 
 _OLDEST_JAVA = 17
-_SOCKET_DIR = 40
-"""The longest path of temporary files that leaves room for the name of a socket, of 100 letters in all."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 """Where options for Java may come from, besides the settings of Spark."""
@@ -248,7 +246,7 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     settings |= {"spark.driver.memory": memory}
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        settings |= {_JAVA_OPTIONS: _java_options(conf), **_unix_sockets()}
+        settings |= {_JAVA_OPTIONS: _java_options(conf), **_unix_sockets(), **_local_directory()}
         settings |= {"spark.python.daemon.module": "headrace.exchanges.spark.daemon"}
     settings |= conf
     if log_file is not None:
@@ -281,7 +279,11 @@ def _java_options(conf: Mapping[str, str]) -> str:
     collector = [] if re.search(r"-XX:.Use\w+GC", java_options) else ["-XX:+UseParallelGC"]
     chosen = "spark.driver.memory" in conf or re.search(r"-Xmn|NewSize|NewRatio", java_options)
     young = [] if chosen else ["-XX:MaxNewSize=128m"]
-    return " ".join(["-XX:TieredStopAtLevel=1", *collector, *young])
+    # Java unpacks libraries there, which it loads.
+    directory = str(process_directory())
+    is_plain = "java.io.tmpdir" not in java_options and re.fullmatch(r"[\w./@+-]+", directory)
+    temporary = [f"-Djava.io.tmpdir={directory}"] if is_plain else []
+    return " ".join(["-XX:TieredStopAtLevel=1", *collector, *young, *temporary])
 
 
 def _unix_sockets() -> dict[str, str]:
@@ -289,14 +291,20 @@ def _unix_sockets() -> dict[str, str]:
 
     Over TCP each task waits some 40 ms for a packet that is held back.
     """
-    if not hasattr(socket, "AF_UNIX") or len(tempfile.gettempdir()) > _SOCKET_DIR:
+    directory = socket_directory() if hasattr(socket, "AF_UNIX") else None
+    if directory is None:
         return {}
-    directory = tempfile.mkdtemp(prefix="headrace-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return {
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": directory,
+        "spark.python.unix.domain.socket.dir": str(directory),
     }
+
+
+def _local_directory() -> dict[str, str]:
+    """Let Spark keep its blocks and files where only this user can look; a killed run's are cleared."""
+    directory = process_directory() / "spark"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return {"spark.local.dir": str(directory)}
 
 
 def _launch(conf: Any, log_file: str | None) -> None:
@@ -332,11 +340,11 @@ def _see(log_file: str | None) -> str | None:
 
 
 def _log_file(log_dir: str | None) -> str:
-    directory = Path(log_dir) if log_dir else Path(tempfile.mkdtemp(prefix="headrace-log-"))
+    directory = Path(log_dir) if log_dir else log_directory()
     if not log_dir:
         atexit.register(_remove_unless_needed, directory)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = directory / f"spark-{os.getpid()}.log"
         path.touch()
     except OSError as error:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import io
 import os
 import pickle
+import secrets
 import sys
 import sysconfig
-import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.base.errors import ConfigurationError
+from headrace.base.private import process_directory
 from headrace.model.plan import Plan
 
 
@@ -118,22 +118,35 @@ def _package_files(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
         yield str(Path(prefix) / file.relative_to(directory)), file
 
 
+_archives: dict[tuple[int, str], str] = {}
+_lock = threading.Lock()
+
+
 def _archive(files: dict[str, Path]) -> str:
-    """A zip of the files, named by its content so that a changed module is a new file to Spark."""
+    """A zip of the files, named by its content so that a changed module is a new file to Spark.
+
+    The same content gives the same file to every pipeline of this process.
+    """
     digest = hashlib.sha256()
     contents = {name: file.read_bytes() for name, file in sorted(files.items())}
     for name, content in contents.items():
         digest.update(name.encode() + b"\0" + content)
-    path = Path(tempfile.gettempdir()) / f"headrace-code-{os.getpid()}-{digest.hexdigest()[:12]}.zip"
-    if not path.exists():
-        atexit.register(path.unlink, missing_ok=True)
-        # Written under another name first: another pipeline of this process may ship the same files.
-        unfinished = path.with_suffix(f".{threading.get_ident()}")
-        with zipfile.ZipFile(unfinished, "w") as archive:
-            # Without an entry of its own a directory is no namespace package to Python.
-            for folder in sorted({f"{p}/" for name in contents for p in Path(name).parents if p.name}):
-                archive.writestr(folder, b"")
-            for name, content in contents.items():
-                archive.writestr(name, content)
-        unfinished.replace(path)
+    key = os.getpid(), digest.hexdigest()
+    with _lock:
+        path = _archives.get(key)
+        if path is None or not Path(path).exists():
+            path = _archives[key] = _write_archive(contents, digest.hexdigest()[:12])
+        return path
+
+
+def _write_archive(contents: dict[str, bytes], digest: str) -> str:
+    # The workers run it: it is a new file, in a directory that nobody else can write to.
+    path = process_directory() / f"headrace-code-{digest}-{secrets.token_hex(4)}.zip"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w+b") as file, zipfile.ZipFile(file, "w") as archive:
+        # Without an entry of its own a directory is no namespace package to Python.
+        for folder in sorted({f"{p}/" for name in contents for p in Path(name).parents if p.name}):
+            archive.writestr(folder, b"")
+        for name, content in contents.items():
+            archive.writestr(name, content)
     return str(path)
