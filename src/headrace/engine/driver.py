@@ -124,11 +124,15 @@ class EpochDriver:
         pending = [] if committed else [n for n, m in restored.items() if _commit_data(m, epoch)]
         check_compatible(self.stages.plan, checkpoint, restored, pending=pending, allow_drop=allow_drop)
         if from_epoch is not None and latest is not None and latest > from_epoch:
+            self._check_whole(from_epoch)
             self.backend.discard_after(from_epoch)
         self.checkpoint = checkpoint
         self._restored = {n: m for n, m in restored.items() if n in self.stages.plan.by_id}
         if from_epoch is not None or not committed:
-            self._commit(epoch)
+            try:
+                self._commit(epoch)
+            except CorruptStateError as error:
+                raise self.offer_last_good(error, epoch) from error
 
     def _load_operator(self, job_id: str, name: str, epoch: int) -> OperatorCheckpointMetadata:
         metadata = self.backend.load_operator_metadata(job_id, name, epoch)
@@ -162,6 +166,13 @@ class EpochDriver:
                 hint="use another state directory, or rename the pipeline if it is the same one",
             )
         return job_id, float(created)
+
+    def _check_whole(self, epoch: int) -> None:
+        """Read what the checkpoint needs besides its tables: newer checkpoints are about to be removed."""
+        problems = self.backend.verification(epoch, with_state=False).problems
+        if problems:
+            error = CorruptStateError(problems[0], where=self.storage.url)
+            raise self.offer_last_good(error, epoch) from error
 
     def offer_last_good(self, error: CorruptStateError, epoch: int) -> CorruptStateError:
         """The same error, with the last checkpoint before `epoch` that is whole."""
@@ -248,10 +259,7 @@ class EpochDriver:
 
     def seal(self, context: EpochContext, control: Iterable[Envelope]) -> EpochReport:
         """Turn the reports of an epoch's tasks into its checkpoint: the commit point of the epoch."""
-        try:
-            reports = TaskReports.read(self.stages, control)
-        except CorruptStateError as error:
-            raise self.offer_last_good(error, self.epoch) from error
+        reports = TaskReports.read(self.stages, control)
         epoch = context.epoch
         self._step("tasks_done", epoch)
         if reports.offsets["epoch"] != epoch:
@@ -357,6 +365,9 @@ class EpochDriver:
                 operator.handle_commit(epoch, data, self._commit_context(name, epoch))
             except OutputClosedError as error:
                 closed = error  # the other sinks get their rows before the run ends
+            except CorruptStateError as error:
+                error.where = f"operator {name}, commit of epoch {epoch} on the driver"
+                raise
             except Exception as error:
                 failure = wrap_failure(error, name, 0, epoch)
                 failure.where = f"operator {name}, commit of epoch {epoch} on the driver"

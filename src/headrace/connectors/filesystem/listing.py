@@ -6,14 +6,17 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
+
+from headrace.state.references import FileReference
 
 PAGE = 1000
 """The number of files in a page; only the last page is part of the offset itself."""
 
 File = dict[str, Any]
 Page = Any
-"""The files themselves, or the name of the page in the state storage and the number of its files."""
+"""The files themselves, or the file of the page in the state storage and the number of its files."""
 
 
 class Listing:
@@ -83,17 +86,25 @@ class Listing:
         name = f"{self._folder}/{hashlib.sha256(data).hexdigest()[:32]}.json"
         if not self._storage.exists(name):
             self._storage.write(name, data)
-        return {"name": name, "files": len(page)}
+        return {"file": FileReference.of(name, data).to_json(), "files": len(page)}
 
     def _files(self, page: Page) -> Sequence[File]:
-        return page if isinstance(page, list) else _load(self._storage, page["name"])
+        return page if isinstance(page, list) else _load(self._storage, page_reference(page))
 
 
 def _count(page: Page) -> int:
     return len(page) if isinstance(page, list) else int(page["files"])
 
 
+def page_reference(page: Mapping[str, Any]) -> FileReference:
+    """Return the file of a stored page; earlier versions wrote its name, which is half of the checksum."""
+    if "file" in page:
+        return FileReference.from_json(page["file"])
+    name = str(page["name"])
+    return FileReference(name, checksum=PurePosixPath(name).stem)
+
+
 @functools.lru_cache(maxsize=64)
-def _load(storage: Any, name: str) -> Sequence[File]:
-    files: Sequence[File] = json.loads(storage.read(name))
+def _load(storage: Any, file: FileReference) -> Sequence[File]:
+    files: Sequence[File] = json.loads(file.read(storage, what="list of files to read"))
     return files
