@@ -29,7 +29,7 @@ from headrace.state.files import (
     operator_directory,
 )
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
-from headrace.state.verify import METADATA, FileChecks, Verification
+from headrace.state.verify import METADATA, FileChecks, NeededPaths, Verification
 from headrace.storage.base import Storage
 
 FORMAT: Final = 1
@@ -272,6 +272,15 @@ class ParquetBackend:
             if epoch < before and not self.verification(epoch, checks).problems:
                 return epoch
         return None
+
+    def needed_paths(self, epoch: int) -> NeededPaths:
+        """Return what a checkpoint refers to; raises a StateError if that cannot be read."""
+        metadata = self.load_checkpoint_metadata("", epoch)
+        operators = [
+            self._referred(metadata.job_id, operator_id, saved)
+            for operator_id, saved in metadata.operators.items()
+        ]
+        return NeededPaths.of(self.storage, metadata, operators, self._needed_by(epoch))
 
     # ------------------------------------------------------------------------------ removing
 

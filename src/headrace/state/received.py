@@ -62,8 +62,9 @@ def needed_parts(storage: Storage, sources: Mapping[str, Any]) -> Iterator[tuple
         position = offset.get(LANE) if isinstance(offset, Mapping) else None
         if not isinstance(position, Mapping) or not isinstance(position.get("parts"), int):
             continue
-        first: int = position["parts"]
-        if first:
-            yield node, first, position.get("checksum")
-        for part in range(first + 1, last_part(storage, node) + 1):
+        read: int = position["parts"]
+        last = last_part(storage, node)
+        if read and last <= read:  # the newest part says where the connector goes on
+            yield node, read, position.get("checksum")
+        for part in range(read + 1, last + 1):
             yield node, part, None

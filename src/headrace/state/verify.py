@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from headrace.base.errors import CorruptStateError, StateError
 from headrace.base.keys import KEY_SPACE
 from headrace.state.base import restored_run
-from headrace.state.files import RunFiles, read_verified
+from headrace.state.files import RunFiles, operator_directory, read_verified
 from headrace.state.global_table import decode_value
 from headrace.state.manager import select_files
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata, StateFile
 from headrace.state.received import check_part, needed_parts
-from headrace.state.references import FileReference, find_references
+from headrace.state.references import FileReference, find_references, find_texts
 from headrace.state.runs import MIN_TIME, RunLayout, merge
 from headrace.storage.base import Storage
 
@@ -144,12 +145,62 @@ class FileChecks:
         outcome = self._outcomes[key]
         if key not in self._counted:
             self._counted.add(key)
-            self.count(kind)
+            # Several ranges of a file are one file.
+            path = key.path if isinstance(key, FileReference) else key
+            if (kind, path) not in self._counted:
+                self._counted.add((kind, path))
+                self.count(kind)
             self._bytes += outcome.size
             self._unchecked += not outcome.checked
             if outcome.problem is not None:
                 self.problem(outcome.problem)
         return outcome
+
+
+@dataclass(frozen=True)
+class NeededPaths:
+    """The files and folders that a checkpoint refers to; everything below a folder is needed."""
+
+    paths: frozenset[str]
+    prefixes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        storage: Storage,
+        metadata: CheckpointMetadata,
+        operators: Sequence[OperatorCheckpointMetadata],
+        paths: set[str],
+    ) -> NeededPaths:
+        """Add to the paths of metadata and tables what commit data, offsets and entries refer to.
+
+        Every text counts that is a path or a folder: connectors of users have forms of their own.
+        """
+        texts = set(find_texts(metadata.offsets))
+        prefixes: list[str] = []
+        for operator in operators:
+            for value in global_values(storage, operator):
+                texts |= set(find_texts(value))
+            if operator.epoch != metadata.epoch:
+                continue
+            for value in commit_values(operator):
+                texts |= set(find_texts(value))
+                if not _is_staged(value):
+                    # It may name files in a form that is not known here.
+                    prefixes.append(f"{operator_directory(operator.epoch, operator.operator_id)}/staged-")
+        return cls(frozenset(paths | texts), tuple(prefixes))
+
+    def needs(self, path: str) -> bool:
+        """Whether the checkpoint refers to a file, or to a folder that it is in."""
+        if path in self.paths or path.startswith(self.prefixes):
+            return True
+        parents = PurePosixPath(path).parents
+        return any(str(parent) in self.paths or f"{parent}/" in self.paths for parent in parents)
+
+
+def _is_staged(value: Any) -> bool:
+    """Whether commit data is in the form of `connectors.base.stage`."""
+    return isinstance(value, Mapping) and "id" in value and bool({"inline", "file", "path"} & value.keys())
 
 
 def staged_files(operator: OperatorCheckpointMetadata) -> Iterator[FileReference]:
