@@ -17,6 +17,9 @@ from headrace.storage.base import Storage
 LANE: Final = "received"
 """The lane of the offset of such a source."""
 FOLDER: Final = "received"
+SPARK_LANE: Final = "spark"
+"""The lane of the offset of a source whose micro-batches Spark writes."""
+MANIFEST: Final = "manifest of a micro-batch"
 WHAT: Final = "part of the received messages"
 
 
@@ -68,3 +71,24 @@ def needed_parts(storage: Storage, sources: Mapping[str, Any]) -> Iterator[tuple
             yield node, read, position.get("checksum")
         for part in range(read + 1, last + 1):
             yield node, part, None
+
+
+def manifest_path(node: str, number: int) -> str:
+    """Return the path of the manifest of a micro-batch: a line of JSON that names its files."""
+    return f"{log_folder(node)}/batches/{number:010}.json"
+
+
+def last_manifest(storage: Storage, node: str) -> int:
+    """Return the number of the newest micro-batch; 0 if there is none."""
+    names = [PurePosixPath(path) for path in storage.list(f"{log_folder(node)}/batches/")]
+    complete = [name.stem for name in names if name.suffix == ".json" and name.stem.isdigit()]
+    return max(map(int, complete), default=0)
+
+
+def needed_manifests(storage: Storage, sources: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the manifests of the micro-batches that offsets still have to read."""
+    for node, offset in sources.items():
+        position = offset.get(SPARK_LANE) if isinstance(offset, Mapping) else None
+        if isinstance(position, Mapping) and isinstance(position.get("batches"), int):
+            for number in range(position["batches"] + 1, last_manifest(storage, node) + 1):
+                yield manifest_path(node, number)

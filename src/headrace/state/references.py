@@ -49,8 +49,10 @@ class FileReference:
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> FileReference:
-        """Parse what `to_json` returned."""
+    def from_json(cls, data: Mapping[str, Any] | str) -> FileReference:
+        """Parse what `to_json` returned, or the path alone, which earlier versions wrote."""
+        if isinstance(data, str):
+            return cls(data)
         return cls(
             data[_PATH], data["bytes"], data["checksum"], data.get("begin"), bool(data.get("index", False))
         )

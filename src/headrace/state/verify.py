@@ -17,8 +17,8 @@ from headrace.state.files import RunFiles, operator_directory, read_verified
 from headrace.state.global_table import decode_value
 from headrace.state.manager import select_files
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata, StateFile
-from headrace.state.received import check_part, needed_parts
-from headrace.state.references import FileReference, find_references, find_texts
+from headrace.state.received import MANIFEST, check_part, needed_manifests, needed_parts
+from headrace.state.references import FileReference, find_references, find_texts, unseal
 from headrace.state.runs import MIN_TIME, RunLayout, merge
 from headrace.storage.base import Storage
 
@@ -119,6 +119,20 @@ class FileChecks:
                 (node, part, expected),
                 partial(self._read_part, node, part, expected),
             )
+
+        for path in needed_manifests(self._storage, sources):
+            manifest = self._check(RECEIVED, path, partial(self._read_manifest, path))
+            if manifest.content is not None:
+                for file in json.loads(manifest.content):
+                    reference = (
+                        FileReference(file) if isinstance(file, str) else FileReference.from_json(file)
+                    )
+                    self._check_reference(RECEIVED, reference, "file of a micro-batch")
+
+    def _read_manifest(self, path: str) -> _Outcome:
+        head, _ = unseal(self._storage, path, what=MANIFEST)
+        content = json.dumps(head["files"]).encode()
+        return _Outcome(len(content), "checksum" in head, content=content)
 
     def _read_state(self, file: StateFile) -> _Outcome:
         return _Outcome(len(read_verified(self._storage, file)))
