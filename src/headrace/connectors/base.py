@@ -194,10 +194,8 @@ def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]
     described: dict[str, Any] = json.loads(data)
     if "inline" in described:
         return base64.b64decode(described["inline"]), described
-    # Earlier versions wrote only the path.
-    file = described.get("file")
-    reference = FileReference(described["path"]) if file is None else FileReference.from_json(file)
-    return reference.read(ctx.storage, what="staged file"), described
+    file = described["file"] if "file" in described else described["path"]  # of an earlier version
+    return FileReference.from_json(file).read(ctx.storage, what="staged file"), described
 
 
 def staged_batches(

@@ -189,9 +189,8 @@ class SparkSource(Connector, SourceOperator):
         """Read some files of a micro-batch."""
         detail, options = ctx.split.detail, self.options
         for file in detail["files"]:
-            # Manifests of earlier versions have only paths.
-            reference = FileReference(file) if isinstance(file, str) else FileReference.from_json(file)
-            for batch in from_ipc(reference.read(ctx.storage, what="file of a micro-batch")):
+            content = FileReference.from_json(file).read(ctx.storage, what="file of a micro-batch")
+            for batch in from_ipc(content):
                 rows = pa.Table.from_batches([self._fitted(batch)])
                 stamped = with_event_time(
                     rows, time=detail["time"], column=options.timestamp_column, unit=options.timestamp_unit

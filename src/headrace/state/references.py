@@ -85,7 +85,7 @@ class FileReference:
     def verify(self, content: bytes, *, what: str = "file", where: str) -> None:
         """Raise a CorruptStateError unless this is the content that was written."""
         size_fits = self.size is None or len(content) == self.size
-        # An empty checksum fits everything; the name of an old page of a listing holds the first half of one.
+        # An empty checksum fits everything; the name of a page of a listing holds the first half of one.
         actual = checksum(content) if self.checksum else ""
         if size_fits and actual[: len(self.checksum)] == self.checksum:
             return

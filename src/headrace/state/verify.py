@@ -124,9 +124,7 @@ class FileChecks:
             manifest = self._check(RECEIVED, path, partial(self._read_manifest, path))
             if manifest.content is not None:
                 for file in json.loads(manifest.content):
-                    reference = (
-                        FileReference(file) if isinstance(file, str) else FileReference.from_json(file)
-                    )
+                    reference = FileReference.from_json(file)
                     self._check_reference(RECEIVED, reference, "file of a micro-batch")
 
     def _read_manifest(self, path: str) -> _Outcome:
@@ -268,8 +266,8 @@ def source_files(sources: Mapping[str, Any]) -> Iterator[FileReference]:
         for position in offset.values() if isinstance(offset, Mapping) else ():
             pages: Iterable[Any] = position.get("pages", ()) if isinstance(position, Mapping) else ()
             for page in pages:
-                # Of an earlier version: the name of a page is the first half of its checksum.
+                # The name of a page of a listing is the first half of its checksum.
                 if isinstance(page, Mapping) and "name" in page and "files" in page:
                     name = str(page["name"])
                     digest = name.rpartition("/")[2].removesuffix(".json")
-                    yield FileReference(name, checksum=digest)
+                    yield FileReference(name, page.get("bytes"), digest)

@@ -163,8 +163,11 @@ def test_a_damaged_page_of_a_listing_is_named(tmp_path: Path, monkeypatch: pytes
     files = [{"path": f"{n}.json", "size": n} for n in range(3)]
     added = Listing({"pages": [], "first": 0}, storage, "listings/op").add(files)
     page = added["pages"][0]
-    old = [{"name": page["file"]["state_file"], "files": 2}, *added["pages"][1:]]
-    flip(tmp_path / page["file"]["state_file"], 10)
+    old = [{"name": page["name"], "files": 2}, *added["pages"][1:]]  # of an earlier version
+    flip(tmp_path / page["name"], 10)
+    checks = FileChecks(storage)
+    checks.check_checkpoint(_checkpoint({"files": added}), [], with_state=True)
+    assert len(checks.end().problems) == checks.end().files["sources"] == 1
     for pages in (added["pages"], old):
         with pytest.raises(CorruptStateError, match=r"list of files to read `listings/op/.*` is damaged"):
             Listing({"pages": pages, "first": 0}, storage, "listings/op").get(0)

@@ -16,7 +16,7 @@ PAGE = 1000
 
 File = dict[str, Any]
 Page = Any
-"""The files themselves, or the file of the page in the state storage and the number of its files."""
+"""The files themselves, or the name and size of the page in the state storage and the number of its files."""
 
 
 class Listing:
@@ -86,7 +86,7 @@ class Listing:
         name = f"{self._folder}/{hashlib.sha256(data).hexdigest()[:32]}.json"
         if not self._storage.exists(name):
             self._storage.write(name, data)
-        return {"file": FileReference.of(name, data).to_json(), "files": len(page)}
+        return {"name": name, "files": len(page), "bytes": len(data)}
 
     def _files(self, page: Page) -> Sequence[File]:
         return page if isinstance(page, list) else _load(self._storage, page_reference(page))
@@ -97,11 +97,10 @@ def _count(page: Page) -> int:
 
 
 def page_reference(page: Mapping[str, Any]) -> FileReference:
-    """Return the file of a stored page; earlier versions wrote its name, which is half of the checksum."""
-    if "file" in page:
-        return FileReference.from_json(page["file"])
+    """Return the file of a stored page; its name is the first half of its checksum."""
+    # A full reference would double the offset, which has an entry for each page.
     name = str(page["name"])
-    return FileReference(name, checksum=PurePosixPath(name).stem)
+    return FileReference(name, page.get("bytes"), PurePosixPath(name).stem)
 
 
 @functools.lru_cache(maxsize=64)
