@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.state import inspect
+from headrace.storage.open import open_storage
 from headrace.testing.in_process import run_in_process
 from tests.golden.old_state.cases import CASES, HERE, RESULTS, clock_for, lay_out, load, read_rows
 
@@ -52,6 +54,19 @@ def test_a_state_of_earlier_code_is_resumed_and_ends_with_the_same_rows(
     )
     assert (resumed.reason, resumed.first_epoch) == ("finished", last + 1)
     assert read_rows(Path("out")) == expected_rows(name)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_state_of_earlier_code_is_whole_and_repair_keeps_what_it_needs(
+    name: str, how: str, directory: Path
+) -> None:
+    unpack(name, how, directory)
+    storage = open_storage(str(directory / "state"))
+    before = inspect.verify(storage)
+    assert [result.problems for result in before] == [()] * len(before)
+    inspect.repair(storage)
+    assert inspect.verify(storage) == before
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "process"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.base.errors import UserError
+from headrace.base.errors import CorruptStateError, UserError
 from headrace.cli.terminal import print_fields, print_json, print_table, stderr, verbose_option
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def state() -> None:
     """Look into the checkpoints of a pipeline.
 
     STATE_DIR is the path or URL that was given to `headrace run --state-dir`. Looking works while the
-    pipeline runs; compact and cleanup are refused until it has stopped.
+    pipeline runs; compact, cleanup and repair are refused until it has stopped.
     """
 
 
@@ -214,6 +214,83 @@ def cleanup(state_dir: str, keep: int, as_json: bool, verbose: bool) -> None:  #
         click.echo(f"removed {len(removed)} checkpoints: {_ranges(removed)}")
     else:
         click.echo("nothing to remove")
+
+
+@state.command
+@_state_dir
+@click.option(
+    "-e", "--epoch", type=click.IntRange(min=0), metavar="N", help="The checkpoint; all unless told."
+)
+@_json
+@verbose_option
+def verify(state_dir: str, epoch: int | None, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+    """Read and check everything the checkpoints need.
+
+    The size and checksum of every file that a checkpoint refers to: its metadata, state files, what sinks
+    have staged, rows that wait for a file, received messages, and listings and snapshots of sources. The exit
+    code is 1 if a file is missing or damaged.
+    """
+    from headrace.cli.progress import format_bytes
+    from headrace.state import inspect
+    from headrace.state.verify import KINDS
+
+    results = inspect.verify(_open(state_dir), epoch)
+    if as_json:
+        for result in results:
+            print_json(asdict(result))
+    else:
+        rows = [
+            (
+                result.epoch,
+                *(result.files[kind] for kind in KINDS),
+                format_bytes(result.bytes),
+                "damaged" if result.problems else "whole",
+            )
+            for result in results
+        ]
+        print_table(("epoch", *KINDS, "size", "status"), rows, right=("epoch", *KINDS, "size"))
+        for problem in dict.fromkeys(problem for result in results for problem in result.problems):
+            click.echo(problem)
+        unchecked = max((result.unchecked for result in results), default=0)
+        if unchecked:
+            click.echo(f"{unchecked} files have no checksum: an earlier version wrote them")
+    damaged = [result.epoch for result in results if result.problems]
+    if damaged:
+        whole = [result.epoch for result in results if not result.problems]
+        raise CorruptStateError(
+            f"{len(damaged)} of {len(results)} checkpoints are damaged: {_ranges(damaged)}",
+            where=state_dir,
+            hint=f"the last whole checkpoint is epoch {whole[-1]}"
+            if whole
+            else "restore the files that are named above from a copy",
+        )
+
+
+@state.command
+@_state_dir
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
+@_json
+@verbose_option
+def repair(state_dir: str, dry_run: bool, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+    """Remove the files that no checkpoint refers to.
+
+    They are of unfinished epochs, failed attempts and interrupted writes. What a checkpoint refers to and
+    received messages stay. The pipeline must not be running. On an object store files of the last day stay.
+    """
+    from headrace.cli.progress import format_bytes
+    from headrace.state import inspect
+
+    report = inspect.repair(_open(state_dir), dry_run=dry_run)
+    if as_json:
+        print_json(asdict(report))
+        return
+    for path in report.removed:
+        click.echo(path)
+    if not report.removed:
+        click.echo("nothing to remove")
+        return
+    done = "would be removed" if dry_run else "removed"
+    click.echo(f"{len(report.removed)} files, {format_bytes(report.bytes)}: {done}")
 
 
 @state.command

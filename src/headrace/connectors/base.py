@@ -27,6 +27,7 @@ from headrace.model.operator import (
     OperatorContext,
     SourceContext,
 )
+from headrace.state.references import FileReference, write_referenced
 
 INLINE_LIMIT = 32 * 1024
 """Payloads up to this size are part of the commit data; larger ones are staged in a file."""
@@ -184,18 +185,17 @@ def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> byte
     if len(payload) <= INLINE_LIMIT:
         data["inline"] = base64.b64encode(payload).decode()
     else:
-        data["path"] = f"{ctx.staging}/{name}"
-        ctx.storage.write(data["path"], payload)
+        data["file"] = write_referenced(ctx.storage, f"{ctx.staging}/{name}", payload).to_json()
     return json.dumps(data).encode()
 
 
 def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]]:
-    """Return the payload and the description that were passed to `stage`."""
+    """Return the payload, verified, and the description that were passed to `stage`."""
     described: dict[str, Any] = json.loads(data)
     if "inline" in described:
         return base64.b64decode(described["inline"]), described
-    payload: bytes = ctx.storage.read(described["path"])
-    return payload, described
+    file = described["file"] if "file" in described else described["path"]  # of an earlier version
+    return FileReference.from_json(file).read(ctx.storage, what="staged file"), described
 
 
 def staged_batches(

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import copy
-import json
 import threading
 import time as clock
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import PurePosixPath
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.base.errors import ExternalError, HeadraceError
+from headrace.base.errors import CorruptStateError, ExternalError, HeadraceError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.messages import MessageOptions, MessageReader, Messages, declared_columns
@@ -24,8 +22,9 @@ from headrace.connectors.base import Connector, from_ipc, to_ipc
 from headrace.connectors.sample import message_columns
 from headrace.formats.options import check_readable
 from headrace.model.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
+from headrace.state.received import LANE, WHAT, last_part, part_path
+from headrace.state.references import RESTORE, seal, unseal
 
-LANE = "received"
 KEPT = 64
 """The number of committed log parts to keep, for a resume from an earlier epoch."""
 PATIENCE_SECONDS = 60.0
@@ -41,47 +40,50 @@ _BACKOFF = Backoff(first=0.1, longest=10.0)
 class ReceivedLog:
     """A log of received messages in the state storage, in parts numbered from 1.
 
-    A part begins with a line of JSON: whether it is the last one (`ended`), and the connector's state after
-    it (`resume`).
+    A part begins with a line of JSON: whether it is the last one (`ended`), the connector's state after it
+    (`resume`), and the size and checksum of the part.
     """
 
     def __init__(self, storage: Any, node: str) -> None:
         self._storage = storage
-        self._folder = f"received/{node}"
-
-    def _path(self, part: int) -> str:
-        return f"{self._folder}/{part:010}.arrow"
+        self._node = node
+        self._written: dict[str, Any] | None = None
+        """The position after the part that was written last."""
 
     def last(self) -> int:
         """Return the number of the newest part; 0 if there is none."""
-        names = [PurePosixPath(path) for path in self._storage.list(f"{self._folder}/")]
-        # A part that a crash cut off is there under another name.
-        complete = [name.stem for name in names if name.suffix == ".arrow" and name.stem.isdigit()]
-        return max(map(int, complete), default=0)
+        return last_part(self._storage, self._node)
 
     def write(self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool, resume: Any = None) -> None:
         """Write a part; `ended` marks it as the last one."""
         frames = [to_ipc([batch]) for batch in batches]
         framed = b"".join(len(frame).to_bytes(8, "little") + frame for frame in frames)
-        head = json.dumps({"ended": ended, "resume": resume}).encode()
-        self._storage.write(self._path(part), head + b"\n" + framed)
+        content, checksum = seal({"ended": ended, "resume": resume}, framed)
+        self._storage.write(part_path(self._node, part), content)
+        self._written = {"parts": part, "ended": ended, "checksum": checksum}
 
-    def _head(self, part: int) -> dict[str, Any]:
-        head: dict[str, Any] = json.loads(self._storage.read(self._path(part)).partition(b"\n")[0])
-        return head
+    def _read(self, part: int) -> tuple[dict[str, Any], memoryview]:
+        return unseal(self._storage, part_path(self._node, part), what=WHAT)
+
+    def position(self, part: int) -> dict[str, Any]:
+        """Return the position after a part."""
+        if self._written is not None and self._written["parts"] == part:
+            return self._written
+        head, _ = self._read(part)
+        position = {"parts": part, "ended": bool(head["ended"])}
+        return {**position, "checksum": head["checksum"]} if "checksum" in head else position
 
     def ends(self, part: int) -> bool:
         """Whether a part is the last one."""
-        return bool(self._head(part)["ended"])
+        return bool(self._read(part)[0]["ended"])
 
     def resume(self, part: int) -> Any:
         """Return the connector's state after a part; None if there is no such part."""
-        return self._head(part)["resume"] if part else None
+        return self._read(part)[0]["resume"] if part else None
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        """Read the batches of a part."""
-        content = self._storage.read(self._path(part))
-        data = memoryview(content)[content.index(b"\n") + 1 :]
+        """Read the batches of a part; a CorruptStateError names one that is missing or damaged."""
+        _, data = self._read(part)
         while data:
             size = int.from_bytes(data[:8], "little")
             yield from from_ipc(bytes(data[8 : 8 + size]))
@@ -90,7 +92,7 @@ class ReceivedLog:
     def forget(self, committed: int) -> None:
         """Remove parts that no epoch will read again."""
         for part in range(committed - KEPT, max(0, committed - KEPT - 8), -1):
-            self._storage.delete(self._path(part))
+            self._storage.delete(part_path(self._node, part))
 
 
 class Received(NamedTuple):
@@ -220,6 +222,7 @@ class LoggedSource(SourceOperator):
     """A source whose offsets count parts of a log: messages are logged before they are processed."""
 
     _log: ReceivedLog | None = None
+    _node = ""
     _parts = 0
 
     @abstractmethod
@@ -228,7 +231,7 @@ class LoggedSource(SourceOperator):
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """Take the state storage, and find logged messages that are not processed yet."""
-        self._log = ReceivedLog(storage, node)
+        self._log, self._node = ReceivedLog(storage, node), node
         self._parts = self._log.last()
 
     def initial_offset(self, *, time: float) -> Offset:
@@ -242,10 +245,15 @@ class LoggedSource(SourceOperator):
         if before["ended"]:
             return start
         if parts > before["parts"]:
-            return {LANE: {"parts": parts, "ended": log.ends(parts)}}
+            return {LANE: log.position(parts)}
+        if parts < before["parts"]:
+            # Numbered on from here, new messages would count as read.
+            raise CorruptStateError(
+                f"{WHAT} `{part_path(self._node, before['parts'])}` is missing", hint=RESTORE
+            )
         log.forget(before["parts"])
-        ended = self.receive(limit.rows)
-        return start if self._parts == parts else {LANE: {"parts": self._parts, "ended": ended}}
+        self.receive(limit.rows)
+        return start if self._parts == parts else {LANE: log.position(self._parts)}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return one split, to keep the order."""

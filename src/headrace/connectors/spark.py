@@ -44,9 +44,11 @@ from headrace.model.operator import (
     SourceOperator,
     Split,
 )
+from headrace.state.received import MANIFEST, last_manifest, log_folder, manifest_path
+from headrace.state.received import SPARK_LANE as LANE
+from headrace.state.references import FileReference, seal, unseal, write_referenced
 from headrace.storage.open import open_storage
 
-LANE = "spark"
 _SETTINGS = {
     # The query's logs are scratch files of one run: the checkpoint is ours.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -187,7 +189,8 @@ class SparkSource(Connector, SourceOperator):
         """Read some files of a micro-batch."""
         detail, options = ctx.split.detail, self.options
         for file in detail["files"]:
-            for batch in from_ipc(ctx.storage.read(file)):
+            content = FileReference.from_json(file).read(ctx.storage, what="file of a micro-batch")
+            for batch in from_ipc(content):
                 rows = pa.Table.from_batches([self._fitted(batch)])
                 stamped = with_event_time(
                     rows, time=detail["time"], column=options.timestamp_column, unit=options.timestamp_unit
@@ -293,12 +296,12 @@ class SparkSource(Connector, SourceOperator):
             kept = [batch for batch in batches if batch.num_rows]
             if kept:
                 path = f"{folder}/{uuid.uuid4().hex}.arrow"
-                open_storage(url).write(path, to_ipc(kept))
+                file = write_referenced(open_storage(url), path, to_ipc(kept))
                 rows = sum(batch.num_rows for batch in kept)
-                yield pa.record_batch({"path": [path], "rows": [rows]})
+                yield pa.record_batch({"file": [json.dumps(file.to_json())], "rows": [rows]})
 
-        written = frame.mapInArrow(write, "path string, rows long").collect()
-        files = [row["path"] for row in written]
+        written = frame.mapInArrow(write, "file string, rows long").collect()
+        files = [FileReference.from_json(json.loads(row["file"])) for row in written]
         log.write(number, files, rows=sum(row["rows"] for row in written), ended=False)
 
     def _watch(self, query: Any, log: BatchLog, closed: threading.Event) -> None:
@@ -341,7 +344,7 @@ class BatchLog:
 
     def __init__(self, storage: Any, node: str) -> None:
         self._storage = storage
-        self._folder = f"received/{node}"
+        self._node, self._folder = node, log_folder(node)
 
     @property
     def url(self) -> str:
@@ -358,25 +361,22 @@ class BatchLog:
         return f"{self._folder}/files/{number:010}"
 
     def _manifest(self, number: int) -> str:
-        return f"{self._folder}/batches/{number:010}.json"
+        return manifest_path(self._node, number)
 
     def find(self, number: int) -> dict[str, Any] | None:
         """What a manifest says; None if the micro-batch is not there."""
         path = self._manifest(number)
-        found: dict[str, Any] | None = (
-            json.loads(self._storage.read(path)) if self._storage.exists(path) else None
-        )
-        return found
+        return unseal(self._storage, path, what=MANIFEST)[0] if self._storage.exists(path) else None
 
     def last(self) -> int:
         """The number of the newest micro-batch; 0 if there is none."""
-        paths = self._storage.list(f"{self._folder}/batches/")
-        return max((int(path.rpartition("/")[2].removesuffix(".json")) for path in paths), default=0)
+        return last_manifest(self._storage, self._node)
 
-    def write(self, number: int, files: Sequence[str], *, rows: int, ended: bool) -> None:
+    def write(self, number: int, files: Sequence[FileReference], *, rows: int, ended: bool) -> None:
         """Keep a manifest, once."""
-        found = {"files": list(files), "rows": rows, "ended": ended, "time": wall_clock(clock.time())}
-        self._storage.create(self._manifest(number), json.dumps(found).encode())
+        references = [file.to_json() for file in files]
+        manifest = {"files": references, "rows": rows, "ended": ended, "time": wall_clock(clock.time())}
+        self._storage.create(self._manifest(number), seal(manifest)[0])
 
     def forget(self, first: int, last: int) -> int:
         """Remove micro-batches after `first` up to `last`; where to go on the next time."""

@@ -124,11 +124,15 @@ class EpochDriver:
         check_compatible(self.stages.plan, checkpoint, restored, pending=pending, allow_drop=allow_drop)
         self._use_identity(identity)
         if from_epoch is not None and latest is not None and latest > from_epoch:
+            self._check_whole(from_epoch)
             self.backend.discard_after(from_epoch)
         self.checkpoint = checkpoint
         self._restored = {n: m for n, m in restored.items() if n in self.stages.plan.by_id}
         if from_epoch is not None or not committed:
-            self._commit(epoch)
+            try:
+                self._commit(epoch)
+            except CorruptStateError as error:
+                raise self.offer_last_good(error, epoch) from error
 
     def _load_operator(self, job_id: str, name: str, epoch: int) -> OperatorCheckpointMetadata:
         metadata = self.backend.load_operator_metadata(job_id, name, epoch)
@@ -187,6 +191,13 @@ class EpochDriver:
             f"{IDENTITY} {problem}",
             hint="it names the pipeline this state belongs to; restore it or use a new directory",
         )
+
+    def _check_whole(self, epoch: int) -> None:
+        """Read what the checkpoint needs besides its tables: newer checkpoints are about to be removed."""
+        problems = self.backend.verification(epoch, with_state=False).problems
+        if problems:
+            error = CorruptStateError(problems[0], where=self.storage.url)
+            raise self.offer_last_good(error, epoch) from error
 
     def offer_last_good(self, error: CorruptStateError, epoch: int) -> CorruptStateError:
         """The same error, with the last checkpoint before `epoch` that is whole."""
@@ -273,10 +284,7 @@ class EpochDriver:
 
     def seal(self, context: EpochContext, control: Iterable[Envelope]) -> EpochReport:
         """Turn the reports of an epoch's tasks into its checkpoint: the commit point of the epoch."""
-        try:
-            reports = TaskReports.read(self.stages, control)
-        except CorruptStateError as error:
-            raise self.offer_last_good(error, self.epoch) from error
+        reports = TaskReports.read(self.stages, control)
         epoch = context.epoch
         self._step("tasks_done", epoch)
         if reports.offsets["epoch"] != epoch:
@@ -382,6 +390,9 @@ class EpochDriver:
                 operator.handle_commit(epoch, data, self._commit_context(name, epoch))
             except OutputClosedError as error:
                 closed = error  # the other sinks get their rows before the run ends
+            except CorruptStateError as error:
+                error.where = f"operator {name}, commit of epoch {epoch} on the driver"
+                raise
             except Exception as error:
                 failure = wrap_failure(error, name, 0, epoch)
                 failure.where = f"operator {name}, commit of epoch {epoch} on the driver"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from headrace.base.errors import HeadraceError, InternalError, OutputClosedError
+from headrace.base.errors import CorruptStateError, HeadraceError, InternalError, OutputClosedError
 from headrace.base.retry import Backoff, with_retry
-from headrace.engine.context import EpochContext
+from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.driver import EpochDriver
 from headrace.engine.exchange import Exchange
 from headrace.engine.offsets import EpochSize, OffsetPlanner
@@ -72,8 +72,14 @@ class EpochLoop:
         driver = self._driver
         if driver.job is None:
             raise InternalError("the driver was not opened")
+        try:
+            self._run(driver, driver.job)
+        except CorruptStateError as error:
+            raise driver.offer_last_good(error, driver.epoch) from error
+
+    def _run(self, driver: EpochDriver, job: JobContext) -> None:
         self._exchange.use(driver.stages)
-        with driver.sources.opened(driver.storage, driver.job, epoch=driver.epoch):
+        with driver.sources.opened(driver.storage, job, epoch=driver.epoch):
             self._run_until_over(
                 OffsetPlanner(
                     driver.stages,

@@ -27,9 +27,9 @@ from headrace.state.cache import drop_cached, evict_cache
 from headrace.state.files import (
     checkpoint_directory,
     operator_directory,
-    read_verified,
 )
 from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
+from headrace.state.verify import METADATA, FileChecks, NeededPaths, Verification
 from headrace.storage.base import Storage
 
 FORMAT: Final = 1
@@ -237,34 +237,50 @@ class ParquetBackend:
 
     def verify(self, epoch: int) -> list[str]:
         """Read every file of a checkpoint; return what is wrong with it, nothing if it is good."""
-        problems: list[str] = []
+        return list(self.verification(epoch).problems)
+
+    def verification(
+        self, epoch: int, checks: FileChecks | None = None, *, with_state: bool = True
+    ) -> Verification:
+        """Read every file that a checkpoint refers to, and return what was read and what is wrong.
+
+        `checks` remembers files that several checkpoints share. Without `with_state` the files of the tables
+        are left out, except those that refer to other files.
+        """
+        checks = checks or FileChecks(self.storage)
+        checks.begin(epoch)
         try:
             metadata = self.load_checkpoint_metadata("", epoch)
         except StateError as error:
-            return [error.message]
-        seen: set[str] = set()
+            checks.problem(error.message)
+            return checks.end()
+        checks.count(METADATA)
+        operators = []
         for operator_id, saved in metadata.operators.items():
             try:
-                operator = self._referred(metadata.job_id, operator_id, saved)
+                operators.append(self._referred(metadata.job_id, operator_id, saved))
+                checks.count(METADATA)
             except StateError as error:
-                problems.append(error.message)
-                continue
-            for file in operator.files():
-                if file.file in seen:
-                    continue
-                seen.add(file.file)
-                try:
-                    read_verified(self.storage, file)
-                except CorruptStateError as error:
-                    problems.append(error.message)
-        return problems
+                checks.problem(error.message)
+        checks.check_checkpoint(metadata, operators, with_state=with_state)
+        return checks.end()
 
     def last_good_epoch(self, before: int) -> int | None:
         """Return the newest checkpoint older than `before` with all files intact."""
+        checks = FileChecks(self.storage)
         for epoch in reversed(self.epochs()):
-            if epoch < before and not self.verify(epoch):
+            if epoch < before and not self.verification(epoch, checks).problems:
                 return epoch
         return None
+
+    def needed_paths(self, epoch: int) -> NeededPaths:
+        """Return what a checkpoint refers to; raises a StateError if that cannot be read."""
+        metadata = self.load_checkpoint_metadata("", epoch)
+        operators = [
+            self._referred(metadata.job_id, operator_id, saved)
+            for operator_id, saved in metadata.operators.items()
+        ]
+        return NeededPaths.of(self.storage, metadata, operators, self._needed_by(epoch))
 
     # ------------------------------------------------------------------------------ removing
 

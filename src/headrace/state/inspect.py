@@ -1,4 +1,4 @@
-"""Inspect saved state: list checkpoints, read tables as rows or with SQL, clean up and compact.
+"""Inspect saved state: list checkpoints, read tables as rows or with SQL; verify, repair, clean up, compact.
 
 Everything here returns data and prints nothing. Reading needs no lock and works while a pipeline runs: if a
 checkpoint is removed meanwhile, a newer one is read.
@@ -7,10 +7,11 @@ checkpoint is removed meanwhile, a newer one is read.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,9 +31,16 @@ from headrace.state.metadata import (
     SubtaskCheckpointMetadata,
 )
 from headrace.state.runs import RunLayout, merge
+from headrace.state.verify import FileChecks, Verification
 from headrace.storage.base import Storage
 
 _T = TypeVar("_T")
+_OWN_FOLDERS: Final = ("checkpoints/", "staged/", "listed/", "snapshots/")
+"""The folders whose files checkpoints refer to; logs of received messages are always kept."""
+_TEMPORARY: Final = re.compile(r"(?:^|/)\.[0-9a-f]{32}\.tmp$")
+"""What an interrupted write leaves."""
+_MIN_AGE_NS: Final = 24 * 3600 * 10**9
+"""How old a stray file of a storage without a lock has to be."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,15 @@ class CompactionReport:
     bytes_before: int = 0
     bytes_after: int = 0
     skipped: tuple[str, ...] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """The files that were removed, or would be without `dry_run`, and their size together."""
+
+    removed: tuple[str, ...]
+    bytes: int
+    dry_run: bool
 
 
 def list_checkpoints(storage: Storage) -> list[CheckpointSummary]:
@@ -226,6 +243,59 @@ def cleanup(storage: Storage, keep: int) -> list[int]:
         backend = ParquetBackend(storage)
         latest = backend.latest_epoch()
         return [] if latest is None else backend.cleanup(keep, latest)
+
+
+def verify(storage: Storage, epoch: int | None = None) -> list[Verification]:
+    """Read every file that the checkpoints refer to, or one of them, and compare sizes and checksums."""
+    backend = ParquetBackend(storage)
+    epochs = backend.epochs()
+    if epoch is not None and epoch not in epochs:
+        backend.load_checkpoint_metadata("", epoch)  # raises the error that lists the checkpoints
+    checks = FileChecks(storage)
+    results = []
+    for checked in epochs if epoch is None else [epoch]:
+        result = backend.verification(checked, checks)
+        if result.problems and checked not in backend.epochs():
+            continue  # cleaned up since it was listed
+        results.append(result)
+    return results
+
+
+def repair(storage: Storage, *, dry_run: bool = False) -> RepairReport:
+    """Remove files that no checkpoint refers to: of unfinished epochs, failed attempts, interrupted writes.
+
+    Raises an error while a run holds the state directory, and if a checkpoint does not tell what it refers
+    to; then nothing is removed. An object store has no lock: there, files of the last day stay, since a run
+    may be writing them.
+    """
+    with StateLock(storage):
+        backend = ParquetBackend(storage)
+        _latest(backend)
+        try:
+            needed = [backend.needed_paths(epoch) for epoch in backend.epochs()]
+        except StateError as error:
+            raise CorruptStateError(
+                f"nothing was removed, since a checkpoint does not tell what it needs: {error.message}",
+                where=storage.url,
+                hint="restore the file, or discard the checkpoint: run the pipeline from an older one",
+            ) from error
+        newest = None if storage.local_path("") is not None else time.time_ns() - _MIN_AGE_NS
+        strays = [
+            file
+            for file in storage.list_files() or ()
+            if (file.path.startswith(_OWN_FOLDERS) or _TEMPORARY.search(file.path))
+            and not any(needs.needs(file.path) for needs in needed)
+            and (newest is None or file.modified < newest)
+        ]
+        if not dry_run:
+            # An operator's metadata goes last: until then a cleanup can find what is left.
+            for file in sorted(strays, key=lambda file: file.path.endswith("/metadata.json")):
+                storage.delete(file.path)
+        return RepairReport(
+            removed=tuple(file.path for file in strays),
+            bytes=sum(file.size for file in strays),
+            dry_run=dry_run,
+        )
 
 
 def compact(storage: Storage) -> CompactionReport:

@@ -1,18 +1,24 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+import headrace as hr
 from headrace.api.loading import load_pipeline
 from headrace.api.pipeline import Pipeline
 from headrace.cli.main import main
 from headrace.cli.state import _ranges
+from headrace.connectors.received import ReceivedLog
+from headrace.state.backend import ParquetBackend
 from headrace.state.lock import StateLock
 from headrace.storage.open import open_storage
-from headrace.testing.in_process import CrashError, run_in_process
+from headrace.testing.in_process import CrashError, ManualClock, run_in_process
+from tests.unit.connectors import rolling
 
 PIPELINE = """
 import pyarrow as pa
@@ -139,13 +145,15 @@ def test_compact_and_cleanup_keep_the_rows(tmp_path: Path) -> None:
 
 def test_what_changes_state_is_refused_while_a_run_holds_it(state_dir: Path) -> None:
     with StateLock(open_storage(str(state_dir))):
-        result = call("compact", state_dir)
-        assert result.exit_code == 2
-        assert "error[state-in-use]" in result.stderr
+        for command in ("compact", "cleanup", "repair"):
+            result = call(command, state_dir)
+            assert result.exit_code == 2
+            assert "error[state-in-use]" in result.stderr
+        assert call("verify", state_dir).exit_code == 0
         assert call("show", state_dir).exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["list", "show", "compact", "cleanup"])
+@pytest.mark.parametrize("command", ["list", "show", "verify", "compact", "cleanup", "repair"])
 def test_a_directory_without_checkpoints_is_an_error_and_stays_as_it_is(command: str, tmp_path: Path) -> None:
     result = call(command, tmp_path / "absent")
     assert result.exit_code == 2
@@ -155,3 +163,110 @@ def test_a_directory_without_checkpoints_is_an_error_and_stays_as_it_is(command:
 
 def test_numbers_are_told_as_ranges() -> None:
     assert _ranges([1, 2, 3, 5, 8, 9]) == "1–3, 5, 8–9"
+
+
+def rolling_state(folder: Path) -> Path:
+    """The state of a run that was killed in epoch 4: rows wait for a file, and the epoch is unfinished."""
+    state = folder / "state"
+    pipeline = rolling.pipeline("filesystem", path=str(folder / "out"), **{"rolling_policy.interval": "1h"})
+    assert rolling.run_into_crash(pipeline, state, ManualClock(), "operators_written", 4)
+    return state
+
+
+def files_below(state: Path) -> set[str]:
+    paths = {str(path.relative_to(state)) for path in state.rglob("*") if path.is_file()}
+    return paths - {"lock"}
+
+
+def test_verify_counts_the_files_of_each_kind(tmp_path: Path) -> None:
+    state = rolling_state(tmp_path)
+    results = lines("verify", state)
+    assert [result["epoch"] for result in results] == [1, 2, 3]
+    assert [result["files"]["waiting"] for result in results] == [2, 4, 6]  # a file of each subtask
+    assert all(result["files"]["metadata"] == 2 for result in results)
+    assert all(result["files"]["state files"] for result in results)
+    assert all(result["problems"] == [] and result["unchecked"] == 0 for result in results)
+    assert lines("verify", state, "--epoch", "2") == results[1:2]
+    table = call("verify", state).stdout.splitlines()
+    assert table[0].split()[:3] == ["epoch", "metadata", "state"]
+    assert all(row.endswith("whole") for row in table[2:])
+
+
+def test_verify_names_a_damaged_file_and_the_last_whole_checkpoint(tmp_path: Path) -> None:
+    state = rolling_state(tmp_path)
+    path = min((state / "staged/out/0000000003").iterdir())
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+    result = call("verify", state)
+    assert result.exit_code == 1
+    assert f"`staged/out/0000000003/{path.name}` is damaged" in result.stdout
+    assert "1 of 3 checkpoints are damaged: 3" in result.stderr
+    assert "the last whole checkpoint is epoch 2" in result.stderr
+    assert call("verify", state, "--epoch", "2").exit_code == 0
+    assert call("verify", state, "--epoch", "9").exit_code == 2
+
+
+def test_verify_reads_received_messages_that_no_checkpoint_has_read(tmp_path: Path) -> None:
+    state = rolling_state(tmp_path)
+    storage = open_storage(str(state))
+    log = ReceivedLog(storage, "rows")
+    for part in (1, 2, 3):
+        log.write(part, [pa.record_batch({"a": [part]})], ended=False)
+    backend = ParquetBackend(storage)
+    metadata = backend.load_checkpoint_metadata("", 3)
+    storage.delete("checkpoints/checkpoint-0000003/metadata.json")
+    offsets = {**metadata.offsets, "sources": {"rows": {"received": log.position(1)}}}
+    backend.write_checkpoint_metadata(replace(metadata, offsets=offsets))
+    (result,) = lines("verify", state, "--epoch", "3")
+    assert result["files"]["received"] == 2
+    storage.delete("received/rows/0000000002.arrow")
+    assert call("verify", state, "--epoch", "3").exit_code == 1
+
+
+def test_repair_removes_what_no_checkpoint_refers_to_and_nothing_else(tmp_path: Path) -> None:
+    state = rolling_state(tmp_path)
+    (state / "checkpoints" / f".{'0' * 32}.tmp").write_bytes(b"half")
+    (state / "checkpoints/checkpoint-0000002/operator-out/table-open-000-stray.parquet").write_bytes(b"")
+    (state / "received/rows").mkdir(parents=True)
+    (state / "received/rows/0000000001.arrow").write_bytes(b"never removed")
+    before, whole = files_below(state), lines("verify", state)
+
+    (report,) = lines("repair", state, "--dry-run")
+    assert files_below(state) == before
+    assert "would be removed" in call("repair", state, "--dry-run").stdout
+    strays = {path for path in before if "0000004" in path or "stray" in path or path.endswith(".tmp")}
+    assert set(report["removed"]) == strays
+    assert any(path.startswith("staged/") for path in strays)
+
+    result = call("repair", state)
+    assert result.exit_code == 0, result.stderr
+    assert f"{len(strays)} files" in result.stdout
+    assert files_below(state) == before - strays
+    assert lines("verify", state) == whole
+    assert call("repair", state).stdout == "nothing to remove\n"
+
+
+def test_repair_keeps_what_a_sink_has_staged_in_a_form_of_its_own(tmp_path: Path) -> None:
+    class OwnSink(hr.ArrowOperator):
+        def process_batch(self, batch: Any, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+            ctx.storage.write(f"{ctx.staging}/rows", b"rows")
+
+        def handle_checkpoint(self, barrier: Any, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+            ctx.insert_committing_data("rows", b"\xffnot JSON")
+
+    pipeline = Pipeline("own")
+    pipeline.source("impulse", message_count=30).sink(OwnSink(), id="own")
+    run_in_process(pipeline, tmp_path / "state", epoch_rows=10)
+    before = files_below(tmp_path / "state")
+    assert any(path.endswith("/rows") for path in before)
+    assert call("repair", tmp_path / "state").stdout == "nothing to remove\n"
+    assert files_below(tmp_path / "state") == before
+
+
+def test_repair_removes_nothing_if_a_checkpoint_cannot_be_read(tmp_path: Path) -> None:
+    state = rolling_state(tmp_path)
+    (state / "checkpoints/checkpoint-0000002/operator-out/metadata.json").write_bytes(b"{")
+    before = files_below(state)
+    result = call("repair", state)
+    assert result.exit_code == 1
+    assert "nothing was removed" in result.stderr
+    assert files_below(state) == before

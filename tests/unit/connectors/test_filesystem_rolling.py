@@ -18,6 +18,7 @@ from headrace.connectors.filesystem import parts as filesystem_parts
 from headrace.connectors.filesystem import rolling as filesystem_rolling
 from headrace.connectors.filesystem.sink import FileSystemSink
 from headrace.model.operator import OperatorContext
+from headrace.state.references import FileReference
 from headrace.storage.local import LocalStorage
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process
 from tests.support import EpochTables, SinkDriver
@@ -349,8 +350,20 @@ def test_rows_that_wait_and_are_missing_are_told(tmp_path: Path) -> None:
     (part,) = (path for path in (tmp_path / "state" / "staged").rglob("*") if path.is_file())
     part.unlink()
     sink.time = 10**6
-    with pytest.raises(CorruptStateError, match="rows that wait to be written are missing"):
+    with pytest.raises(CorruptStateError, match=r"rows that wait to be written .* is missing"):
         sink.run(2, [])
+
+
+@pytest.mark.parametrize("field", ["path", "checksum"])
+def test_waiting_rows_of_an_earlier_version_are_read(tmp_path: Path, field: str) -> None:
+    reference = FileReference.of("staged/op/1", to_ipc([batch(1, 2)]), begin=0)
+    LocalStorage(str(tmp_path)).write(reference.path, to_ipc([batch(1, 2)]))
+    value: dict[str, Any] = {"rows": 2, "bytes": 16, "opened": 0.0, "last": 0.0, "latest": None, "level": 0}
+    old: dict[str, Any] = {"path": reference.path, "range": [0, reference.size]}
+    value |= old if field == "path" else {"file": reference.to_json()}
+    part = filesystem_parts.StoredPart.from_json(("part", "d", 1, 0, 0), value)
+    (rows,) = filesystem_parts.PartReader(LocalStorage(str(tmp_path))).read(part.file)
+    assert rows.column("n").to_pylist() == [1, 2]
 
 
 def test_parts_elsewhere_are_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,10 +383,10 @@ def test_parts_elsewhere_are_fetched_once(monkeypatch: pytest.MonkeyPatch) -> No
     reader = filesystem_parts.PartReader(Elsewhere())
     for begin in (3, 3 + len(data)):
         for path in ("a", "b"):
-            (found,) = reader.read(path, begin, len(data))
+            (found,) = reader.read(FileReference.of(path, data, begin=begin))
             assert found.column("n").to_pylist() == [1, 2]
     assert asked == ["a", "b"]
     monkeypatch.setattr(filesystem_parts, "KEPT_BYTES", len(data))
-    reader.read("c", 3, len(data))
-    reader.read("a", 3, len(data))
+    reader.read(FileReference.of("c", data, begin=3))
+    reader.read(FileReference.of("a", data, begin=3))
     assert asked == ["a", "b", "c", "a"]

@@ -89,8 +89,10 @@ def test_copied_rows_are_kept_in_files_and_read_in_any_range(
     def values(texts: Sequence[pa.Array]) -> pa.Table:
         return pa.table({"n": texts[0].cast(pa.int64()), "s": texts[1]})
 
-    assert snapshot.write(copied_rows(iter(lines), 2, values)) == 12
-    assert len(storage.list(folder + "/")) == 3
+    total, index = snapshot.write(copied_rows(iter(lines), 2, values))
+    assert total == 12
+    assert len(storage.list(folder + "/")) == 4  # three of rows, and the index
+    snapshot = Snapshot(storage, folder, index)
     rows = [{"n": n, "s": f'a "{n}",\r\n'} for n in range(10)] + [{"n": None, "s": ""}, {"n": 7, "s": None}]
     for first in range(13):
         for end in range(first, 13):

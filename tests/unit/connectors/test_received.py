@@ -15,9 +15,16 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
+from headrace.base.errors import (
+    BadLineError,
+    ConfigurationError,
+    CorruptStateError,
+    ExternalError,
+    RefusedError,
+)
 from headrace.connectors import received, sample
 from headrace.connectors._shared.messages import MessageOptions
+from headrace.connectors.base import to_ipc
 from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource
 from headrace.model.operator import Finish, Limit, Offset, SourceContext
 from headrace.storage.open import open_storage
@@ -504,3 +511,46 @@ def test_messages_without_columns_cannot_be_read() -> None:
     with pytest.raises(ConfigurationError, match="the fake source has to be told which columns"):
         FakeSource().validate()
     assert FakeSource(schema={"n": "int64"}).display() == "FakeSource(nowhere)"
+
+
+@pytest.mark.parametrize("damage", ["flip the head", "flip the body", "cut", "lose"])
+def test_a_damaged_part_of_the_log_is_named_and_not_read(storage: Any, damage: str) -> None:
+    log = ReceivedLog(storage, "op")
+    for part in (1, 2):
+        log.write(part, [pa.record_batch({"a": [part]})], ended=False, resume={"seen": 1234})
+    path = "received/op/0000000002.arrow"
+    data = bytearray(storage.read(path))
+    if damage == "lose":
+        storage.delete(path)
+    elif damage == "cut":
+        storage.write(path, bytes(data[:-1]))
+    else:
+        data[data.index(b"1234") + 1 if damage == "flip the head" else -30] ^= 1
+        storage.write(path, bytes(data))
+    with pytest.raises(CorruptStateError, match=f"`{path}` is"):
+        list(log.read(2))
+    with pytest.raises(CorruptStateError, match=f"`{path}` is"):
+        log.resume(2)
+    assert [batch.to_pydict() for batch in log.read(1)] == [{"a": [1]}]
+
+
+def test_a_part_without_a_checksum_is_read(storage: Any) -> None:
+    frame = to_ipc([pa.record_batch({"a": [1]})])
+    head = json.dumps({"ended": True, "resume": 7}).encode()
+    storage.write("received/op/0000000001.arrow", head + b"\n" + len(frame).to_bytes(8, "little") + frame)
+    log = ReceivedLog(storage, "op")
+    assert (log.position(1), log.resume(1)) == ({"parts": 1, "ended": True}, 7)
+    assert [batch.to_pydict() for batch in log.read(1)] == [{"a": [1]}]
+
+
+def test_a_log_that_is_shorter_than_the_position_takes_no_new_messages(storage: Any) -> None:
+    source = make(sending(range(3)), storage)
+    start = source.initial_offset(time=0)
+    end = advance(source, start)
+    source.close()
+    for path in storage.list("received/op/"):
+        storage.delete(path)
+    again = make(sending(range(3, 5)), storage)
+    with pytest.raises(CorruptStateError, match=f"{end['received']['parts']:010}.arrow` is missing"):
+        again.latest_offset(end, LIMIT, parallelism=1)
+    again.close()

@@ -6,14 +6,17 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
+
+from headrace.state.references import FileReference
 
 PAGE = 1000
 """The number of files in a page; only the last page is part of the offset itself."""
 
 File = dict[str, Any]
 Page = Any
-"""The files themselves, or the name of the page in the state storage and the number of its files."""
+"""The files themselves, or the name and size of the page in the state storage and the number of its files."""
 
 
 class Listing:
@@ -83,17 +86,24 @@ class Listing:
         name = f"{self._folder}/{hashlib.sha256(data).hexdigest()[:32]}.json"
         if not self._storage.exists(name):
             self._storage.write(name, data)
-        return {"name": name, "files": len(page)}
+        return {"name": name, "files": len(page), "bytes": len(data)}
 
     def _files(self, page: Page) -> Sequence[File]:
-        return page if isinstance(page, list) else _load(self._storage, page["name"])
+        return page if isinstance(page, list) else _load(self._storage, page_reference(page))
 
 
 def _count(page: Page) -> int:
     return len(page) if isinstance(page, list) else int(page["files"])
 
 
+def page_reference(page: Mapping[str, Any]) -> FileReference:
+    """Return the file of a stored page; its name is the first half of its checksum."""
+    # A full reference would double the offset, which has an entry for each page.
+    name = str(page["name"])
+    return FileReference(name, page.get("bytes"), PurePosixPath(name).stem)
+
+
 @functools.lru_cache(maxsize=64)
-def _load(storage: Any, name: str) -> Sequence[File]:
-    files: Sequence[File] = json.loads(storage.read(name))
+def _load(storage: Any, file: FileReference) -> Sequence[File]:
+    files: Sequence[File] = json.loads(file.read(storage, what="list of files to read"))
     return files

@@ -14,13 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.base.errors import CorruptStateError
 from headrace.connectors.base import from_ipc, unify_schemas
 from headrace.model.operator import OperatorContext
 from headrace.state.config import TableConfig, global_table_config
+from headrace.state.references import FileReference
 
 OPEN = "open"
 TABLE: TableConfig = global_table_config(OPEN, "rows that are not in a file yet, and where they are kept")
+WAITING = "file of rows that wait to be written"
 KEPT_BYTES = 256 * 1024 * 1024
 """The most bytes of remote parts to cache in memory while files are written from them."""
 _PART, _RATIO, _CLOSED = "part", "ratio", "gone"
@@ -35,9 +36,8 @@ class StoredPart:
     epoch: int
     subtask: int
     number: int
-    path: str
-    begin: int
-    size: int
+    file: FileReference
+    """The range of the file, with its checksum."""
     rows: int
     bytes: int
     """The size of the rows in memory, in bytes."""
@@ -60,8 +60,7 @@ class StoredPart:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "path": self.path,
-            "range": [self.begin, self.size],
+            "file": self.file.to_json(),
             "rows": self.rows,
             "bytes": self.bytes,
             "opened": self.opened,
@@ -73,11 +72,13 @@ class StoredPart:
     @classmethod
     def from_json(cls, key: Any, value: Mapping[str, Any]) -> StoredPart:
         _, directory, epoch, subtask, number = key
-        begin, size = value["range"]
-        rest = {name: value[name] for name in ("path", "rows", "bytes", "opened", "last", "latest", "level")}
-        return cls(
-            directory=directory, epoch=epoch, subtask=subtask, number=number, begin=begin, size=size, **rest
-        )
+        if "file" in value:
+            file = FileReference.from_json(value["file"])
+        else:  # of an earlier version
+            begin, size = value["range"]
+            file = FileReference(value["path"], size, begin=begin)
+        rest = {name: value[name] for name in ("rows", "bytes", "opened", "last", "latest", "level")}
+        return cls(directory=directory, epoch=epoch, subtask=subtask, number=number, file=file, **rest)
 
 
 class PartReader:
@@ -87,28 +88,17 @@ class PartReader:
         self._storage = storage
         self._fetched: dict[str, bytes] = {}
 
-    def read(self, path: str, begin: int, size: int) -> list[pa.RecordBatch]:
-        """The rows of a range."""
-        try:
-            return from_ipc(self._bytes(path, begin, size))
-        except FileNotFoundError:
-            raise CorruptStateError(
-                f"rows that wait to be written are missing: `{path}`",
-                where=self._storage.url,
-                hint="put the file back, or resume from an older checkpoint",
-            ) from None
-
-    def _bytes(self, path: str, begin: int, size: int) -> bytes:
-        local = self._storage.local_path(path)
-        if local is not None:
-            with open(local, "rb") as file:  # noqa: PTH123 - a path of the storage is a text
-                file.seek(begin)
-                return file.read(size)
-        if path not in self._fetched:
+    def read(self, file: FileReference) -> list[pa.RecordBatch]:
+        """Return the rows of a range, verified."""
+        if self._storage.local_path(file.path) is not None:
+            return from_ipc(file.read(self._storage, what=WAITING))
+        if file.path not in self._fetched:
             while self._fetched and sum(map(len, self._fetched.values())) > KEPT_BYTES:
                 del self._fetched[next(iter(self._fetched))]
-            self._fetched[path] = self._storage.read(path)
-        return self._fetched[path][begin : begin + size]
+            self._fetched[file.path] = FileReference(file.path).read(self._storage, what=WAITING)
+        content = file.part_of(self._fetched[file.path])
+        file.verify(content, what=WAITING, where=self._storage.url)
+        return from_ipc(content)
 
 
 class OpenFiles:
@@ -147,7 +137,7 @@ class OpenFiles:
     def read(self, parts: Sequence[StoredPart]) -> list[pa.RecordBatch]:
         """Return the rows of parts, in the order in which they arrived."""
         ordered = sorted(parts, key=lambda part: part.order)
-        return [batch for part in ordered for batch in self._reader.read(part.path, part.begin, part.size)]
+        return [batch for part in ordered for batch in self._reader.read(part.file)]
 
     def add(
         self,
@@ -165,9 +155,7 @@ class OpenFiles:
             epoch=self._info.epoch,
             subtask=self._info.subtask,
             number=len(self._pending),
-            path="",
-            begin=0,
-            size=0,
+            file=FileReference(""),
             rows=rows.num_rows,
             bytes=rows.nbytes,
             opened=opened,
@@ -217,7 +205,7 @@ class OpenFiles:
         begin = 0
         for part, rows in self._pending:
             data = _to_ipc(rows)
-            saved.append(replace(part, path=path, begin=begin, size=len(data)))
+            saved.append(replace(part, file=FileReference.of(path, data, begin=begin)))
             chunks.append(data)
             begin += len(data)
         self._ctx.storage.write(path, b"".join(chunks))

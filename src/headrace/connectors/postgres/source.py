@@ -202,9 +202,9 @@ class PostgresSource(PostgresConnector, SourceOperator):
             sql.SQL(f"LIMIT {_SAMPLE_ROWS}" if self._is_sampling else ""),
         )
         with connection.cursor() as cursor, cursor.copy(select) as blocks:
-            rows = snapshot.write(copied_rows(iter(blocks), len(names), self._read_copied))
+            rows, index = snapshot.write(copied_rows(iter(blocks), len(names), self._read_copied))
         _log.info("copied %d rows of table `%s`", rows, self.options.table)
-        return {"folder": folder, "rows": rows, "read": 0, "time": wall_clock(time)}
+        return {"folder": folder, "index": index, "rows": rows, "read": 0, "time": wall_clock(time)}
 
     @property
     def _reader(self) -> RowReader:
@@ -228,7 +228,10 @@ class PostgresSource(PostgresConnector, SourceOperator):
             return start
         if snapshot is not None and snapshot["read"] < snapshot["rows"]:
             read = min(snapshot["rows"], snapshot["read"] + limit.rows)
-            return {LANE: {**position, "snapshot": {**snapshot, "read": read}}}
+            rest = {**snapshot, "read": read}
+            if read == snapshot["rows"]:
+                rest.pop("index", None)  # from here on no file of the snapshot is needed
+            return {LANE: {**position, "snapshot": rest}}
         if position["slot"] is None or clock.monotonic() < self._rest_until:
             return start
         if snapshot is not None and self._copies and self._storage is not None:
@@ -272,7 +275,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
             first, last = before["snapshot"]["read"], after["snapshot"]["read"]
             shares = max(1, min(parallelism, (last - first) // _WORTH_SPLITTING))
             bounds = [first + (last - first) * share // shares for share in range(shares + 1)]
-            detail = {"snapshot": after["snapshot"], "final": self.is_finished(end)}
+            detail = {"snapshot": before["snapshot"], "final": self.is_finished(end)}
             pairs = [(low, high) for low, high in pairwise(bounds) if low < high]
             splits = [Split(LANE, {**detail, "first": low, "end": high}) for low, high in pairs]
         if after["lsn"] > before["lsn"]:
@@ -286,7 +289,9 @@ class PostgresSource(PostgresConnector, SourceOperator):
             self._run_changes(detail, ctx, collector)
             return Finish.GRACEFUL
         snapshot = Snapshot(
-            self._storage if ctx.storage is None else ctx.storage, detail["snapshot"]["folder"]
+            self._storage if ctx.storage is None else ctx.storage,
+            detail["snapshot"]["folder"],
+            detail["snapshot"].get("index"),
         )
         for copied in snapshot.read(detail["first"], detail["end"]):
             rows, bad = self._reader.split_errors(copied)
