@@ -11,12 +11,16 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import ConfigurationError, RefusedError
+from headrace.connectors.database.sink import DatabaseSink
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.mqtt.sink import MqttSink
 from headrace.connectors.nats.sink import NatsSink
+from headrace.connectors.postgres.sink import PostgresSink
 from headrace.connectors.rabbitmq.sink import RabbitSink
 from headrace.connectors.redis import sink as redis
 from headrace.connectors.redis.sink import RedisSink
+from headrace.connectors.stdout import StdoutSink
+from headrace.formats.base import JSON_COLUMN
 from headrace.model.operator import ArrowOperator
 from tests.support import SinkDriver
 
@@ -102,3 +106,61 @@ def test_other_rows_are_staged(case: Case, tmp_path: Path) -> None:
 def test_a_routing_key_is_measured_in_bytes() -> None:
     with pytest.raises(ConfigurationError, match="`routing_key` has more than 255 bytes"):
         RabbitSink(host="h", routing_key="é" * 128)
+
+
+POSTGRES = "postgresql://h/d"
+
+
+@pytest.mark.parametrize("connector", [PostgresSink, DatabaseSink])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["good", "a\0b"]),
+        pa.array(["good", "a\0b"]).dictionary_encode(),
+        pa.array([["good"], ["fine", "a\0b"]]),
+        pa.array([{"x": "good"}, {"x": "a\0b"}]),
+        pa.array([[("good", 1)], [("a\0b", 2)]], pa.map_(pa.string(), pa.int64())),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_nul_in_a_text_fails_in_the_task(
+    connector: type[ArrowOperator], column: pa.Array, tmp_path: Path
+) -> None:
+    sink = SinkDriver(lambda: connector(url=POSTGRES, table="t"), tmp_path)
+    with pytest.raises(RefusedError, match="column `c` holds a text with a NUL character"):
+        sink.prepare(1, [pa.record_batch({"c": column})])
+    assert sink.prepare(1, [pa.record_batch({"c": column[:1]})])
+
+
+def test_a_nul_inside_of_json_fails_in_the_task(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("c", pa.string(), metadata=JSON_COLUMN)])
+    sink = SinkDriver(lambda: PostgresSink(url=POSTGRES, table="t", schema=schema), tmp_path)
+    assert sink.prepare(1, [pa.record_batch({"c": ['{"a": "\\\\u0000"}', None]})])
+    with pytest.raises(RefusedError, match="column `c` holds a text with a NUL character"):
+        sink.prepare(2, [pa.record_batch({"c": ['{"a": "\\u0000"}']})])
+
+
+@pytest.mark.parametrize(
+    ("connector", "column"),
+    [
+        (DatabaseSink, pa.array([0, 10**12], pa.timestamp("s"))),
+        (DatabaseSink, pa.array([0, -(10**17)], pa.timestamp("us"))),
+        (DatabaseSink, pa.array([0, 10**7], pa.date32())),
+        (PostgresSink, pa.array([0, 10**16], pa.timestamp("s"))),
+        (PostgresSink, pa.array([0, -(10**6)], pa.date32())),
+    ],
+)
+def test_a_time_that_the_database_does_not_have_fails_in_the_task(
+    connector: type[ArrowOperator], column: pa.Array, tmp_path: Path
+) -> None:
+    url = POSTGRES if connector is PostgresSink else "sqlite://"
+    sink = SinkDriver(lambda: connector(url=url, table="t"), tmp_path)
+    with pytest.raises(RefusedError, match="column `c` holds a time that the database does not have"):
+        sink.prepare(1, [pa.record_batch({"c": column})])
+    assert sink.prepare(1, [pa.record_batch({"c": column[:1]})])
+
+
+def test_columns_that_the_raw_format_cannot_print_fail_in_the_task(tmp_path: Path) -> None:
+    sink = SinkDriver(lambda: StdoutSink(format="raw_string"), tmp_path)
+    with pytest.raises(ConfigurationError, match="needs exactly one column"):
+        sink.prepare(1, [rows("a")])
