@@ -18,6 +18,7 @@ from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import BadLineError, ConfigurationError, PlanError, RefusedError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import parse_options
+from headrace.base.windows import FIRST_EVENT_TIME, LAST_EVENT_TIME
 from headrace.model.operator import (
     DEAD_LETTER,
     DEAD_LETTERS,
@@ -349,6 +350,13 @@ def read_event_time(column: pa.ChunkedArray, name: str, *, unit: TimeUnit = "ns"
     if times.null_count:
         row = pc.index(pc.is_null(times), True).as_py()
         raise ConfigurationError(f"column `{name}` has no event time in row {row}: the value is null")
+    if len(times):
+        bounds = pc.min_max(times.cast(pa.int64())).as_py()
+        if bounds["min"] < FIRST_EVENT_TIME or bounds["max"] > LAST_EVENT_TIME:
+            raise ConfigurationError(
+                f"column `{name}` has an event time outside of the years 1678 to 2261, where windows lie",
+                hint="leave such rows out, or correct the time and its unit",
+            )
     return times
 
 
