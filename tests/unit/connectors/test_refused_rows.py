@@ -124,7 +124,7 @@ POSTGRES = "postgresql://h/d"
     ids=lambda column: str(column.type),
 )
 def test_a_nul_in_a_text_fails_in_the_task(
-    connector: type[ArrowOperator], column: pa.Array, tmp_path: Path
+    connector: Callable[..., ArrowOperator], column: pa.Array, tmp_path: Path
 ) -> None:
     sink = SinkDriver(lambda: connector(url=POSTGRES, table="t"), tmp_path)
     with pytest.raises(RefusedError, match="column `c` holds a text with a NUL character"):
@@ -151,7 +151,7 @@ def test_a_nul_inside_of_json_fails_in_the_task(tmp_path: Path) -> None:
     ],
 )
 def test_a_time_that_the_database_does_not_have_fails_in_the_task(
-    connector: type[ArrowOperator], column: pa.Array, tmp_path: Path
+    connector: Callable[..., ArrowOperator], column: pa.Array, tmp_path: Path
 ) -> None:
     url = POSTGRES if connector is PostgresSink else "sqlite://"
     sink = SinkDriver(lambda: connector(url=url, table="t"), tmp_path)
