@@ -50,7 +50,8 @@ def blackhole(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -136,7 +137,8 @@ def confluent(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -349,7 +351,8 @@ def filesystem(
         avro_compression: The compression of Avro files.
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -513,7 +516,8 @@ def kafka(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -630,7 +634,8 @@ def mqtt(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -728,7 +733,8 @@ def nats(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -858,7 +864,8 @@ def rabbitmq(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -962,7 +969,8 @@ def redis(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1052,7 +1060,8 @@ def single_file(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: comma-separated
             values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1151,7 +1160,8 @@ def stdout(
         format: `table`, `json` (lines), `debezium_json`, `raw_string`, `raw_bytes`, or `auto`: a table on a
             terminal, else lines of `json`, or of `debezium_json` if rows change.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1234,7 +1244,8 @@ def webhook(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1324,7 +1335,8 @@ def websocket(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.

@@ -67,7 +67,8 @@ def confluent(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -209,7 +210,8 @@ def filesystem(
         avro_compression: The compression of Avro files.
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -345,7 +347,8 @@ def kafka(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -478,7 +481,8 @@ def mqtt(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -597,7 +601,8 @@ def nats(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -743,7 +748,8 @@ def polling_http(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -886,7 +892,8 @@ def rabbitmq(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -982,7 +989,8 @@ def single_file(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: comma-separated
             values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored. Without
@@ -1101,7 +1109,8 @@ def sse(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1194,7 +1203,8 @@ def websocket(
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`).
+            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
+            values that cannot be written.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.

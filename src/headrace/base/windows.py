@@ -21,6 +21,11 @@ AnyTime = TypeVar("AnyTime", int, Instants)
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
+FIRST_EVENT_TIME = -9_214_560_000_000_000_000
+"""The first event time that sources read, 1678-01-01: earlier ones are too near to what 64 bits can hold."""
+LAST_EVENT_TIME = 9_214_646_399_999_999_999
+"""The last event time that sources read, the end of 2261."""
+
 
 def align(time: AnyTime, unit: int) -> AnyTime:
     """The last multiple of `unit` that is not after `time`, before 1970 too."""
@@ -52,6 +57,17 @@ class _Hopping:
         return math.gcd(self.slide, self.width)
 
     @property
+    def first_time(self) -> int:
+        """The first instant whose windows all start at instants of 64 bits."""
+        least = -(-_LEAST // self.slide) * self.slide
+        return least + (self.width - self.slide if self.width >= self.slide else self.width)
+
+    @property
+    def last_time(self) -> int:
+        """The last instant whose windows all end at instants of 64 bits."""
+        return align(_MOST - self.width, self.slide) + min(self.slide, self.width) - 1
+
+    @property
     def overlaps(self) -> bool:
         """Whether an instant can lie in more than one window."""
         return self.width > self.slide
@@ -66,7 +82,9 @@ class _Hopping:
 
     def first_of(self, times: Instants) -> Instants:
         """The start of the first window of each instant; after `last_of` if there is none."""
-        return align(times - self.width, self.slide) + self.slide
+        slides, rest = divmod(self.width, self.slide)
+        # `times - width` would overflow before a window does.
+        return ((times - rest) // self.slide - slides + 1) * self.slide
 
     def last_of(self, times: Instants) -> Instants:
         """The start of the last window of each instant."""
@@ -103,6 +121,16 @@ class Session:
                 f"a session with a gap of {self.gap} ns has no rows",
                 hint="the gap between sessions must be greater than zero",
             )
+
+    @property
+    def first_time(self) -> int:
+        """The first instant that can be in a session."""
+        return _LEAST
+
+    @property
+    def last_time(self) -> int:
+        """The last instant of which the end of the session can be told in 64 bits."""
+        return _MOST - self.gap
 
 
 AlignedWindow: TypeAlias = "Tumble | Hop | Instant"

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.program import program_arguments, read_program
+from headrace.cli.program import (
+    functions_of_sources,
+    program_arguments,
+    read_program,
+    run_functions_option,
+)
 from headrace.cli.terminal import stderr, verbose_option
 
 if TYPE_CHECKING:
@@ -24,18 +29,27 @@ _KINDS = {
 
 @click.command
 @program_arguments
+@run_functions_option
 @verbose_option
-def check(files: tuple[str, ...], texts: tuple[str, ...], udfs: tuple[str, ...], verbose: bool) -> None:  # noqa: ARG001
+def check(
+    files: tuple[str, ...],
+    texts: tuple[str, ...],
+    udfs: tuple[str, ...],
+    run_functions: bool,
+    verbose: bool,  # noqa: ARG001  read by the error renderer
+) -> None:
     """Find every mistake of a program without running it.
 
     The SQL is parsed and planned, and the options of its tables are checked; no file or server is
     touched, but to find out the columns of tables that are written without any. Several files are taken as
-    one program. Of a dataflow, the files that it names are looked for and its Python operators are parsed.
+    one program. Functions in Python are parsed, not run; a pipeline in a Python file and the files of --udf
+    are imported. Of a dataflow, the files that it names are looked for and its Python operators are parsed.
     Exits with 2 if there is a mistake.
     """
     program = read_program(files, texts)
-    pipeline = program.load(udfs=udfs)
-    plan = pipeline.plan()
+    with functions_of_sources(run=run_functions):
+        pipeline = program.load(udfs=udfs)
+        plan = pipeline.plan()
     if pipeline.dataflow is not None:
         for warning in pipeline.dataflow.warnings:
             stderr().print(f"warning: {program.secrets.hide(warning)}", markup=False)

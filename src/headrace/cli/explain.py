@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from headrace.cli.program import program_arguments, read_program
+from headrace.cli.program import (
+    functions_of_sources,
+    program_arguments,
+    read_program,
+    run_functions_option,
+)
 from headrace.cli.terminal import verbose_option
 
 if TYPE_CHECKING:
@@ -37,6 +42,7 @@ Format = Literal["text", "mermaid", "json"]
 )
 @click.option("--spark", is_flag=True, help="Also show Spark's own plan; starts Spark.")
 @click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Plan for this many subtasks.")
+@run_functions_option
 @verbose_option
 def explain(
     files: tuple[str, ...],
@@ -49,6 +55,7 @@ def explain(
     as_plan: bool,
     spark: bool,
     parallelism: int | None,
+    run_functions: bool,
     verbose: bool,  # noqa: ARG001  read by the error renderer
 ) -> None:
     """Show the plan of a pipeline or a dataflow without running it.
@@ -61,7 +68,8 @@ def explain(
     """
     wanted = _format(format, mermaid=mermaid, html=html)
     program = read_program(files, texts)
-    pipeline = program.load(udfs=udfs)
+    with functions_of_sources(run=run_functions):
+        pipeline = program.load(udfs=udfs)
     dataflow = None if as_plan else pipeline.dataflow
     if html is not None:
         plan = pipeline.explain("text", spark=spark, parallelism=parallelism)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,20 @@ udf_option = click.option(
     metavar="FILE|MODULE",
     help="Functions that the SQL may call: FILE.py, FILE.rs or package.module; repeatable.",
 )
+
+
+run_functions_option = click.option(
+    "--run-functions",
+    is_flag=True,
+    help="Run the sources of CREATE FUNCTION … LANGUAGE python, to know types that only running tells.",
+)
+
+
+def functions_of_sources(*, run: bool) -> contextlib.AbstractContextManager[None]:
+    """Say whether the Python sources in SQL are run, or only parsed, while a program is loaded."""
+    from headrace.functions.python_source import parsed_only
+
+    return contextlib.nullcontext() if run else parsed_only()
 
 
 def program_arguments(function: F) -> F:

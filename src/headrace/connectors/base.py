@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.columns import TIMESTAMP
-from headrace.base.errors import BadLineError, ConfigurationError, PlanError, suggest
+from headrace.base.errors import BadLineError, ConfigurationError, PlanError, RefusedError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import parse_options
+from headrace.base.windows import FIRST_EVENT_TIME, LAST_EVENT_TIME
 from headrace.model.operator import (
     DEAD_LETTER,
     DEAD_LETTERS,
@@ -175,6 +176,79 @@ def report_bad(
     collector.collect(pa.record_batch(columns, schema=DEAD_LETTERS), DEAD_LETTER)
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Rows that the external system would refuse because of a value, and why.
+
+    A sink looks for them in its tasks: a row that fails in the commit fails in every later run too, because
+    the commit point of its epoch has passed.
+    """
+
+    rows: pa.Array
+    """Whether each row is refused."""
+    reason: Callable[[int], str]
+    """Returns what is wrong with the row of an index, and names its column."""
+    hint: str | None = None
+
+
+def accept_rows(
+    rows: AnyRows, refusals: Sequence[Refusal], ctx: OperatorContext, *, where: str, bad_data: str = "fail"
+) -> AnyRows:
+    """Return the rows that no refusal names; refused rows end the run, or `drop` drops and counts them."""
+    refused = [(refusal, pc.fill_null(refusal.rows, False)) for refusal in refusals]
+    refused = [(refusal, mask) for refusal, mask in refused if pc.any(mask, min_count=0).as_py()]
+    if not refused:
+        return rows
+    first, mask = refused[0]
+    refuse_rows(
+        first.reason(pc.index(mask, True).as_py()),
+        pc.sum(mask).as_py(),
+        ctx,
+        where=where,
+        bad_data=bad_data,
+        hint=first.hint,
+    )
+    left = rows.filter(pc.invert(mask))
+    others = [
+        Refusal(other.filter(pc.invert(mask)), _renumbered(refusal.reason, mask), refusal.hint)
+        for refusal, other in refused[1:]
+    ]
+    return accept_rows(left, others, ctx, where=where, bad_data=bad_data)
+
+
+def _renumbered(reason: Callable[[int], str], dropped: pa.Array) -> Callable[[int], str]:
+    """Return the function for rows of which some were dropped."""
+    left = pc.indices_nonzero(pc.invert(dropped))
+    return lambda index: reason(left[index].as_py())
+
+
+def refuse_rows(
+    reason: str,
+    count: int,
+    ctx: OperatorContext,
+    *,
+    where: str,
+    bad_data: str = "fail",
+    hint: str | None = None,
+) -> None:
+    """Raise a RefusedError for rows that cannot be written; with `drop`, count and report them instead."""
+    if bad_data != "drop":
+        raise RefusedError(f"a row cannot be written: {reason}", hint=hint, where=where)
+    ctx.metrics.add("bad_rows", count)
+    ctx.report_error(f"dropped {count} rows that cannot be written, such as: {reason}")
+
+
+def longer_than(values: pa.Array, most: int) -> pa.Array:
+    """Return which strings or binaries have more than this many bytes."""
+    return pc.greater(pc.binary_length(values), most)
+
+
+def excerpt(value: Any) -> str:
+    """Return the beginning of a value for a message."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
 def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> bytes:
     """Stage `payload` for the commit; return the commit data for `unstage`.
 
@@ -276,6 +350,13 @@ def read_event_time(column: pa.ChunkedArray, name: str, *, unit: TimeUnit = "ns"
     if times.null_count:
         row = pc.index(pc.is_null(times), True).as_py()
         raise ConfigurationError(f"column `{name}` has no event time in row {row}: the value is null")
+    if len(times):
+        bounds = pc.min_max(times.cast(pa.int64())).as_py()
+        if bounds["min"] < FIRST_EVENT_TIME or bounds["max"] > LAST_EVENT_TIME:
+            raise ConfigurationError(
+                f"column `{name}` has an event time outside of the years 1678 to 2261, where windows lie",
+                hint="leave such rows out, or correct the time and its unit",
+            )
     return times
 
 

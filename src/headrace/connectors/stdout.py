@@ -69,6 +69,9 @@ class StdoutSink(RowsSink):
         self._format(batch.schema).check(batch.schema)
         if not self.options.with_timestamp:
             batch = without_event_time(batch)
+        if self.options.format in {"raw_string", "raw_bytes"}:
+            # Columns that the format cannot write are refused here: the commit would fail in every later run.
+            self._format(batch.schema).encode(batch.slice(0, 0))
         super().process_batch(batch, ctx, collector)
 
     def _format(self, schema: pa.Schema) -> Format:

@@ -144,8 +144,9 @@ class Format(ABC):
                 "rows that change earlier rows reach a sink that can only add rows",
                 hint="use the format `debezium_json`, or an aggregate over a window",
             )
+        names = set(schema.names)
         for name in self.schema.names if self.schema is not None else ():
-            if name not in schema.names:
+            if name not in names:
                 raise PlanError(
                     f"the rows have no column `{name}`",
                     hint=suggest(name, schema.names, listing="the columns are"),

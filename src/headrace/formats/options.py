@@ -76,7 +76,8 @@ class CommonOptions(Options):
         "fail",
         description=(
             "What to do with rows that cannot be read: end the run, drop and count them, or send them to the "
-            "output `dead_letter` (in SQL: `dead_letter_table`)."
+            "output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with "
+            "values that cannot be written."
         ),
     )
     framing: Literal["newline"] | None = Field(

@@ -8,12 +8,14 @@ they have in the surrounding text, so that errors point there.
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import itertools
 import keyword
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +27,25 @@ from headrace.base.options import parse_options
 from headrace.functions.aggregate import AccumulatorFunction, AggregateFunction
 from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
 from headrace.functions.definition import FUNCTIONS, Definition, Function
+from headrace.functions.python_stub import UnknownTypesError, evaluate_stub
 from headrace.functions.scalar import ScalarFunction
 from headrace.functions.table import TableFunction, row_dump
 
 _numbers = itertools.count()
+_runs_sources: ContextVar[bool] = ContextVar("runs_sources", default=True)
+
+
+@contextlib.contextmanager
+def parsed_only() -> Iterator[None]:
+    """Let `define` read the signatures of sources without running anything of them.
+
+    The functions that it returns then do nothing; they can be planned with, not run.
+    """
+    token = _runs_sources.set(False)
+    try:
+        yield
+    finally:
+        _runs_sources.reset(token)
 
 
 class SourceError(Exception):
@@ -66,17 +83,23 @@ def define(
     parameters = None if arguments is None else [parameter for parameter, _ in arguments]
     tree, indent = _parsed(source, name, parameters)
     _set_positions(tree, line=line, column=column, indent=indent)
-    function = _run(tree, name, file, line)
+    function = _evaluated(tree, name, file, line, typed=arguments is not None)
     sources = ((file, text),)
     if arguments is None:
-        return _annotated(
-            function,
-            name,
-            sources,
-            options=options or {},
-            is_aggregate=is_aggregate,
-            gives_rows=bool(columns) or inspect.isgeneratorfunction(function),
-        )
+        try:
+            return _annotated(
+                function,
+                name,
+                sources,
+                options=options or {},
+                is_aggregate=is_aggregate,
+                gives_rows=bool(columns) or inspect.isgeneratorfunction(function),
+            )
+        except (ConfigurationError, NameError) as error:
+            unknown = error if isinstance(error, NameError) else error.__cause__
+            if _runs_sources.get() or not isinstance(unknown, NameError | AttributeError | TypeError):
+                raise
+            raise _unknown_types(name, str(unknown), None) from error
     if not inspect.isfunction(function):
         raise SourceError(
             "a class says its types itself",
@@ -222,14 +245,29 @@ def _is_body(tree: ast.Module) -> bool:
     return raises and not any(isinstance(statement, _DEFINITIONS) for statement in tree.body)
 
 
-def _run(tree: ast.Module, name: str, file: str, first_line: int) -> Any:
+def _unknown_types(name: str, reason: str, line: int | None) -> SourceError:
+    return SourceError(
+        f"its types can only be known by running it: {reason}",
+        line,
+        hint=f"declare them, CREATE FUNCTION {name}(a BIGINT, …) RETURNS …, or run it with --run-functions",
+    )
+
+
+def _evaluated(tree: ast.Module, name: str, file: str, first_line: int, *, typed: bool) -> Any:
+    """The function of a source; unless sources are run, one of its signature that does nothing."""
     # A module of its own that is pickled by value: workers do not have it.
     module = types.ModuleType(f"headrace_source_{name}_{next(_numbers)}")
     sys.modules[module.__name__] = module
     cloudpickle.register_pickle_by_value(module)
     space = vars(module)
     try:
-        exec(compile(tree, file, "exec", dont_inherit=True), space)  # noqa: S102 - the user's own code
+        code = compile(tree, file, "exec", dont_inherit=True)
+        if _runs_sources.get():
+            exec(code, space)  # noqa: S102 - the user's own code
+        else:
+            evaluate_stub(tree, name, file, space, typed=typed)
+    except UnknownTypesError as error:
+        raise _unknown_types(name, error.reason, error.line - first_line + 1) from None
     except ConfigurationError as error:
         raise SourceError(error.message, hint=error.hint) from error
     except SyntaxError as error:  # such as a `return` outside of a function

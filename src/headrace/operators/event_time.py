@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import PlanError
-from headrace.base.windows import Instants
+from headrace.base.windows import Instants, Window
 from headrace.model.operator import Collector, OperatorContext
 
 TIMESTAMP_TYPE = pa.timestamp("ns")
@@ -29,6 +29,24 @@ def instants(rows: pa.RecordBatch | pa.Table, column: str = TIMESTAMP) -> Instan
 def timestamps(values: Instants) -> pa.Array:
     """Instants as a column."""
     return pa.array(values).view(TIMESTAMP_TYPE)
+
+
+def in_range(rows: pa.RecordBatch, window: Window, ctx: OperatorContext) -> pa.RecordBatch:
+    """Return the rows whose windows can be told in 64 bits; others are bad data, dropped and counted.
+
+    Times have nanoseconds and reach from 1677 to 2262: at the edge, the bounds of a window overflow.
+    """
+    times = instants(rows)
+    if not len(times) or (times.min() >= window.first_time and times.max() <= window.last_time):
+        return rows
+    outside = (times < window.first_time) | (times > window.last_time)
+    count, first = int(outside.sum()), timestamps(times[outside][:1])
+    ctx.metrics.add("bad_rows", count)
+    ctx.report_error(
+        f"dropped {count} rows whose event time is in no window, such as {first.cast(pa.string())[0]}: "
+        "a window must lie between the years 1677 and 2262"
+    )
+    return rows.filter(pa.array(~outside))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from headrace.operators.event_time import (
     TIMESTAMP_TYPE,
     LateRows,
     check_late_column,
+    in_range,
     instants,
     timestamps,
 )
@@ -71,7 +72,7 @@ class _Sessions:
         rank[by_end] = np.arange(count)
         latest = ends[by_end[np.maximum.accumulate(groups * count + rank) - groups * count]]
         new = np.ones(count, dtype=np.bool_)
-        new[1:] = (groups[1:] != groups[:-1]) | (starts[1:] - latest[:-1] >= gap)
+        new[1:] = (groups[1:] != groups[:-1]) | (starts[1:] >= _after(latest[:-1], gap))
         numbers = np.cumsum(new) - 1
         of = np.empty(count, dtype=np.int64)
         of[order] = numbers
@@ -87,6 +88,12 @@ class _Sessions:
         matches = np.zeros(len(self), dtype=np.bool_)
         matches[self.of[spans]] = True
         return matches
+
+
+def _after(times: Instants, gap: int) -> Instants:
+    """The instants a gap later, or the last one of all."""
+    later: Instants = np.minimum(times, 2**63 - 1 - gap) + gap
+    return later
 
 
 class _Spans:
@@ -171,6 +178,7 @@ class PartialSession(ArrowOperator):
         return self._spans.schema
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        batch = in_range(batch, Session(self.gap), ctx)
         self._rows.append(conform(batch, self._schema))
         self._gathered += batch.num_rows
         self._bytes += batch.nbytes
@@ -286,6 +294,8 @@ class SessionAggregate(ArrowOperator):
         self._watermark = ctx.last_present_watermark
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        if not self._in_parts:
+            batch = in_range(batch, Session(self.gap), ctx)
         # Which rows are late is known only when all rows of the epoch are here.
         self._gathered.append(conform(batch, self._input))
 
@@ -341,12 +351,8 @@ class SessionAggregate(ArrowOperator):
     def _set_ends(self, spans: pa.Table, ctx: OperatorContext) -> None:
         """Store when these sessions may end."""
         columns = [spans.column(name) for name in self.aggregation.keys]
-        columns.append(timestamps(self._end_of(instants(spans))))
+        columns.append(timestamps(_after(instants(spans), self.gap)))
         ctx.time_table("ends").insert(pa.table(columns, names=[*self.aggregation.keys, TIMESTAMP]))
-
-    def _end_of(self, last: Instants) -> Instants:
-        ends: Instants = np.minimum(last, 2**63 - 1 - self.gap) + self.gap
-        return ends
 
     def _ended(self, sessions: _Sessions, time: int | None) -> Mask:
         """Which sessions have ended at `time`."""
@@ -384,7 +390,7 @@ class SessionAggregate(ArrowOperator):
             results = by_session(self._results, closed, np.arange(closed.num_rows))
         else:
             closed, results = self._take_rows(closed, watermark, ctx)
-        starts, ends = instants(closed, START), self._end_of(instants(closed))
+        starts, ends = instants(closed, START), _after(instants(closed), self.gap)
         values: dict[str, pa.Array | pa.ChunkedArray] = {TIMESTAMP: timestamps(ends - 1)}
         values |= {name: closed.column(name) for name in self.aggregation.keys}
         if self.window_column is not None:

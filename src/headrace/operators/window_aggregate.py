@@ -20,6 +20,7 @@ from headrace.operators.event_time import (
     TIMESTAMP_TYPE,
     LateRows,
     check_late_column,
+    in_range,
     instants,
     timestamps,
 )
@@ -126,7 +127,7 @@ class PartialAggregate(ArrowOperator):
         return self._parts.schema
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        self._parts.add(batch)
+        self._parts.add(in_range(batch, self.window, ctx))
         if self._parts.full:
             self._emit(collector)
 
@@ -212,6 +213,8 @@ class WindowAggregate(ArrowOperator):
         self._watermark = ctx.last_present_watermark
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        if not self._takes_parts:
+            batch = in_range(batch, self.window, ctx)
         batch = self._on_time(conform(batch, self._input), ctx, collector)
         if self._parts is not None and not self._takes_parts:
             self._parts.add(batch)
@@ -309,9 +312,10 @@ class WindowAggregate(ArrowOperator):
         results = self._results.run(input=rows)
         starts = instants(results, START)
         if (np.diff(starts) < 0).any():
-            numbers = (starts - starts.min()) // self.window.slide
-            if numbers.max() < _FEW:
-                numbers = numbers.astype(np.uint16)  # NumPy sorts these in linear time
+            numbers = starts // self.window.slide
+            least = int(numbers.min())
+            if int(numbers.max()) - least < _FEW:
+                numbers = (numbers - least).astype(np.uint16)  # NumPy sorts these in linear time
             order = np.argsort(numbers, kind="stable")
             results, starts = results.take(pa.array(order)), starts[order]
         ends = starts + self.window.width

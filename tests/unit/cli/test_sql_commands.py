@@ -236,3 +236,24 @@ def test_a_missing_secret_is_named() -> None:
 
 def test_sql_from_a_file_is_a_pipeline_of_the_python_api_too(good: Path) -> None:
     assert hr.load_pipeline(str(good)).name == "good"
+
+
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_functions_in_sql_are_run_only_if_asked_for(command: str, tmp_path: Path) -> None:
+    trace = tmp_path / "run"
+    sql = f"""
+        create table numbers with (connector = 'impulse', message_count = '10');
+        create function f language python as $$
+        import pathlib
+        pathlib.Path({str(trace)!r}).touch()
+        def f(a: int) -> int:
+            pathlib.Path({str(trace)!r}).touch()
+            return a
+        $$;
+        select f(1) as one, f(counter) as n from numbers;
+    """
+    result = headrace(command, "-e", sql)
+    assert result.exit_code == 0, result.output
+    assert not trace.exists()
+    assert headrace(command, "--run-functions", "-e", sql).exit_code == 0
+    assert trace.exists()

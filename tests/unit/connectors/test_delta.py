@@ -13,7 +13,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headrace.base.errors import ConfigurationError, ExternalError, MissingExtraError, PlanError
+from headrace.base.errors import (
+    ConfigurationError,
+    ExternalError,
+    MissingExtraError,
+    PlanError,
+    RefusedError,
+)
 from headrace.connectors.delta import sink as delta
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.testing.in_process import CrashError, ManualClock
@@ -245,3 +251,13 @@ def test_a_missing_package_is_told_with_the_pip_line(monkeypatch: pytest.MonkeyP
         DeltaSink(path="table").validate()
     assert "headrace[delta]" in str(caught.value)
     assert deltalake is not None
+
+
+def test_a_partition_value_longer_than_a_name_may_be_fails_before_the_row_is_in_the_state(
+    tmp_path: Path,
+) -> None:
+    sink = driver(tmp_path, **{"partitioning.fields": "k", "rolling_policy.interval": 30})
+    with pytest.raises(
+        RefusedError, match=r"column `k`: the value `v+…` makes a directory name of 302 bytes"
+    ):
+        sink.prepare(1, [batch(1, k=["v" * 300])])

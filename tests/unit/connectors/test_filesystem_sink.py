@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.base.errors import ConfigurationError, PlanError
+from headrace.base.errors import ConfigurationError, PlanError, RefusedError
+from headrace.connectors.filesystem.layout import NameOptions, directory_problem
 from headrace.connectors.filesystem.sink import FileSystemSink
 from headrace.connectors.filesystem.source import FileSystemSource
 from tests.support import SinkDriver, plan, read_range
@@ -207,3 +208,42 @@ def test_what_cannot_be_written_is_refused_before_anything_runs(
     with pytest.raises(ConfigurationError) as caught:
         FileSystemSink(**options).validate()
     assert message in str(caught.value)
+
+
+def long_values(*, count: int = 2) -> pa.RecordBatch:
+    """Rows of which the second has a partition value that no directory can be named after."""
+    return batch(*range(1, count + 1), key=("k", "é" * 50))
+
+
+@pytest.mark.parametrize("interval", [0, 30])
+def test_a_partition_value_longer_than_a_name_may_be_fails_in_the_task(tmp_path: Path, interval: int) -> None:
+    sink = driver(tmp_path, **{"partitioning.fields": "k", "rolling_policy.interval": interval})
+    with pytest.raises(RefusedError, match=r"column `k`: the value `é+` makes a directory name of 302 bytes"):
+        sink.prepare(1, [long_values()])
+
+
+def test_rows_with_partition_values_that_are_too_long_are_dropped_and_counted(tmp_path: Path) -> None:
+    sink = driver(tmp_path, **{"partitioning.fields": "k", "bad_data": "drop"})
+    sink.run(1, [long_values()])
+    assert [path.parent.name for path in visible(tmp_path)] == ["k=k"]
+    assert sink.metrics["bad_rows"] == 1
+
+
+def test_partition_values_that_together_make_too_long_a_path_fail_in_the_task(tmp_path: Path) -> None:
+    names = [f"c{index}" for index in range(20)]
+    rows = pa.record_batch({**{name: ["v" * 240] for name in names}, "n": [1]})
+    sink = driver(tmp_path, **{"partitioning.fields": ", ".join(names)})
+    with pytest.raises(RefusedError, match="make a path of"):
+        sink.prepare(1, [rows])
+
+
+def test_the_key_of_an_object_has_at_most_1024_bytes() -> None:
+    names = NameOptions()
+    assert directory_problem("k=" + "v" * 600, "s3://bucket/out", names=names) is None
+    assert "of at most 1024" in str(directory_problem("k=" + "v" * 950, "s3://bucket/out", names=names))
+
+
+def test_a_file_name_that_is_too_long_fails_in_the_task(tmp_path: Path) -> None:
+    sink = driver(tmp_path, **{"filename.prefix": "p" * 250})
+    with pytest.raises(ConfigurationError, match="more than 255 bytes"):
+        sink.prepare(1, [batch(1)])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import BadLineError
-from headrace.formats.json.format import decode_json_lines, encode_json_lines
+from headrace.formats.json.format import JsonFormat, decode_json_lines, encode_json_lines
 
 
 def encode(column: pa.Array) -> list[str]:
@@ -153,3 +153,19 @@ def test_a_bad_line_is_named_with_its_number_and_content(data: Any, line: Any, c
     assert "in.json" in str(error)
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.line, str(copy)) == (line, str(error))
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        (b'{"a":1,"b":"x","c":"\\ud800"}', "c"),
+        (b'{"a":1,"b":"\\udc00 y","c":"x"}', "b"),
+        (b'{"a":1,"b":"x","c":"x","d":{"e":["x","\\ud800"]}}', "d.e"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_blamed_on_its_column(line: bytes, column: str) -> None:
+    inner = pa.struct([("e", pa.list_(pa.string()))])
+    schema = pa.schema({"a": pa.int64(), "b": pa.string(), "c": pa.string(), "d": inner})
+    with pytest.raises(BadLineError, match="surrogate") as caught:
+        JsonFormat(schema).decode(line)
+    assert caught.value.column == column

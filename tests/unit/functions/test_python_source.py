@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -11,7 +12,7 @@ import pytest
 from headrace.base.errors import ConfigurationError, ExpressionError
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.definition import Function
-from headrace.functions.python_source import SourceError, define
+from headrace.functions.python_source import SourceError, define, parsed_only
 from headrace.functions.scalar import ScalarFunction
 
 ONE = [("a", pa.int64())]
@@ -114,3 +115,103 @@ def test_what_is_wrong_is_told_with_its_place(
     assert said in str(caught.value)
     if isinstance(caught.value, SourceError):
         assert (caught.value.line, caught.value.column) == place
+
+
+def parsed(source: str, *, name: str = "f", **options: Any) -> Function:
+    with parsed_only():
+        return made(source, name=name, **options)
+
+
+SIGNATURES = {
+    "plain types": "def f(a: int, b: 'str | None' = print('run')) -> float: return 1.0",
+    "imported types": """
+        import datetime as dt
+        from decimal import Decimal
+        def f(a: dt.date) -> Decimal: ...
+    """,
+    "an Arrow type": """
+        import pyarrow as pa
+        from typing import Annotated
+        Money = Annotated[int, pa.int32()]
+        def f(a: Money) -> Annotated[str, pa.large_string()]: ...
+    """,
+    "arrays": "import pyarrow as pa\ndef f(a: pa.Int64Array) -> pa.StringArray: ...",
+    "a struct": """
+        from __future__ import annotations
+        from typing import NamedTuple
+        def f(a: Point) -> list[Point]: ...
+        class Point(NamedTuple):
+            x: int
+            y: float = sum([1.0])
+    """,
+    "a dataclass": """
+        from dataclasses import dataclass
+        @dataclass
+        class Point:
+            x: int
+        def f(a: Point) -> Point: ...
+    """,
+    "an aggregate": "def f(a: list[int]) -> int: return sum(a)",
+    "a generator": """
+        from collections.abc import Iterator
+        def f(a: str) -> Iterator[tuple[str, int]]:
+            yield a, 1
+    """,
+    "a coroutine": "async def f(a: int) -> int: return a",
+    "a decorator": "import headrace as hr\n@hr.udf(timeout='2s')\nasync def f(a: int) -> int: return a",
+    "an accumulator": """
+        class f:
+            total: int = 0
+            seen: list[int] = []
+            def update(self, v: int): self.total += v
+            def merge(self, other: 'f'): ...
+            def finish(self) -> int: return self.total
+    """,
+}
+
+
+@pytest.mark.parametrize("source", SIGNATURES.values(), ids=SIGNATURES)
+def test_a_source_that_is_only_parsed_has_the_signature_it_has_when_it_is_run(source: str) -> None:
+    ran = made(source)
+    read = parsed(source)
+    assert type(read) is type(ran)
+    assert (read.arguments, read.returns, read.parameters) == (ran.arguments, ran.returns, ran.parameters)
+
+
+def test_nothing_of_a_source_is_run_when_it_is_parsed(tmp_path: Path) -> None:
+    trace = tmp_path / "run"
+    run = f"__import__('pathlib').Path({str(trace)!r}).touch()"
+    source = (
+        f"import pathlib\n{run}\nX = {run}\n@(lambda g: {run} and g)\ndef helper(a={run}): return {run}\n"
+        f"class Other:\n    {run}\n    y: int = {run}\n"
+        f"def f(a: int = {run}) -> int:\n    return {run}\n"
+    )
+    assert parsed(source).arguments == (pa.int64(),)
+    assert parsed(f"{run}\nreturn a", arguments=ONE, returns=pa.int64()).returns == pa.int64()
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import enum\nclass E(enum.Enum):\n    A = 1\ndef f(a: E) -> int: ...",
+        "T = int if True else str\ndef f(a: T) -> int: ...",
+        "def f(a: type(1)) -> int: ...",
+        "def f(a: '__import__(\"os\").getpid()') -> int: ...",
+        "import functools\n@functools.cache\ndef f(a: int) -> int: ...",
+        "def f(a: int) -> int: ...\nf = print(f)",
+    ],
+)
+def test_types_that_only_running_tells_are_said_to_be_unknown(source: str) -> None:
+    with pytest.raises(SourceError, match="its types can only be known by running it") as caught:
+        parsed(source)
+    assert "--run-functions" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("source", "line"), [("def f(a: int) -> int:\n  x = = 1", 2), ("x = 1\nreturn x\ndef f(a): ...", 2)]
+)
+def test_a_syntax_error_is_found_by_parsing(source: str, line: int) -> None:
+    with pytest.raises(SourceError) as caught:
+        parsed(source)
+    assert caught.value.line == line

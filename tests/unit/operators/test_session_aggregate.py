@@ -249,3 +249,9 @@ def test_state_is_empty_when_all_sessions_have_closed(tmp_path: Path) -> None:
 def test_a_plan_shows_the_gap_and_the_keys() -> None:
     assert SessionAggregate(in_parts(), GAP).display() == "session(5s) by (k)"
     assert PartialSession(in_parts(()), 90 * SECOND).display() == "partial session(1m 30s)"
+
+
+@pytest.mark.parametrize("make", [in_parts, holistic])
+def test_rows_that_are_centuries_apart_are_in_different_sessions(make: Any, tmp_path: Path) -> None:
+    result = run_in_process(flow(table([-9.2e9, 9.2e9]), make()), tmp_path)
+    assert [row["n"] for row in to_rows(result)] == [1, 1]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -378,3 +379,55 @@ def test_a_window_of_no_length_is_refused() -> None:
         Tumble(0)
     with pytest.raises(PlanError, match="greater than zero"):
         Hop(0, SECOND)
+
+
+YEAR = 365 * 24 * 3600 * SECOND
+
+
+@pytest.mark.parametrize(
+    "window", [Tumble(60 * SECOND), Hop(60 * SECOND, 90 * SECOND), Hop(90, 60), Instant()]
+)
+def test_the_windows_of_the_first_and_the_last_time_do_not_overflow(window: AlignedWindow) -> None:
+    times = np.array([window.first_time, 0, window.last_time])
+    firsts, lasts = window.first_of(times), window.last_of(times)
+    assert all(
+        abs(int(first) - int(time)) < window.width + window.slide
+        for first, time in zip(firsts, times, strict=True)
+    )
+    assert all(int(first) > int(time) - window.width for first, time in zip(firsts, times, strict=True))
+    assert all(0 <= int(time) - int(last) < window.slide for last, time in zip(lasts, times, strict=True))
+    assert int(lasts[-1]) + window.width <= 2**63 - 1
+
+
+@pytest.mark.parametrize("make", [in_parts, holistic])
+def test_a_row_whose_window_would_overflow_is_dropped_and_counted(make: Any, tmp_path: Path) -> None:
+    rows = table([-9.2145e9, 0, 9.2145e9])
+    result = run_in_process(flow(rows, make(), Tumble(100 * YEAR)), tmp_path)
+    assert [row["w"]["start"] for row in to_rows(result)] == [0]
+    assert sum(values.get("bad_rows", 0) for values in result.metrics.values()) == 2
+    assert "dropped" in result.errors[0]
+
+
+def test_windows_that_are_centuries_apart_come_out_in_order(tmp_path: Path) -> None:
+    rows = table([-9.2e9, 9.2e9, 0], k=[1, 2, 3])
+    found = to_rows(run_in_process(flow(rows, in_parts(), Tumble(10 * SECOND)), tmp_path, parallelism=1))
+    assert [row["k"] for row in found] == [1, 3, 2]
+
+
+def test_a_row_at_the_edge_of_time_is_in_no_window_of_sql(tmp_path: Path) -> None:
+    lines = [
+        '{"at": "1677-09-21T00:12:44"}',
+        '{"at": "2026-01-01T00:00:00"}',
+        '{"at": "2262-04-11T23:47:16"}',
+    ]
+    (tmp_path / "in.json").write_text("\n".join(lines))
+    sql = f"""
+        CREATE TABLE t (at TIMESTAMP, WATERMARK FOR at) WITH (
+            connector = 'single_file', path = '{tmp_path}/in.json', format = 'json', type = 'source'
+        );
+        SELECT tumble(interval '1 minute') AS w, count(*) AS n FROM t GROUP BY 1;
+    """
+    found = run_in_process(
+        hr.Pipeline.from_sql(sql, preview=lambda _: ("memory", {"name": "out"})), tmp_path / "state"
+    )
+    assert [row["w"]["start"].year for row in found.rows["out"].to_pylist()] == [2026]

@@ -12,6 +12,8 @@ from headrace.base.columns import RETRACT
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
     Connector,
+    Refusal,
+    accept_rows,
     deliver_once,
     stage,
     staged_batches,
@@ -56,6 +58,18 @@ class StagingSink(Connector, ArrowOperator):
     def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
         """Return what to stage for the rows of an epoch, at least one."""
 
+    def refusals(self, staged: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which of the staged rows the external system would refuse because of a value."""
+        return ()
+
+    def accept(self, staged: Sequence[pa.RecordBatch], ctx: OperatorContext) -> Sequence[pa.RecordBatch]:
+        """Return the staged rows without refused ones, which `bad_data` says what to do with."""
+        where, bad_data = self.display(), self.options.bad_data
+        accepted = [
+            accept_rows(batch, self.refusals(batch), ctx, where=where, bad_data=bad_data) for batch in staged
+        ]
+        return [batch for batch in accepted if batch.num_rows]
+
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Keep the rows until the epoch ends."""
         self.check(batch.schema)
@@ -68,7 +82,7 @@ class StagingSink(Connector, ArrowOperator):
     ) -> None:
         """Stage the encoded rows of the epoch."""
         batches, self._batches = self._batches, []
-        staged = self.write(batches) if batches else []
+        staged = self.accept(self.write(batches), ctx) if batches else []
         if staged:
             name = f"{self.STAGED}-{ctx.task_info.subtask}.arrow"
             ctx.insert_committing_data(self.STAGED, stage(ctx, name, to_ipc(staged)))

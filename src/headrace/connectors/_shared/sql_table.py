@@ -20,7 +20,16 @@ from headrace.base.errors import PlanError, suggest
 from headrace.base.keys import hash_columns
 from headrace.base.options import Names, Secret
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors.base import Connector, Delivery, stage, staged_batches, to_ipc, unify_schemas
+from headrace.connectors.base import (
+    Connector,
+    Delivery,
+    Refusal,
+    accept_rows,
+    stage,
+    staged_batches,
+    to_ipc,
+    unify_schemas,
+)
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
@@ -178,7 +187,12 @@ class TableSink(Connector, ArrowOperator):
         """Keep the rows until the epoch ends."""
         ctx.metrics.add("rows", batch.num_rows)
         if batch.num_rows:
-            self._batches.append(self._fitted(batch))
+            rows = self._fitted(batch)
+            self._batches.append(accept_rows(rows, self.refusals(rows), ctx, where=self.display()))
+
+    def refusals(self, rows: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which rows the database would refuse because of a value, as far as a task can tell."""
+        return ()
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the columns and types of the table, and `_retract`."""

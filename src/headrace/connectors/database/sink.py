@@ -24,6 +24,8 @@ from headrace.connectors._shared.sql_table import (
     show_address,
     table_parts,
 )
+from headrace.connectors._shared.sql_values import FIRST_DAY, LAST_DAY, day_refusals, nul_refusals
+from headrace.connectors.base import Refusal
 from headrace.connectors.database.values import column_type, python_values
 
 T = TypeVar("T")
@@ -75,6 +77,13 @@ class DatabaseSink(TableSink):
             return f"{name}, table {self.options.table} with {len(table.columns)} columns"
 
     # ---------------------------------------------------------------------------------------- writing
+
+    def refusals(self, rows: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which rows hold a time that Python does not have, or for PostgreSQL a NUL character."""
+        refused = list(day_refusals(rows, FIRST_DAY, LAST_DAY))
+        if self.options.url.startswith("postgres"):
+            refused += nul_refusals(rows, self.options.columns or rows.schema)
+        return refused
 
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark exists already."""

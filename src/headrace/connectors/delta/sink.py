@@ -27,7 +27,13 @@ from headrace.connectors.filesystem.lake import (
     schema_of,
     schema_text,
 )
-from headrace.connectors.filesystem.layout import NameOptions, PartitionOptions, path_values, split_rows
+from headrace.connectors.filesystem.layout import (
+    NameOptions,
+    PartitionOptions,
+    directory_problem,
+    path_values,
+    split_rows,
+)
 from headrace.connectors.filesystem.rolling import Encoded, RollingSink, prepared
 from headrace.formats.parquet import ParquetFormat
 from headrace.model.operator import OperatorContext
@@ -179,6 +185,10 @@ class DeltaSink(RollingSink):
         columns: pa.Schema | None = ctx.resource("table", self._table_columns)
         rows = fit(rows, columns or lake_schema(rows.schema, zone=ZONE), table=self._what)
         return split_rows(_without_zones(rows, self.options.partition_fields), self.options.partition_fields)
+
+    def problem_of(self, directory: str) -> str | None:
+        """Say why files cannot be written to a directory; None if they can."""
+        return directory_problem(directory, self._directory.url, names=self.options)
 
     def _table_columns(self) -> pa.Schema | None:
         table = open_table(self.options.path, self.options.storage)

@@ -18,10 +18,20 @@ from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import ConfigurationError, PlanError
 from headrace.base.options import Names
 from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors.base import excerpt
 from headrace.formats.base import plain_field
+from headrace.storage.urls import is_object_store
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The value of a path segment for null and for an empty string."""
+
+LONGEST_NAME = 255
+"""The most bytes of a name in a directory."""
+_LONGEST_PATH = 4096
+_LONGEST_KEY = 1024
+"""The most bytes of the key of an object: of S3, Google Cloud Storage and Azure."""
+_NAME_ROOM = 100
+"""Bytes of a path that stay free for the name of a file, besides its prefix and suffix."""
 
 NameStrategy = Literal["serial", "uuid", "uuid_v7", "ulid"]
 
@@ -117,6 +127,30 @@ def _partition_values(column: pa.Array, name: str) -> pa.Array:
     values = [quote(value, safe=" :+,@") or NO_VALUE for value in coded.dictionary.to_pylist()]
     named = pa.DictionaryArray.from_arrays(coded.indices, pa.array(values, pa.string())).dictionary_decode()
     return pc.fill_null(named, NO_VALUE)
+
+
+def directory_problem(directory: str, root: str, *, names: NameOptions) -> str | None:
+    """Say why files cannot be written to a directory below `root`; None if they can."""
+    in_objects = is_object_store(root)
+    for segment in directory.split("/"):
+        if not in_objects and len(segment.encode()) > LONGEST_NAME:
+            column, equals, value = segment.partition("=")
+            what = (
+                f"column `{unquote(column)}`: the value `{excerpt(unquote(value))}`" if equals else "its time"
+            )
+            return f"{what} makes a directory name of {len(segment)} bytes, of at most {LONGEST_NAME}"
+    inside = root.partition("://")[2].partition("/")[2] if in_objects else root
+    room = _NAME_ROOM + len(f"{names.prefix or ''}{names.suffix or ''}".encode())
+    longest, length = _LONGEST_KEY if in_objects else _LONGEST_PATH, len(f"{inside}/{directory}/".encode())
+    if length + room > longest:
+        columns = ", ".join(
+            f"`{unquote(part.partition('=')[0])}`" for part in directory.split("/") if "=" in part
+        )
+        return (
+            f"columns {columns}: their values make a path of {length} bytes, of at most {longest} with the "
+            "name of the file"
+        )
+    return None
 
 
 def path_values(path: str) -> dict[str, str | None]:

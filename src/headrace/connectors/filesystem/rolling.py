@@ -19,7 +19,7 @@ from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import nanoseconds
 from headrace.base.options import Duration, Size
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors.base import Connector
+from headrace.connectors.base import Connector, refuse_rows
 from headrace.connectors.filesystem.parts import TABLE, OpenFiles, StoredPart, forget, to_table
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.state.config import TableConfig
@@ -123,6 +123,10 @@ class RollingSink(Connector, ArrowOperator):
     def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of each directory, with the columns to write."""
 
+    def problem_of(self, directory: str) -> str | None:
+        """Say why files cannot be written to a directory of `part`; None if they can."""
+        return None
+
     @abstractmethod
     def encode(self, rows: pa.Table) -> Iterator[Encoded]:
         """Encode the rows as files of about `file_size`."""
@@ -166,7 +170,7 @@ class RollingSink(Connector, ArrowOperator):
     ) -> None:
         """Write the files that are due, and store the other rows in the state."""
         batches, self._batches = self._batches, []
-        rows: dict[str, pa.Table] = dict(self.part(to_table(batches), ctx)) if batches else {}
+        rows = self._parted(to_table(batches), ctx) if batches else {}
         latest = _latest(batches)
         files: list[Any] = []
         keep = None
@@ -184,6 +188,24 @@ class RollingSink(Connector, ArrowOperator):
             ctx.insert_committing_data(FILES, json.dumps(data).encode())
 
     # ------------------------------------------------------------------------ files
+
+    def _parted(self, rows: pa.Table, ctx: OperatorContext) -> dict[str, pa.Table]:
+        """Return the rows of each directory that can be written to; others are refused here, in the task."""
+        parts: dict[str, pa.Table] = {}
+        for directory, part in self.part(rows, ctx):
+            problem = self.problem_of(directory)
+            if problem is None:
+                parts[directory] = part
+                continue
+            refuse_rows(
+                problem,
+                part.num_rows,
+                ctx,
+                where=self.options.path,
+                bad_data=getattr(self.options, "bad_data", "fail"),
+                hint="leave such rows out, shorten the value, or partition by another column",
+            )
+        return parts
 
     def _roll(
         self,

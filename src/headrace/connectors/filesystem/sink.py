@@ -15,7 +15,13 @@ from pydantic import Field, model_validator
 from headrace.base.errors import ConfigurationError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Delivery, check_column, without_event_time
-from headrace.connectors.filesystem.layout import NameOptions, PartitionOptions, split_rows
+from headrace.connectors.filesystem.layout import (
+    LONGEST_NAME,
+    NameOptions,
+    PartitionOptions,
+    directory_problem,
+    split_rows,
+)
 from headrace.connectors.filesystem.rolling import Encoded, RollingOptions, RollingSink, prepared
 from headrace.formats.options import FileFormatOptions
 from headrace.formats.parquet import ParquetFormat, check_parquet
@@ -104,6 +110,10 @@ class FileSystemSink(RollingSink):
             own = self.options.with_timestamp or self.options.columns is not None
             yield directory, part if own else without_event_time(part)
 
+    def problem_of(self, directory: str) -> str | None:
+        """Say why files cannot be written to a directory; None if they can."""
+        return directory_problem(directory, self._directory.url, names=self.options)
+
     def encode(self, rows: pa.Table) -> Iterator[Encoded]:
         """Encode the rows as files of about `file_size`."""
         size = self.options.file_size
@@ -149,6 +159,11 @@ class FileSystemSink(RollingSink):
         if options.json_compression == "gzip" and options.format not in {"parquet", "avro"}:
             ending += ".gz"
         name = options.name_file(info.epoch, info.subtask, number, ending=ending)
+        if len(name.encode()) > LONGEST_NAME:
+            raise ConfigurationError(
+                f"the file name `{name}` has more than {LONGEST_NAME} bytes",
+                hint="shorten `filename.prefix` or `filename.suffix`",
+            )
         return [source, f"{directory}/{name}" if directory else name]
 
     def handle_commit(

@@ -19,6 +19,8 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.message_sink import StagingSink
 from headrace.connectors.base import (
     Delivery,
+    Refusal,
+    excerpt,
     from_ipc,
     unify_schemas,
     unstage,
@@ -43,6 +45,8 @@ _TRANSACTION_SECONDS = 600
 _POLL_SECONDS = 0.5
 """How often a waiting call checks for errors that retrying cannot fix."""
 _REMEMBERED = 64
+_LARGEST_BYTES, _OVERHEAD_BYTES = 1_000_000, 36
+"""The default of `message.max.bytes`, and what the client adds to key and value when it compares them."""
 _MESSAGE = pa.schema({"key": pa.binary(), "value": pa.large_binary(), "time": pa.int64()})
 
 
@@ -118,6 +122,22 @@ class _TopicSink(KafkaConnector, StagingSink):
         rows = self._writer.group(batches)
         return [batch for part in rows for batch in self._writer.write(part).to_batches()]
 
+    def refusals(self, staged: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which messages are larger than the client sends."""
+        most = int(self.options.client_configs.get("message.max.bytes", _LARGEST_BYTES))
+        keys = pc.fill_null(pc.binary_length(staged.column("key")), 0)
+        sizes = pc.add(pc.fill_null(pc.binary_length(staged.column("value")), 0), keys.cast(pa.int64()))
+        return [
+            Refusal(
+                pc.greater(sizes, most - _OVERHEAD_BYTES),
+                lambda row: (
+                    f"the message `{excerpt(staged.column('value')[row].as_py())}` has {sizes[row]} bytes "
+                    f"with its key, and `message.max.bytes` is {most}"
+                ),
+                "allow larger ones: `message.max.bytes` in `client_configs`, and of the topic",
+            )
+        ]
+
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
@@ -126,7 +146,7 @@ class _TopicSink(KafkaConnector, StagingSink):
             super().handle_checkpoint(barrier, ctx, collector)
             return
         batches, self._batches = self._batches, []
-        messages = self.write(batches)
+        messages = self.accept(self.write(batches), ctx)
         if messages:
             with self._producer() as (producer, trouble):
                 self._send(producer, messages, trouble)

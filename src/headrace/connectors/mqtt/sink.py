@@ -5,21 +5,24 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.base.errors import ExternalError, RefusedError
+from headrace.base.errors import ExternalError
 from headrace.base.retry import is_retryable, with_retry
 from headrace.connectors._shared.message_sink import VALUE, MessageSink
-from headrace.connectors.base import Delivery
+from headrace.connectors.base import Delivery, Refusal, excerpt, longer_than
 from headrace.connectors.mqtt import connection as mqtt
 from headrace.connectors.mqtt.connection import Broker, BrokerOptions, connected, load_client
 from headrace.formats.options import FormatOptions
 from headrace.model.operator import OperatorContext
 
 _MOST_UNDER_WAY = 1000
+_LARGEST_PACKET = 268_435_455
+"""The most bytes of a packet of MQTT."""
 
 
 class MqttSink(MessageSink):
@@ -61,8 +64,6 @@ class MqttSink(MessageSink):
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
         """Publish the messages of an epoch; after a lost connection, the unacknowledged ones again."""
         left = deque(messages.column(VALUE).to_pylist())
-        for value in left:
-            self._check_size(value)
         with_retry(
             lambda: self._send(left),
             is_transient=is_retryable,
@@ -104,15 +105,21 @@ class MqttSink(MessageSink):
             else:
                 broker.turn(0.1)
 
-    def _check_size(self, value: bytes) -> None:
-        most = self.options.max_packet_size
+    def refusals(self, staged: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which messages are larger than a packet may be."""
+        most, values = self.options.max_packet_size or _LARGEST_PACKET, staged.column(VALUE)
         # A packet also has the topic, its length, an id, properties and a header of up to five bytes.
-        if most is not None and len(value) + len(self.options.topic.encode()) + 10 > most:
-            raise RefusedError(
-                f"mqtt: a message of {len(value)} bytes is larger than `max_packet_size` allows",
-                hint=f"it is {most}",
-                where=self.options.address,
+        room = most - len(self.options.topic.encode()) - 10
+        return [
+            Refusal(
+                longer_than(values, room),
+                lambda row: (
+                    f"a message of {len(values[row].as_py())} bytes is larger than `max_packet_size` allows: "
+                    f"`{excerpt(values[row].as_py())}`"
+                ),
+                f"it is {most}",
             )
+        ]
 
     def reach(self) -> str:
         """Connect, and return a line about the broker."""

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from headrace.base.errors import ExternalError, PlanError
 from headrace.connectors._shared.message_sink import VALUE, MessageSink
-from headrace.connectors.base import Delivery, check_column
+from headrace.connectors.base import Delivery, Refusal, check_column, excerpt
 from headrace.connectors.nats import client as nats
 from headrace.connectors.nats.client import NOT_NOW, ApiError, load_client
 from headrace.connectors.nats.options import NatsServerOptions
@@ -25,6 +26,8 @@ from headrace.model.operator import OperatorContext
 MESSAGE_ID = "Nats-Msg-Id"
 EXPECTED_STREAM = "Nats-Expected-Stream"
 SUBJECT = "subject"
+_LONGEST_SUBJECT = 3_840
+"""The most bytes of a subject: a server reads at most 4,096 of a line, with the subject for the answer."""
 _BATCH_MESSAGES = 5_000
 """The number of messages to send before waiting for acknowledgements."""
 
@@ -100,14 +103,30 @@ class NatsSink(NatsConnector, MessageSink):
         subjects = column.cast(pa.string())
         if self.options.subject is not None:
             subjects = subjects.fill_null(self.options.subject)
-        for subject in subjects.unique().to_pylist():
-            if subject is None or not _is_subject(subject):
-                raise ExternalError(
-                    f"column `{name}` holds {subject!r}, which is not a subject that can be written to",
-                    hint="leave such rows out, or give rows without a subject one with the option `subject`",
-                    where="nats",
-                )
         return {SUBJECT: subjects}
+
+    def refusals(self, staged: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which messages have a subject that cannot be written to."""
+        if SUBJECT not in staged.schema.names:
+            return ()
+        subjects = staged.column(SUBJECT)
+        bad = [
+            subject
+            for subject in subjects.unique().to_pylist()
+            if subject is None or len(subject.encode()) > _LONGEST_SUBJECT or not _is_subject(subject)
+        ]
+        if not bad:
+            return ()
+        return [
+            Refusal(
+                pc.is_in(subjects, pa.array(bad, pa.string())),
+                lambda row: (
+                    f"column `{self.options.sink_subject_field}` holds {_shown(subjects[row].as_py())}, "
+                    f"which is not a subject that can be written to, of at most {_LONGEST_SUBJECT} bytes"
+                ),
+                "leave such rows out, or give rows without a subject one with the option `subject`",
+            )
+        ]
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
         """Publish the messages; with a stream, those that it does not have yet."""
@@ -213,6 +232,10 @@ def _check(answer: Any, stream: str, subject: str) -> None:
         where="nats",
     )
     raise ApiError(code, why, failure)
+
+
+def _shown(subject: str | None) -> str:
+    return "null" if subject is None else repr(excerpt(subject))
 
 
 def _is_subject(text: str) -> bool:

@@ -17,6 +17,8 @@ from headrace.connectors._shared.sql_table import (
     TableSink,
     TableSinkOptions,
 )
+from headrace.connectors._shared.sql_values import FIRST_DAY, day_refusals, nul_refusals
+from headrace.connectors.base import Refusal
 from headrace.connectors.postgres.client import (
     PostgresConnector,
     PostgresOptions,
@@ -30,6 +32,8 @@ from headrace.formats.base import is_binary, is_json, is_list, plain_field
 
 COPY_ROWS = 50_000
 _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
+_LAST_DAY = 106_751_990
+"""The last day of a timestamp of PostgreSQL, in the year 294247, counted from 1970."""
 _NEW, _DELETED = "headrace_new", "headrace_gone"
 
 
@@ -55,6 +59,11 @@ class PostgresSink(PostgresConnector, TableSink):
             return f"table {self.options.table} is not there and will be created"
         self._check_key(self.describe(connection))
         return super().summarize_table(connection)
+
+    def refusals(self, rows: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which rows hold a NUL character, or a time that PostgreSQL does not have."""
+        columns = self.options.columns or rows.schema
+        return [*nul_refusals(rows, columns), *day_refusals(rows, FIRST_DAY, _LAST_DAY)]
 
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark exists already."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import ExternalError, PlanError
 from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.message_sink import VALUE, MessageSink
-from headrace.connectors.base import Delivery, check_column
+from headrace.connectors.base import Delivery, Refusal, check_column, excerpt, longer_than
 from headrace.connectors.rabbitmq import client as rabbitmq
 from headrace.connectors.rabbitmq.client import (
     RabbitConnector,
@@ -57,7 +57,6 @@ class RabbitSink(RabbitConnector, MessageSink):
         )
         routing_key: str | None = Field(
             None,
-            max_length=_LONGEST_KEY,
             description="The routing key of the messages; without `exchange`, the name of the queue.",
         )
         sink_routing_key_field: str | None = Field(
@@ -78,6 +77,8 @@ class RabbitSink(RabbitConnector, MessageSink):
 
         @model_validator(mode="after")
         def _can_be_written(self) -> Self:
+            if len((self.routing_key or "").encode()) > _LONGEST_KEY:
+                raise ValueError(f"`routing_key` has more than {_LONGEST_KEY} bytes")
             if not self.exchange and not self.routing_key and self.sink_routing_key_field is None:
                 raise ValueError("it takes `exchange`, or `routing_key`, the name of a queue")
             if self.sink_routing_key_field is not None and self.format == "debezium_json":
@@ -131,6 +132,22 @@ class RabbitSink(RabbitConnector, MessageSink):
         if TIMESTAMP in rows.schema.names:
             attributes[TIME] = rows.column(TIMESTAMP).cast(pa.timestamp("s"), safe=False).cast(pa.int64())
         return attributes
+
+    def refusals(self, staged: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which messages have a routing key that is too long."""
+        if KEY not in staged.schema.names:
+            return ()
+        keys = staged.column(KEY)
+        return [
+            Refusal(
+                longer_than(keys, _LONGEST_KEY),
+                lambda row: (
+                    f"column `{self.options.sink_routing_key_field}`: the routing key "
+                    f"`{excerpt(keys[row].as_py())}` has more than {_LONGEST_KEY} bytes"
+                ),
+                "leave such rows out, or shorten the key",
+            )
+        ]
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
         """Publish the messages, and wait until the server has confirmed all of them."""

@@ -18,7 +18,16 @@ from headrace.base.columns import RETRACT
 from headrace.base.errors import ConfigurationError, ExternalError, PlanError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.message_sink import StagingSink
-from headrace.connectors.base import Delivery, check_column, staged_batches, unify_schemas, without_event_time
+from headrace.connectors.base import (
+    Delivery,
+    Refusal,
+    check_column,
+    excerpt,
+    longer_than,
+    staged_batches,
+    unify_schemas,
+    without_event_time,
+)
 from headrace.connectors.redis.client import RedisServer, RedisServerOptions
 from headrace.formats.base import is_binary
 from headrace.formats.options import FormatOptions
@@ -26,6 +35,8 @@ from headrace.model.operator import OperatorContext
 
 BATCH_ROWS = 5_000
 """The number of rows in one pipeline, and for lists in one transaction."""
+LARGEST_BYTES = 512 * 1024 * 1024
+"""The most bytes of a string in Redis, by default of `proto-max-bulk-len`."""
 _REMEMBERED, _MARK_SECONDS = 64, 30 * 24 * 3600
 _WRITE = pa.schema(
     {"key": pa.binary(), "field": pa.binary(), "value": pa.large_binary(), "deleted": pa.bool_()}
@@ -147,6 +158,20 @@ class RedisSink(StagingSink):
         """Return the writes for the rows of the epoch."""
         writes = self._writes(without_event_time(pa.Table.from_batches(unify_schemas(batches))))
         return writes.combine_chunks().to_batches() if writes.num_rows else []
+
+    def refusals(self, staged: pa.RecordBatch) -> Sequence[Refusal]:
+        """Return which keys, fields and values are larger than a string of Redis may be."""
+        return [
+            Refusal(
+                longer_than(staged.column(name), LARGEST_BYTES),
+                lambda row, name=name: (  # type: ignore[misc]
+                    f"the {name} of `{excerpt(staged.column('key')[row].as_py())}` has more than "
+                    f"{LARGEST_BYTES} bytes"
+                ),
+                "leave such rows out, or divide the value",
+            )
+            for name in ("key", "field", "value")
+        ]
 
     def _writes(self, rows: pa.Table) -> pa.Table:
         retracted = None

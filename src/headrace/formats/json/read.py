@@ -165,6 +165,8 @@ class JsonReader:
 
     def _blame(self, normal: bytes, error: ValueError) -> LineError:
         """Return the error with the column that causes it."""
+        if "surrogate" in str(error):  # the parser fails there whatever column it is asked for
+            return LineError(_tidy(error), path=_surrogate_path(json.loads(normal)) or ())
         for field in self._fields:
             try:
                 table = _parse(normal, pa.schema([self._wire(field, (), self._decimals)]))
@@ -367,6 +369,20 @@ def _walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
         yield from _walk(field.type.value_field, path)
     else:
         yield path, field.type
+
+
+def _surrogate_path(value: Any) -> Path | None:
+    """Return the keys above the first text with half of a surrogate pair; None if there is none."""
+    if isinstance(value, str):
+        return () if any("\ud800" <= char <= "\udfff" for char in value) else None
+    if isinstance(value, list):
+        return next((path for path in map(_surrogate_path, value) if path is not None), None)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            path = _surrogate_path(inner)
+            if path is not None:
+                return (key, *path)
+    return None
 
 
 def _contains_json(field: pa.Field) -> bool:

@@ -68,7 +68,8 @@ def _required_of_inputs(
 ) -> list[tuple[Relation, set[ColumnPath]]]:
     """What a relation reads of its inputs to give what is `required` of it."""
     if isinstance(relation, Map):
-        paths = {path for item in relation.items for path in _item_paths(item, required)}
+        by_name = _by_column(required)
+        paths = {path for item in relation.items for path in _item_paths(item, by_name.get(item.name, set()))}
         return [(relation.input, paths | (relation.where.paths if relation.where else set()))]
     names = {path[0] for path in required}
     if isinstance(relation, Aggregate):
@@ -102,9 +103,16 @@ def _read(values: Iterable[Expression]) -> set[ColumnPath]:
     return {path for value in values for path in value.paths}
 
 
-def _item_paths(item: Item, required: set[ColumnPath]) -> set[ColumnPath]:
+def _by_column(paths: Iterable[ColumnPath]) -> dict[str, set[ColumnPath]]:
+    """The paths that begin with each column."""
+    grouped: dict[str, set[ColumnPath]] = {}
+    for path in paths:
+        grouped.setdefault(path[0], set()).add(path)
+    return grouped
+
+
+def _item_paths(item: Item, own: set[ColumnPath]) -> set[ColumnPath]:
     """What an expression of a Map has to read to give what is required of its result."""
-    own = [path for path in required if path[0] == item.name]
     if own and item.value.is_column:
         return {(*item.value.columns, *path[1:]) for path in own}
     return item.value.paths if own or makes_rows(item) else set()
@@ -122,6 +130,12 @@ def _arguments(relation: LookupJoinRelation | TableCall | AsyncCalls, required: 
 def makes_rows(item: Item) -> bool:
     """Whether a row becomes several by it."""
     return "unnest(" in item.value.text.lower()
+
+
+def prune_columns(columns: Iterable[pa.Field], paths: Iterable[ColumnPath]) -> list[pa.Field]:
+    """Columns with only those fields that `paths` name."""
+    by_name = _by_column(paths)
+    return [prune_fields(column, by_name.get(column.name, set())) for column in columns]
 
 
 def prune_fields(column: pa.Field, paths: set[ColumnPath]) -> pa.Field:

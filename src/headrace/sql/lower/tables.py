@@ -29,7 +29,7 @@ from headrace.sql.lower.context import (
     LoweringContext,
     without,
 )
-from headrace.sql.lower.required_columns import prune_fields
+from headrace.sql.lower.required_columns import prune_columns
 from headrace.sql.problems import fail
 from headrace.sql.types import column_lines
 
@@ -100,7 +100,7 @@ def _read_columns(relation: Scan, paths: set[ColumnPath]) -> pa.Schema:
     names = {path[0] for path in paths}
     columns = [column for column in relation.read if column.name in names]
     if relation.table.value("format") in _READS_FIELDS:
-        columns = [prune_fields(column, paths) for column in columns]
+        columns = prune_columns(columns, paths)
     return pa.schema(columns or [relation.read.field(0)])
 
 
