@@ -1,7 +1,7 @@
 """Decoding and encoding, beside what pyarrow or the library of a format does with the same rows alone.
 
 The library's figure is for the same task: from the bytes of messages, or of a file, to an Arrow table of the
-same columns, and back. `measure_bad` shows what one bad record in a thousand costs, for each kind of bad record.
+same columns, and back. `measure_bad` shows what one bad record in a thousand costs, for each kind.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def with_bad(records: Sequence[bytes], damage: Damage) -> list[bytes]:
 
 
 def measure_bad(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
-    """Rows per second of each format without bad records, and with one in a thousand of each kind, in turns."""
+    """Rows per second of each format without bad records, and with a few of each kind, in turns."""
     table, result = rows(count), {}
     for name, form, damages, is_lines in bad_cases():
         records = form.messages(table)
@@ -278,7 +278,9 @@ def measure_bad(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
                 bad = 0 if kind == "good" else len(range(BAD_EVERY // 2, count, BAD_EVERY))
                 if not turn:
                     assert decoded.rows.num_rows == count - bad, (name, kind, decoded.rows.num_rows)
-        result |= {f"{name} decode, 1 in {BAD_EVERY} bad ({kind}) rows/s": count / t for kind, t in best.items()}
+        result |= {
+            f"{name} decode, 1 in {BAD_EVERY} bad ({kind}) rows/s": count / t for kind, t in best.items()
+        }
     return result
 
 

@@ -134,9 +134,7 @@ class JsonReader:
             else:
                 yield *piece[0], rows
 
-    def _read_most(
-        self, data: bytes, first_line: int
-    ) -> tuple[pa.Table, list[tuple[int, bytes, LineError]]]:
+    def _read_most(self, data: bytes, first_line: int) -> tuple[pa.Table, list[tuple[int, bytes, LineError]]]:
         """Read all lines together but a few, which are read singly; a ValueError if these are too many.
 
         Returns the rows, and the errors of bad lines with their number and the line.
@@ -147,10 +145,8 @@ class JsonReader:
         try:
             plain = self._converted(wire)
         except ValueError:
-            _, unfit = read_accepted(
-                wire.num_rows, lambda begin, end: self._converted(wire.slice(begin, end - begin))
-            )
-            wrong, plain = np.array(unfit, np.int64), self._converted(_without(wire, unfit))
+            wrong = self._unfit(wire)
+            plain = self._converted(_without(wire, wrong))
         if not (len(invalid) or len(unread) or len(wrong)):
             with contextlib.suppress(ValueError):
                 return self._finished(plain), []
@@ -185,6 +181,29 @@ class JsonReader:
             rows = self._finished(_without(plain, unfit))
         numbers = lines.numbers(first_line) if errors else ()
         return rows, [(int(numbers[index]), lines[index], errors[index]) for index in sorted(errors)]
+
+    def _unfit(self, wire: pa.Table) -> NDArray[np.int64]:
+        """Return the rows that cannot be converted."""
+        missing = np.zeros(wire.num_rows, np.bool_)
+        for column, field in zip(wire.columns, self._fields, strict=True):
+            missing |= _is_missing(column.combine_chunks(), field)
+        present = np.flatnonzero(~missing)
+        rest = _without(wire, np.flatnonzero(missing)) if missing.any() else wire
+        unfit = np.zeros(rest.num_rows, np.bool_)
+        for column, field in zip(rest.columns, self._fields, strict=True):
+            array = column.combine_chunks()
+            with contextlib.suppress(ValueError):
+                self._convert(array, field, (field.name,))
+                continue
+            _, refused = read_accepted(
+                len(array),
+                lambda begin, end, array=array, field=field: self._convert(  # type: ignore[misc]
+                    array[begin:end], field, (field.name,)
+                ),
+            )
+            unfit[refused] = True
+        missing[present[unfit]] = True
+        return np.flatnonzero(missing)
 
     def _exact(self, lines: Sequence[bytes]) -> tuple[pa.Table, dict[int, LineError]]:
         """Rewrite lines and read them, not finished; return the rows, and the errors of bad ones by index."""
@@ -260,7 +279,9 @@ class JsonReader:
         """Parse lines, of which so many are not blank."""
         if not data.isascii():
             data.decode()  # Arrow does not look whether texts are UTF-8
-        return _parse_rows(data, self._wired(self._sniff(data) if self._ambiguous else frozenset()).schema, rows)
+        return _parse_rows(
+            data, self._wired(self._sniff(data) if self._ambiguous else frozenset()).schema, rows
+        )
 
     def _read_wire(self, data: bytes) -> tuple[pa.Table, NDArray[np.int64]]:
         """Read lines in UTF-8; return the rows, and which lines could not be read, without blank ones."""
@@ -497,7 +518,17 @@ def _without_invalid(data: bytes) -> tuple[bytes, NDArray[np.int64]]:
     return b"".join([*pieces, view[position:]]), np.array(invalid, np.int64)
 
 
-def _without(table: pa.Table, rows: Sequence[int]) -> pa.Table:
+def _is_missing(array: pa.Array, field: pa.Field) -> NDArray[np.bool_]:
+    """Return which rows have no value for a field that is NOT NULL, in structs at every depth."""
+    valid: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    missing = ~valid if not field.nullable else np.zeros(len(array), np.bool_)
+    if pa.types.is_struct(field.type) and not is_json(field):
+        for index, child in enumerate(field.type):
+            missing |= valid & _is_missing(array.field(index), child)
+    return missing
+
+
+def _without(table: pa.Table, rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
     return table.take(pa.array(np.delete(np.arange(table.num_rows), rows)))
 
 
