@@ -19,6 +19,7 @@ def blackhole(
     *,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -51,6 +52,8 @@ def blackhole(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -97,6 +100,7 @@ def confluent(
     secret: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -137,6 +141,8 @@ def confluent(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -296,6 +302,7 @@ def filesystem(
     avro_compression: Literal["uncompressed", "deflate", "snappy", "zstd"] = UNSET,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -350,6 +357,8 @@ def filesystem(
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -468,6 +477,7 @@ def kafka(
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -514,6 +524,8 @@ def kafka(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -589,6 +601,7 @@ def mqtt(
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -631,6 +644,8 @@ def mqtt(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -686,6 +701,7 @@ def nats(
     servers: Sequence[str] | str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -729,6 +745,8 @@ def nats(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -812,6 +830,7 @@ def rabbitmq(
     host: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -859,6 +878,8 @@ def rabbitmq(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -918,6 +939,7 @@ def redis(
     target: Literal["string", "list", "hash"],
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -963,6 +985,8 @@ def redis(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1020,6 +1044,7 @@ def single_file(
     path: str,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1053,6 +1078,8 @@ def single_file(
             values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1120,6 +1147,7 @@ def stdout(
     *,
     format: Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1152,6 +1180,8 @@ def stdout(
             terminal, else lines of `json`, or of `debezium_json` if rows change.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1196,6 +1226,7 @@ def webhook(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1235,6 +1266,8 @@ def webhook(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1286,6 +1319,7 @@ def websocket(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1325,6 +1359,8 @@ def websocket(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.

@@ -23,6 +23,7 @@ def confluent(
     secret: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -68,6 +69,8 @@ def confluent(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -169,6 +172,7 @@ def filesystem(
     avro_compression: Literal["uncompressed", "deflate", "snappy", "zstd"] = UNSET,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -210,6 +214,8 @@ def filesystem(
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -295,6 +301,7 @@ def kafka(
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -346,6 +353,8 @@ def kafka(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -435,6 +444,7 @@ def mqtt(
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -479,6 +489,8 @@ def mqtt(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -536,6 +548,7 @@ def nats(
     servers: Sequence[str] | str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -598,6 +611,8 @@ def nats(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -701,6 +716,7 @@ def polling_http(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -744,6 +760,8 @@ def polling_http(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -839,6 +857,7 @@ def rabbitmq(
     host: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -887,6 +906,8 @@ def rabbitmq(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -948,6 +969,7 @@ def single_file(
     path: str,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -983,6 +1005,8 @@ def single_file(
             values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored. Without
@@ -1062,6 +1086,7 @@ def sse(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1102,6 +1127,8 @@ def sse(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1154,6 +1181,7 @@ def websocket(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1195,6 +1223,8 @@ def websocket(
             unchanged.
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`).
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
