@@ -198,7 +198,7 @@ def measure(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
         for what, mine, theirs in (("decode", read, other_read), ("encode", write, other_write)):
             result[f"{name} {what} rows/s"] = _speed(mine, count, rounds)
             result[f"{name} {what} {other} rows/s"] = _speed(theirs, count, rounds)
-    return result
+    return result | measure_bad(count, rounds)
 
 
 # ------------------------------------------------------------------------------------------- bad records
@@ -262,7 +262,8 @@ def with_bad(records: Sequence[bytes], damage: Damage) -> list[bytes]:
 
 def measure_bad(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
     """Rows per second of each format without bad records, and with a few of each kind, in turns."""
-    table, result = rows(count), {}
+    table = rows(count)
+    result: dict[str, float] = {}
     for name, form, damages, is_lines in bad_cases():
         records = form.messages(table)
         inputs = {"good": records, **{kind: with_bad(records, damage) for kind, damage in damages.items()}}
@@ -286,6 +287,7 @@ def measure_bad(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
 
 def main() -> None:
     """Print what bad records cost: rows per second, and how many times longer than without."""
+    good = 0.0
     for name, speed in measure_bad().items():
         if "(good)" in name:
             good = speed

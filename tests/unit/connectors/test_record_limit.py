@@ -30,7 +30,7 @@ def test_a_long_line_is_apart_and_the_lines_around_it_keep_their_numbers(
     monkeypatch.setattr(stream_lines, "BLOCK", block)
     data = b"a\nbb\n" + b"x" * 50 + tail
     for end in (len(data), None):
-        numbers = {}
+        numbers: dict[int, Any] = {}
         for line, part in read_blocks(io.BytesIO(data), 0, end, line=1, where="here", limit=20):
             if isinstance(part, LongLine):
                 numbers[line] = (part.size, part.newlines)
