@@ -1,15 +1,16 @@
 """Decoding and encoding, beside what pyarrow or the library of a format does with the same rows alone.
 
 The library's figure is for the same task: from the bytes of messages, or of a file, to an Arrow table of the
-same columns, and back.
+same columns, and back. `measure_bad` shows what one bad record in a thousand costs, for each kind.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import fastavro
@@ -22,6 +23,7 @@ from headrace.formats.avro.format import AvroFormat
 from headrace.formats.avro.schema import schema_of, to_json
 from headrace.formats.base import Format
 from headrace.formats.csv.format import CsvFormat
+from headrace.formats.json.debezium import DebeziumFormat
 from headrace.formats.json.format import JsonFormat
 from headrace.formats.parquet import ParquetFormat
 from headrace.formats.protobuf.columns import files_for
@@ -30,6 +32,8 @@ from headrace.formats.protobuf.text import load_protobuf
 
 ROWS = 50_000
 ROUNDS = 5
+BAD_EVERY = 1_000
+"""One record in this many is bad."""
 COLUMNS = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
@@ -194,4 +198,101 @@ def measure(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
         for what, mine, theirs in (("decode", read, other_read), ("encode", write, other_write)):
             result[f"{name} {what} rows/s"] = _speed(mine, count, rounds)
             result[f"{name} {what} {other} rows/s"] = _speed(theirs, count, rounds)
+    return result | measure_bad(count, rounds)
+
+
+# ------------------------------------------------------------------------------------------- bad records
+
+Damage = Callable[[bytes], bytes]
+
+
+def _replace(old: bytes, new: bytes) -> Damage:
+    """Replace the first match of a regular expression, which must be there."""
+
+    def damage(record: bytes) -> bytes:
+        damaged, count = re.subn(old, new, record, count=1)
+        assert count == 1, record
+        return damaged
+
+    return damage
+
+
+_JSON_BAD: Mapping[str, Damage] = {
+    "timestamp": _replace(rb'"at": ?("[^"]*"|\d+)', b'"at": "yesterday"'),
+    "number": _replace(rb'"price": ?[^,]*', b'"price": "cheap"'),
+    "wrong type": _replace(rb'"city": ?"[^"]*"', b'"city": [1]'),
+    "missing not null": _replace(rb'"id":', b'"no":'),
+    "malformed": lambda record: record[:-2],
+    "not UTF-8": _replace(rb'"city": ?"', b'"city": "\xff'),
+}
+_BINARY_BAD: Mapping[str, Damage] = {
+    "truncated": lambda record: record[:-3],
+    "not UTF-8": _replace(rb"Berlin|San Fr", b"\xff\xff\xff\xff\xff\xff"),
+}
+_CSV_BAD: Mapping[str, Damage] = {
+    "timestamp": _replace(rb"\d{4}-\d\d-\d\d[T ][^,]*", b"yesterday"),
+    "number": _replace(rb",[^,]*(,\d{4}-\d\d-\d\d)", rb",cheap\1"),
+    "missing not null": _replace(rb"^\d+", b""),
+    "not UTF-8": _replace(rb"Berlin|San Fr", b"\xff"),
+    "too few values": _replace(rb",[^,]*$", b""),
+    "too many values": lambda record: record + b",1",
+}
+# In lines, a value with an open quote goes on in the next line.
+_CSV_MESSAGES_BAD: Mapping[str, Damage] = {**_CSV_BAD, "open quote": _replace(rb",", b',"')}
+
+
+def bad_cases() -> Iterator[tuple[str, Format, Mapping[str, Damage], bool]]:
+    """For each format: its name, a reader that drops bad records, their kinds, and whether it reads lines."""
+    yield "json messages", JsonFormat(COLUMNS, drop_bad=True), _JSON_BAD, False
+    yield "json lines", JsonFormat(COLUMNS, drop_bad=True), _JSON_BAD, True
+    yield "debezium messages", DebeziumFormat(COLUMNS, drop_bad=True), _JSON_BAD, False
+    yield "csv lines", CsvFormat(COLUMNS, drop_bad=True), _CSV_BAD, True
+    yield "csv messages", CsvFormat(COLUMNS, drop_bad=True), _CSV_MESSAGES_BAD, False
+    yield "avro messages", AvroFormat(COLUMNS, layout="raw", drop_bad=True), _BINARY_BAD, False
+    # A file says that its records are truncated as a whole, and is not read any further.
+    yield "protobuf messages", ProtobufFormat(COLUMNS, drop_bad=True), _BINARY_BAD, False
+
+
+def with_bad(records: Sequence[bytes], damage: Damage) -> list[bytes]:
+    return [
+        damage(record) if index % BAD_EVERY == BAD_EVERY // 2 else record
+        for index, record in enumerate(records)
+    ]
+
+
+def measure_bad(count: int = ROWS, rounds: int = ROUNDS) -> dict[str, float]:
+    """Rows per second of each format without bad records, and with a few of each kind, in turns."""
+    table = rows(count)
+    result: dict[str, float] = {}
+    for name, form, damages, is_lines in bad_cases():
+        records = form.messages(table)
+        inputs = {"good": records, **{kind: with_bad(records, damage) for kind, damage in damages.items()}}
+        best = dict.fromkeys(inputs, float("inf"))
+        for turn in range(rounds):
+            for kind, values in inputs.items():
+                data: Any = values
+                if is_lines:
+                    data = form.head(COLUMNS) + b"\n".join([*values, b""])
+                begin = time.perf_counter()
+                decoded = form.decode(data)
+                best[kind] = min(best[kind], time.perf_counter() - begin)
+                bad = 0 if kind == "good" else len(range(BAD_EVERY // 2, count, BAD_EVERY))
+                if not turn:
+                    assert decoded.rows.num_rows == count - bad, (name, kind, decoded.rows.num_rows)
+        result |= {
+            f"{name} decode, 1 in {BAD_EVERY} bad ({kind}) rows/s": count / t for kind, t in best.items()
+        }
     return result
+
+
+def main() -> None:
+    """Print what bad records cost: rows per second, and how many times longer than without."""
+    good = 0.0
+    for name, speed in measure_bad().items():
+        if "(good)" in name:
+            good = speed
+        print(f"{name:75} {speed:12,.0f}  {good / speed:5.2f}x")
+
+
+if __name__ == "__main__":
+    main()

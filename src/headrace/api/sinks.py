@@ -19,6 +19,7 @@ def blackhole(
     *,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -52,6 +53,8 @@ def blackhole(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -98,6 +101,7 @@ def confluent(
     secret: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -139,6 +143,8 @@ def confluent(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -298,6 +304,7 @@ def filesystem(
     avro_compression: Literal["uncompressed", "deflate", "snappy", "zstd"] = UNSET,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -353,6 +360,8 @@ def filesystem(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -471,6 +480,7 @@ def kafka(
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -518,6 +528,8 @@ def kafka(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -593,6 +605,7 @@ def mqtt(
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -636,6 +649,8 @@ def mqtt(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -691,6 +706,7 @@ def nats(
     servers: Sequence[str] | str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -735,6 +751,8 @@ def nats(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -818,6 +836,7 @@ def rabbitmq(
     host: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -866,6 +885,8 @@ def rabbitmq(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -925,6 +946,7 @@ def redis(
     target: Literal["string", "list", "hash"],
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -971,6 +993,8 @@ def redis(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1028,6 +1052,7 @@ def single_file(
     path: str,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1062,6 +1087,8 @@ def single_file(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1129,6 +1156,7 @@ def stdout(
     *,
     format: Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1162,6 +1190,8 @@ def stdout(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1206,6 +1236,7 @@ def webhook(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1246,6 +1277,8 @@ def webhook(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1297,6 +1330,7 @@ def websocket(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1337,6 +1371,8 @@ def websocket(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.

@@ -23,6 +23,7 @@ def confluent(
     secret: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -69,6 +70,8 @@ def confluent(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -170,6 +173,7 @@ def filesystem(
     avro_compression: Literal["uncompressed", "deflate", "snappy", "zstd"] = UNSET,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -212,6 +216,8 @@ def filesystem(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -297,6 +303,7 @@ def kafka(
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -349,6 +356,8 @@ def kafka(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -438,6 +447,7 @@ def mqtt(
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -483,6 +493,8 @@ def mqtt(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -540,6 +552,7 @@ def nats(
     servers: Sequence[str] | str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -603,6 +616,8 @@ def nats(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -706,6 +721,7 @@ def polling_http(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -750,6 +766,8 @@ def polling_http(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -845,6 +863,7 @@ def rabbitmq(
     host: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -894,6 +913,8 @@ def rabbitmq(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -955,6 +976,7 @@ def single_file(
     path: str,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -991,6 +1013,8 @@ def single_file(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored. Without
@@ -1070,6 +1094,7 @@ def sse(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1111,6 +1136,8 @@ def sse(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
@@ -1163,6 +1190,7 @@ def websocket(
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    max_record_bytes: int = UNSET,
     framing: Literal["newline"] | None = UNSET,
     framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
@@ -1205,6 +1233,8 @@ def websocket(
         bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
             the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
             values that cannot be written.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.

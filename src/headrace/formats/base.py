@@ -218,6 +218,17 @@ def bad_line(
     )
 
 
+def too_long(number: int, head: bytes, *, size: int, limit: int, where: str) -> BadLineError:
+    """Return the error for a line or message with more bytes than `max_record_bytes`; `head` begins it."""
+    return bad_line(
+        number,
+        head,
+        f"it has {size:,} bytes, and `max_record_bytes` is {limit:,}",
+        where=where,
+        hint="raise `max_record_bytes`, or choose `bad_data` = 'drop' or 'dead_letter' to go on after it",
+    )
+
+
 def bad_file(
     reason: str,
     *,

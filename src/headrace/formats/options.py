@@ -80,6 +80,14 @@ class CommonOptions(Options):
             "values that cannot be written."
         ),
     )
+    max_record_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=1,
+        description=(
+            "The most bytes of a line or a message. A longer one is bad data, of which only the beginning is "
+            "reported."
+        ),
+    )
     framing: Literal["newline"] | None = Field(
         None, description="`newline`: a message holds several rows, one in each line."
     )

@@ -105,6 +105,20 @@ def test_nothing_but_bad_messages_is_no_row(given: Any) -> None:
     assert read(options(given), [])[0].num_rows == 0
 
 
+@pytest.mark.parametrize("given", FORMATS.values(), ids=FORMATS)
+def test_a_message_of_more_bytes_than_allowed_is_bad_data(given: Any) -> None:
+    first, second, third = written(given, [1, 2, 3])
+    values: list[bytes | None] = [first, b"x" * 5000, None, second, third]
+    rows, outputs, ctx = read(options(given, bad_data="dead_letter", max_record_bytes=4999), values)
+    assert rows.column("k").to_pylist() == [100, 103, 104]
+    (dead,) = outputs.dead
+    assert dead.column("position").to_pylist() == ["offset 8 of partition 3"]
+    assert dead.column("record").to_pylist() == [b"x" * 1024], "its beginning"
+    assert ctx.metrics.values["bad_rows"] == 1
+    with pytest.raises(BadLineError, match="offset 8 of partition 3 cannot be read, it has 5,000 bytes"):
+        read(options(given, max_record_bytes=4999), values)
+
+
 def test_messages_of_several_rows_share_what_is_known_of_them() -> None:
     delimited = FORMATS["protobuf with lengths"]
     one, two, three = written(delimited, [1, 2, 3])

@@ -55,7 +55,13 @@ def test_rows_end_where_they_do_however_the_bytes_are_cut(text: str, block: int,
         patched.setattr(csv_rows, "LONGEST", longest)
         patched.setattr(lines, "BLOCK", block)
         whole = rows_of(data)
-        blocks = list(lines.read_blocks(io.BytesIO(data), 0, len(data), line=1, where="x", row_ends=ends))
+        blocks = [
+            (line, part)
+            for line, part in lines.read_blocks(
+                io.BytesIO(data), 0, len(data), line=1, where="x", limit=1000, row_ends=ends
+            )
+            if isinstance(part, bytes)
+        ]
         assert b"".join(part for _, part in blocks) == data
         assert [row for _, part in blocks for row in rows_of(part)] == whole
         assert [line for line, _ in blocks] == [

@@ -15,12 +15,14 @@ from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import BadLineError, ConfigurationError, InternalError, suggest
 from headrace.base.options import Duration
 from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
-from headrace.formats.base import Decoded, Format, plain_field, split_lines
+from headrace.formats.base import Decoded, Format, plain_field, split_lines, too_long
 from headrace.formats.json.debezium import count_rows
 from headrace.formats.options import FormatOptions, implied_columns
 from headrace.model.operator import DEAD_LETTER, Collector, SourceContext
 
 LAST_INSTANT = 2**63 - 1
+_HEAD = 1024
+"""The number of bytes of a message that is too long which its error shows."""
 
 
 class MessageOptions(FormatOptions):
@@ -114,7 +116,7 @@ class MessageReader:
             with_content = [index for index, value in enumerate(messages.values) if value is not None]
             ctx.metrics.add("tombstones", len(messages.values) - len(with_content))
             messages = messages.select(with_content)
-        messages = self._with_metadata(messages, ctx, collector)
+        messages = self._with_metadata(self._within_limit(messages, ctx, collector), ctx, collector)
         lines, owners = self._lines([value for value in messages.values if value is not None])
         try:
             decoded = self._decode(lines)
@@ -130,6 +132,24 @@ class MessageReader:
         if len(owner_of_row) != decoded.rows.num_rows and self._content:
             raise InternalError(f"{len(owner_of_row)} rows were expected, {decoded.rows.num_rows} were read")
         return self._assemble(decoded.rows, messages, owner_of_row)
+
+    def _within_limit(self, messages: Messages, ctx: SourceContext, collector: Collector) -> Messages:
+        """Return the messages of at most `max_record_bytes`; the others are reported as bad."""
+        limit = self._options.max_record_bytes
+        bad = [
+            index for index, value in enumerate(messages.values) if value is not None and len(value) > limit
+        ]
+        if not bad:
+            return messages
+        errors = []
+        for index in bad:
+            value = messages.values[index] or b""
+            error = too_long(index, value[:_HEAD], size=len(value), limit=limit, where=self._where)
+            errors.append(self._placed(error, messages, np.arange(len(messages.values))))
+        if self._options.bad_data == "fail":
+            raise errors[0]
+        report_bad(ctx, collector, errors, keep=self._options.bad_data == DEAD_LETTER)
+        return messages.select([index for index in range(len(messages.values)) if index not in set(bad)])
 
     def _with_metadata(self, messages: Messages, ctx: SourceContext, collector: Collector) -> Messages:
         """Return the messages with all required metadata; the others are reported as bad."""

@@ -13,7 +13,14 @@ import pyarrow.parquet as pq
 
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.connectors.filesystem.decompress import Decompressed, is_damage
-from headrace.connectors.filesystem.lines import Mark, read_blocks, scan_rows, share_rows
+from headrace.connectors.filesystem.lines import (
+    Mark,
+    decode_block,
+    read_blocks,
+    read_sample,
+    scan_rows,
+    share_rows,
+)
 from headrace.formats.avro.file import find_blocks, read_header
 from headrace.formats.base import Decoded, LineError, bad_file, plain_field
 from headrace.formats.options import FileFormatOptions
@@ -231,7 +238,7 @@ class LineContent(Content):
         with self._open(file, 0) as stream:
             end = scan_rows(stream, 0, None, rows=_SAMPLE_LINES, row_ends=self._row_ends).end
         with self._open(file, 0) as stream:
-            return bytes(stream.read(end))
+            return read_sample(stream, end, limit=self._options.max_record_bytes)
 
     def codec(self, file: File) -> str | None:
         """Return the compression of a file; None if it is not compressed."""
@@ -287,11 +294,15 @@ class LineContent(Content):
                 lines.read_head(stream.read(end).rstrip(b"\r\n"), where)
         with self._open(part, part["from"]) as stream:
             first, last, number = part["from"], part["to"], part["line"]
-            blocks = read_blocks(stream, first, last, line=number, where=where, row_ends=self._row_ends)
+            limit, drop_bad = self._options.max_record_bytes, self._options.bad_data != "fail"
+            blocks = read_blocks(
+                stream, first, last, line=number, where=where, limit=limit, row_ends=self._row_ends
+            )
             for line, block in blocks:
-                damage = getattr(stream, "damage", None)
-                complete = block if damage is None else block[: block.rfind(b"\n") + 1]
-                yield lines.decode(complete, first_line=line, where=where)
+                complete = block
+                if isinstance(block, bytes) and getattr(stream, "damage", None) is not None:
+                    complete = block[: block.rfind(b"\n") + 1]
+                yield decode_block(lines, complete, line=line, where=where, limit=limit, drop_bad=drop_bad)
             damage = getattr(stream, "damage", None)
             if last is None and damage is not None:
                 yield _bad(schema, self._damaged(part, damage))

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.base.errors import ExternalError
-from headrace.formats.base import RowEnds, count_newlines, line_ends
+from headrace.formats.base import Decoded, Format, RowEnds, count_newlines, line_ends, too_long
 
 BLOCK = 4 * 1024 * 1024
+_HEAD = 1024
+"""The number of bytes of a line that is too long which its error shows."""
 _NEAR = 64 * 1024
 """The number of bytes to search first for the end of a line."""
 
@@ -34,6 +36,14 @@ class Mark(NamedTuple):
 
     at: int
     line: int
+
+
+class LongLine(NamedTuple):
+    """A line that is too long: its first bytes, its size with the newline, and its number of newlines."""
+
+    head: bytes
+    size: int
+    newlines: int
 
 
 class Scanned(NamedTuple):
@@ -165,32 +175,90 @@ def read_blocks(
     *,
     line: int,
     where: str,
+    limit: int,
     row_ends: RowEnds | None = None,
-) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of complete rows with the number of their first line; `end` None reads to the end."""
+) -> Iterator[tuple[int, bytes | LongLine]]:
+    """Yield blocks of complete rows with the number of their first line; `end` None reads to the end.
+
+    A line with more than `limit` bytes is yielded as a LongLine, and is not held in memory.
+    """
     position = begin
     for block in (
-        _line_blocks(stream, begin, end) if row_ends is None else _blocks(stream, begin, end, row_ends)
+        _line_blocks(stream, begin, end, limit) if row_ends is None else _blocks(stream, begin, end, row_ends)
     ):
-        yield line, block
-        position += len(block)
-        line += count_newlines(block)
+        for part in [block] if isinstance(block, LongLine) else _split_long(block, limit, row_ends):
+            yield line, part
+            position += part.size if isinstance(part, LongLine) else len(part)
+            line += part.newlines if isinstance(part, LongLine) else count_newlines(part)
     if end is not None and position < end:
         raise ExternalError("the file has become shorter while it was read", where=where)
 
 
-def _line_blocks(stream: ByteStream, begin: int, end: int | None) -> Iterator[bytes]:
+def read_sample(stream: ByteStream, end: int, *, limit: int) -> bytes:
+    """Return the rows up to byte `end`, or as many complete lines as `limit` bytes hold."""
+    sample = bytes(stream.read(min(end, limit)))
+    return sample if end <= limit else sample[: sample.rfind(b"\n") + 1]
+
+
+def decode_block(
+    form: Format, block: bytes | LongLine, *, line: int, where: str, limit: int, drop_bad: bool
+) -> Decoded:
+    """Decode a block of `read_blocks`; a line that is too long is bad data."""
+    if not isinstance(block, LongLine):
+        return form.decode(block, first_line=line, where=where)
+    size = block.size - (block.newlines > 0)
+    error = too_long(line, block.head, size=size, limit=limit, where=where)
+    if not drop_bad:
+        raise error
+    return Decoded(form.decode(b"").rows, [error])
+
+
+def _split_long(block: bytes, limit: int, row_ends: RowEnds | None) -> Iterator[bytes | LongLine]:
+    """Yield the rows of a block; those that are too long separately."""
+    if len(block) <= limit:
+        yield block
+        return
+    ends = (row_ends or line_ends)(block, last=True)
+    begins, done = np.append(0, ends[:-1]), 0
+    sizes = ends - begins - (np.frombuffer(block, np.uint8)[ends - 1] == ord("\n"))
+    for index in np.flatnonzero(sizes > limit).tolist():
+        begin, end = int(begins[index]), int(ends[index])
+        if begin > done:
+            yield block[done:begin]
+        yield LongLine(block[begin : min(end, begin + _HEAD)], end - begin, count_newlines(block[begin:end]))
+        done = end
+    if done < len(block):
+        yield block[done:]
+
+
+def _line_blocks(stream: ByteStream, begin: int, end: int | None, limit: int) -> Iterator[bytes | LongLine]:
     """Yield blocks of complete lines, each copied only once."""
     waiting: list[bytes | memoryview] = []
-    position = begin
+    position, held = begin, 0
+    long: LongLine | None = None
     while position != end and (chunk := stream.read(_size(position, end))):
         position += len(chunk)
+        if waiting and long is None and held > limit:
+            long, waiting = LongLine(bytes(waiting[0][:_HEAD]), held, 0), []
+        if long is not None:
+            stop = chunk.find(b"\n") + 1
+            long = long._replace(size=long.size + (stop or len(chunk)), newlines=int(stop > 0))
+            if not stop:
+                continue
+            yield long
+            chunk, long = chunk[stop:], None
+            if not chunk:
+                continue
         stop = len(chunk) if position == end else chunk.rfind(b"\n") + 1
         if stop:
             yield b"".join([*waiting, memoryview(chunk)[:stop]])
             waiting = []
+            held = 0
         if stop < len(chunk):
             waiting.append(chunk[stop:])
+            held += len(chunk) - stop
+    if long is not None:
+        yield long
     if waiting:
         yield b"".join(waiting)
 

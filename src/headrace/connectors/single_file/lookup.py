@@ -12,7 +12,7 @@ from pydantic import Field
 from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.lookup import FormatLookup, LookupOptions, report_bad
-from headrace.connectors.filesystem.lines import read_blocks
+from headrace.connectors.filesystem.lines import decode_block, read_blocks
 from headrace.connectors.single_file.path import absolute_path
 from headrace.model.operator import OperatorContext, key_values
 
@@ -73,11 +73,13 @@ class SingleFileLookup(FormatLookup):
                 return loaded.rows
             with self._path.open("rb") as file:
                 about = os.fstat(file.fileno())
+                where, limit = str(self._path), self.options.max_record_bytes
                 blocks = read_blocks(
-                    file, 0, about.st_size, line=1, where=str(self._path), row_ends=self._format.row_ends
+                    file, 0, about.st_size, line=1, where=where, limit=limit, row_ends=self._format.row_ends
                 )
+                drop_bad = self.options.bad_data != "fail"
                 decoded = [
-                    self._format.decode(block, first_line=line, where=str(self._path))
+                    decode_block(self._format, block, line=line, where=where, limit=limit, drop_bad=drop_bad)
                     for line, block in blocks
                 ]
         except OSError as error:

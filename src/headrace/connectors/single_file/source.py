@@ -23,7 +23,15 @@ from headrace.connectors.base import (
     wall_clock,
     with_event_time,
 )
-from headrace.connectors.filesystem.lines import Mark, read_blocks, scan_rows, share_rows
+from headrace.connectors.filesystem.lines import (
+    LongLine,
+    Mark,
+    decode_block,
+    read_blocks,
+    read_sample,
+    scan_rows,
+    share_rows,
+)
 from headrace.connectors.single_file.path import absolute_path, suggest_path
 from headrace.formats.base import Format
 from headrace.formats.options import Columns, LineFormatOptions, check_readable, infer_from
@@ -131,7 +139,8 @@ class SingleFileSource(Connector, SourceOperator):
         with self._path.open("rb") as file:
             end = scan_rows(file, 0, size, rows=_SAMPLE_LINES, row_ends=self._row_ends).end
             file.seek(0)
-            columns = infer_from(self.options, file.read(end), where=str(self._path))
+            sample = read_sample(file, end, limit=self.options.max_record_bytes)
+            columns = infer_from(self.options, sample, where=str(self._path))
         column = self.options.timestamp_column
         if column is not None and len(columns):
             check_column(column, columns.names, what="single_file, option `timestamp_column`")
@@ -185,11 +194,14 @@ class SingleFileSource(Connector, SourceOperator):
             file.seek(detail["byte"])
             first, last, number = detail["byte"], detail["end"], detail["line"]
             where = str(self._path)
-            blocks = read_blocks(file, first, last, line=number, where=where, row_ends=self._row_ends)
+            limit, drop_bad = self.options.max_record_bytes, self.options.bad_data != "fail"
+            blocks = read_blocks(
+                file, first, last, line=number, where=where, limit=limit, row_ends=self._row_ends
+            )
             for line, block in blocks:
-                decoded = lines.decode(block, first_line=line, where=where)
+                decoded = decode_block(lines, block, line=line, where=where, limit=limit, drop_bad=drop_bad)
                 report_bad(ctx, collector, decoded.bad, keep=self.options.bad_data == DEAD_LETTER)
-                if decoded.rows.num_rows:
+                if decoded.rows.num_rows and not isinstance(block, LongLine):
                     rows = self._stamp(decoded.rows, detail["time"], lines, block, line)
                     for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
                         collector.collect(batch)

@@ -8,6 +8,7 @@ layout, such as those with escapes or lists, are left to a parser.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.formats._shared.refused import read_accepted
 from headrace.formats.base import Path
 
 _LEAST = 64 * 1024
@@ -28,6 +30,8 @@ _TRIES = 16
 """The most layouts for a block of lines."""
 _OTHERS = 8
 """At most one in this many lines may be without a layout."""
+_TOGETHER = 16
+"""The number of lines without a layout that are parsed together: if one is bad, all of them are refused."""
 _QUOTE, _SLASH, _NEWLINE, _SPACE, _ZERO, _NULL = b'"\\\n 0n'
 _NULL_TEXT = b"null"
 _STRUCTURE = re.compile(rb"[{}]|[^\s{}:,]+")
@@ -116,6 +120,13 @@ def _layout_of(line: bytes) -> _Layout | None:
     return _Layout(structs, values, fixed) if values and len(set(paths)) == len(paths) else None
 
 
+class LaidOut(NamedTuple):
+    """The rows that were read, and the lines that could not be, counted without blank ones."""
+
+    rows: pa.Table
+    refused: NDArray[np.int64]
+
+
 class LineLayouts:
     """The layouts of lines with the columns of a schema, collected while reading."""
 
@@ -127,7 +138,7 @@ class LineLayouts:
         self.is_worthwhile = bool(len(schema)) and all(_is_read(column.type) for column in schema)
         """Whether rows can be read by layouts, by the columns and the lines so far."""
 
-    def read(self, data: bytes, *, parse: Callable[[list[bytes]], pa.Table]) -> pa.Table | None:
+    def read(self, data: bytes, *, parse: Callable[[list[bytes]], pa.Table]) -> LaidOut | None:
         """Read lines in UTF-8; None if these and all further lines have to be parsed.
 
         `parse` reads the few lines without a layout; it raises a ValueError if it cannot.
@@ -135,26 +146,39 @@ class LineLayouts:
         if not self.is_worthwhile or not _LEAST <= len(data) <= _MOST:
             return None
         try:
-            table = self._read(data, parse)
+            result = self._read(data, parse)
         except ValueError:
-            table = None
-        self.is_worthwhile = table is not None  # what some lines are like, those behind them are
-        return table
+            result = None
+        self.is_worthwhile = result is not None  # what some lines are like, those behind them are
+        return result
 
-    def _read(self, data: bytes, parse: Callable[[list[bytes]], pa.Table]) -> pa.Table | None:
+    def _read(self, data: bytes, parse: Callable[[list[bytes]], pa.Table]) -> LaidOut | None:
         lines = _Lines(data, self)
         lines.match()
+        if np.count_nonzero(~lines.matched) * _OTHERS > len(lines.matched):
+            return None
+        table = lines.table()
+        if lines.refused.any():
+            table = table.filter(pa.array(~lines.refused[lines.matched]))
+            lines.matched &= ~lines.refused
         rest = np.flatnonzero(~lines.matched)
         if len(rest) * _OTHERS > len(lines.matched):
             return None
-        table = lines.table()
         if not len(rest):
-            return table
-        parsed = parse([data[lines.begins[row] : lines.ends[row]] for row in rest.tolist()])
-        order = np.empty(len(lines.matched), np.int64)
-        order[lines.matched] = np.arange(table.num_rows)
-        order[rest] = np.arange(table.num_rows, len(order))
-        return pa.concat_tables([table, parsed]).take(pa.array(order))
+            return LaidOut(table, rest)
+        tables, parsed, refused = [table], [np.flatnonzero(lines.matched)], [rest[:0]]
+        for begin in range(0, len(rest), _TOGETHER):
+            rows = rest[begin : begin + _TOGETHER]
+            try:
+                tables.append(parse([data[lines.begins[row] : lines.ends[row]] for row in rows.tolist()]))
+            except ValueError:
+                refused.append(rows)
+            else:
+                parsed.append(rows)
+        if len(tables) > 1:
+            order = np.argsort(np.concatenate(parsed), kind="stable")
+            table = pa.concat_tables(tables).take(pa.array(order))
+        return LaidOut(table, np.concatenate(refused))
 
     def layout_of(self, line: bytes) -> _Layout | None:
         """Return the layout of a line, if its objects and strings fit the columns."""
@@ -201,7 +225,9 @@ class _Lines:
         self.matched: _Mask = np.zeros(len(self.ends), np.bool_)
         self._structs: dict[Path, _Mask] = {}
         self._columns: dict[tuple[Path, bool], _Column] = {}
-        self._ignored: list[tuple[_Places, _Places]] = []
+        self._ignored: list[tuple[_Places, _Places, _Places]] = []
+        self.refused: _Mask = np.zeros(len(self.ends), np.bool_)
+        """Lines with a layout and a value that does not fit its column."""
 
     def _drop_blank(self) -> None:
         bare = np.flatnonzero(self._counts == 0).tolist()
@@ -273,11 +299,11 @@ class _Lines:
             present = self._bytes[begins] != _NULL
             if not present.all():
                 nulls = ends[~present] - begins[~present] == len(_NULL_TEXT)
-                if not (nulls & self._is_fixed(begins[~present], _NULL_TEXT)).all():
-                    raise ValueError
+                nulls &= self._is_fixed(begins[~present], _NULL_TEXT)
+                self.refused[rows[~present][~nulls]] = True
         if value.path not in self._layouts.kinds:
             if present.any():
-                self._ignored.append((begins[present], ends[present]))
+                self._ignored.append((begins[present], ends[present], rows[present]))
             return
         if key not in self._columns:
             self._columns[key] = _Column(self.begins.copy(), self.begins.copy(), np.zeros_like(self.matched))
@@ -301,14 +327,14 @@ class _Lines:
     # ----------------------------------------------------------------------------------- columns
 
     def table(self) -> pa.Table:
-        """Return the rows of lines with a layout; raises a ValueError if a value does not fit its column."""
+        """Return the rows of lines with a layout; those with a value that does not fit are then `refused`."""
         if self._ignored:
-            begins, ends = map(np.concatenate, zip(*self._ignored, strict=True))
-            begins.sort()
-            ends.sort()
-            self._texts(_Column(begins, ends, np.ones(len(begins), np.bool_)), bare=True)
+            begins, ends, rows = map(np.concatenate, zip(*self._ignored, strict=True))
+            order = np.argsort(begins, kind="stable")
+            ignored = _Column(begins[order], ends[order], np.ones(len(begins), np.bool_))
+            self._bare_texts(ignored, rows[order])
         bare = {
-            path: self._texts(self._chosen(column), bare=True)
+            path: self._bare_texts(self._chosen(column), self._rows)
             for (path, quoted), column in self._columns.items()
             if not quoted
         }
@@ -321,18 +347,45 @@ class _Lines:
                 return pa.nulls(self._size, kind)
             texts = bare[path]
             if not pa.types.is_boolean(kind):
-                return _read_numbers(texts, kind)
+                return self._cast(texts, kind, _read_numbers)
             if not pc.all(pc.is_in(texts.drop_null(), _WORDS), min_count=0).as_py():
-                raise ValueError
+                self._refuse(pc.invert(pc.is_in(pc.fill_null(texts, "true"), _WORDS)))
             return pc.equal(texts, "true")
         if path in bare and bare[path].null_count < self._size:
-            raise ValueError
+            self._refuse(bare[path].is_valid())
         if pa.types.is_struct(kind):
             return self._read_struct(path, kind, bare)
         if (path, True) not in self._columns:
             return pa.nulls(self._size, kind)
-        texts = self._texts(self._chosen(self._columns[path, True]), bare=False)
-        return texts if pa.types.is_string(kind) else _read_times(texts, kind)
+        texts = self._texts(self._chosen(self._columns[path, True]))
+        return texts if pa.types.is_string(kind) else self._cast(texts, kind, _read_times)
+
+    def _refuse(self, mask: pa.Array) -> None:
+        """Refuse some of the lines with a layout; a ValueError if they are too many."""
+        self.refused[self._rows[mask.to_numpy(zero_copy_only=False)]] = True
+        if np.count_nonzero(self.refused) * _OTHERS > len(self.refused):
+            raise ValueError
+
+    def _cast(
+        self, texts: pa.Array, kind: pa.DataType, cast: Callable[[pa.Array, pa.DataType], pa.Array]
+    ) -> pa.Array:
+        """Convert texts; lines whose text does not fit are refused, and their value is null."""
+        try:
+            return cast(texts, kind)
+        except pa.ArrowInvalid:
+            pass
+        if pa.types.is_timestamp(kind):
+            # Most texts that are no time do not begin with a year, which is quickly seen.
+            odd = pc.not_equal(pc.find_substring(texts, "-"), len("2026"))
+            self._refuse(pc.fill_null(odd, False))
+            texts = pc.if_else(odd, None, texts)
+            with contextlib.suppress(pa.ArrowInvalid):
+                return cast(texts, kind)
+        _, refused = read_accepted(len(texts), lambda begin, end: cast(texts[begin:end], kind))
+        mask = np.zeros(len(texts), np.bool_)
+        mask[refused] = True
+        self._refuse(pa.array(mask))
+        return cast(pc.if_else(pa.array(mask), None, texts), kind)
 
     def _read_struct(self, path: Path, kind: pa.DataType, bare: Mapping[Path, pa.Array]) -> pa.Array:
         if path not in self._structs:
@@ -343,8 +396,8 @@ class _Lines:
             children, fields=list(kind), mask=pa.array(missing) if missing.any() else None
         )
 
-    def _texts(self, column: _Column, *, bare: bool) -> pa.Array:
-        """Return values as strings; those without quotes must be numbers or literals."""
+    def _texts(self, column: _Column) -> pa.Array:
+        """Return values as strings."""
         begins, ends, present = column
         bounds = np.empty((len(begins), 2), np.int32)
         bounds[:, 0], bounds[:, 1] = begins, ends
@@ -353,16 +406,26 @@ class _Lines:
         texts = pieces.take(pa.array(np.arange(0, 2 * len(begins), 2)))
         if not present.all():
             texts = _array(len(begins), np.packbits(present, bitorder="little"), *texts.buffers()[1:])
-        if bare and not self._are_bare(texts, column):
-            raise ValueError
         return texts
 
-    def _are_bare(self, texts: pa.Array, column: _Column) -> bool:
+    def _bare_texts(self, column: _Column, rows: _Places) -> pa.Array:
+        """Return values without quotes as strings; lines without a number or literal are refused."""
+        texts = self._texts(column)
         digits = np.frombuffer(texts.buffers()[2], np.uint8)
         zeros = (self._bytes[column.begins] == _ZERO) & (column.ends > column.begins + 1)
         if (digits - _ZERO < _TEN).all() and not zeros.any():
-            return True
-        return bool(pc.all(pc.match_substring_regex(texts, _BARE), min_count=0).as_py())
+            return texts
+        valid = pc.match_substring_regex(texts, _BARE)
+        if pc.all(valid, min_count=0).as_py():
+            return texts
+        wrong = pc.invert(pc.fill_null(valid, True))
+        self.refused[rows[wrong.to_numpy(zero_copy_only=False)]] = True
+        return pc.if_else(wrong, None, texts)
+
+    @functools.cached_property
+    def _rows(self) -> _Places:
+        """Return the lines with a layout."""
+        return np.flatnonzero(self.matched)
 
     @functools.cached_property
     def _size(self) -> int:
@@ -387,7 +450,7 @@ def _walk(fields: Iterable[pa.Field], path: Path) -> Iterator[tuple[Path, pa.Dat
 def _read_numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     numbers = texts.cast(kind)
     if pa.types.is_floating(kind) and pc.any(pc.is_inf(numbers)).as_py():
-        raise ValueError  # a number that is too large
+        raise pa.ArrowInvalid("a number is too large")
     return numbers
 
 
@@ -395,7 +458,8 @@ def _read_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid:
-        # With a zone they are instants.
+        # With a zone they are instants. An error for each text is slow: the first tells whether there is one.
+        texts.drop_null()[:1].cast(pa.timestamp(kind.unit, "UTC"))
         return texts.cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
 
 

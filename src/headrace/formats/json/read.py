@@ -7,6 +7,7 @@ differently, such as a number in quotes, is rewritten and read; the rest is bad.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
@@ -19,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
+from numpy.typing import NDArray
 
 from headrace.base.errors import ConfigurationError
+from headrace.formats._shared.refused import TooManyRefusedError, read_accepted
 from headrace.formats.base import (
     Decoded,
     LineError,
@@ -40,6 +43,8 @@ ROW = {b"headrace.row": b"true"}
 
 _PIECE = 256
 _SNIFFED = 16
+_OTHERS = 8
+"""At most one in this many lines is read singly before all are."""
 
 
 class JsonReader:
@@ -85,53 +90,144 @@ class JsonReader:
         if not data or data.isspace():
             return Decoded(self.empty)
         rows, bad = [], []
-        for piece in self._pieces(data, first_line):
-            if isinstance(piece, pa.Table):
-                rows.append(piece)
-                continue
-            for number, line, outcome in self._read_singly(piece):
-                if isinstance(outcome, LineError):
-                    error = outcome.at(number, line, where)
-                    if not self._drop_bad:
-                        raise error
-                    bad.append(error)
-                else:
-                    rows.append(outcome)
+        for number, line, outcome in self._outcomes(data, first_line):
+            if isinstance(outcome, LineError):
+                error = outcome.at(number, line, where)
+                if not self._drop_bad:
+                    raise error
+                bad.append(error)
+            else:
+                rows.append(outcome)
         return Decoded(pa.concat_tables(rows) if rows else self.empty, bad)
 
     def read(self, objects: Sequence[bytes]) -> tuple[pa.Table, dict[int, LineError]]:
         """Read objects without newlines; return the rows, and the errors of bad ones by index."""
         rows, bad = [self.empty], {}
-        for piece in self._pieces(b"\n".join(objects), 0) if objects else ():
-            if isinstance(piece, pa.Table):
-                rows.append(piece)
-                continue
-            for number, _, outcome in self._read_singly(piece):
-                if isinstance(outcome, LineError):
-                    bad[number] = outcome
-                else:
-                    rows.append(outcome)
+        for number, _, outcome in self._outcomes(b"\n".join(objects), 0) if objects else ():
+            if isinstance(outcome, LineError):
+                bad[number] = outcome
+            else:
+                rows.append(outcome)
         return pa.concat_tables(rows), bad
 
-    def _pieces(self, data: bytes, first_line: int) -> Iterator[pa.Table | list[tuple[int, bytes]]]:
-        """Yield the rows of pieces that can be read directly, and the lines of the others."""
+    def _outcomes(self, data: bytes, first_line: int) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
+        """Yield rows, in order, and the errors of bad lines, with their number and the line."""
         if not self._has_json:
             try:
-                yield self._read(data)
+                rows, bad = self._read_most(data, first_line)
             except ValueError:
                 pass
             else:
+                yield first_line, b"", rows
+                yield from bad
                 return
         lines = [(number, line) for number, line in split_lines(data, first_line) if line.strip()]
         for begin in range(0, len(lines), _PIECE):
             piece = lines[begin : begin + _PIECE]
             try:
                 if self._has_json:
-                    yield self._read_normal([self._rewriter.normal(line) for _, line in piece])
+                    rows = self._read_normal([self._rewriter.normal(line) for _, line in piece])
                 else:
-                    yield self._read(b"\n".join(line for _, line in piece), len(piece))
+                    rows = self._done(self._read(b"\n".join(line for _, line in piece), len(piece)))
             except ValueError:
-                yield piece
+                yield from self._read_singly(piece)
+            else:
+                yield *piece[0], rows
+
+    def _read_most(self, data: bytes, first_line: int) -> tuple[pa.Table, list[tuple[int, bytes, LineError]]]:
+        """Read all lines together but a few, which are read singly; a ValueError if these are too many.
+
+        Returns the rows, and the errors of bad lines with their number and the line.
+        """
+        text, invalid = _without_invalid(data)
+        wire, unread = self._read_wire(text)
+        wrong = _NONE
+        try:
+            plain = self._converted(wire)
+        except ValueError:
+            wrong = self._unfit(wire)
+            plain = self._converted(_without(wire, wrong))
+        if not (len(invalid) or len(unread) or len(wrong)):
+            with contextlib.suppress(ValueError):
+                return self._finished(plain), []
+        lines = _NonBlank(data)
+        places = np.delete(np.arange(lines.count), invalid)
+        refused, places = np.append(invalid, places[unread]), np.delete(places, unread)
+        refused, places = np.append(refused, places[wrong]), np.delete(places, wrong)
+        if len(refused) * _OTHERS > lines.count:
+            raise TooManyRefusedError
+        refused = np.sort(refused)
+        singles, bad = self._exact([lines[index] for index in refused.tolist()])
+        if singles.num_rows:
+            places = np.append(places, np.delete(refused, list(bad)))
+            order = np.argsort(places, kind="stable")
+            plain, places = pa.concat_tables([plain, singles]).take(pa.array(order)), places[order]
+        errors = {int(refused[index]): error for index, error in bad.items()}
+        try:
+            rows = self._finished(plain)
+        except ValueError:
+            unfinished: dict[int, LineError] = {}
+
+            def finish(begin: int, end: int) -> None:
+                try:
+                    self._finished(plain.slice(begin, end - begin))
+                except LineError as error:
+                    if end - begin == 1:
+                        unfinished[begin] = error
+                    raise
+
+            _, unfit = read_accepted(plain.num_rows, finish)
+            errors |= {int(places[index]): unfinished[index] for index in unfit}
+            rows = self._finished(_without(plain, unfit))
+        numbers = lines.numbers(first_line) if errors else ()
+        return rows, [(int(numbers[index]), lines[index], errors[index]) for index in sorted(errors)]
+
+    def _unfit(self, wire: pa.Table) -> NDArray[np.int64]:
+        """Return the rows that cannot be converted."""
+        missing = np.zeros(wire.num_rows, np.bool_)
+        for column, field in zip(wire.columns, self._fields, strict=True):
+            missing |= _is_missing(column.combine_chunks(), field)
+        present = np.flatnonzero(~missing)
+        rest = _without(wire, np.flatnonzero(missing)) if missing.any() else wire
+        unfit = np.zeros(rest.num_rows, np.bool_)
+        for column, field in zip(rest.columns, self._fields, strict=True):
+            array = column.combine_chunks()
+            with contextlib.suppress(ValueError):
+                self._convert(array, field, (field.name,))
+                continue
+            _, refused = read_accepted(
+                len(array),
+                lambda begin, end, array=array, field=field: self._convert(  # type: ignore[misc]
+                    array[begin:end], field, (field.name,)
+                ),
+            )
+            unfit[refused] = True
+        missing[present[unfit]] = True
+        return np.flatnonzero(missing)
+
+    def _exact(self, lines: Sequence[bytes]) -> tuple[pa.Table, dict[int, LineError]]:
+        """Rewrite lines and read them, not finished; return the rows, and the errors of bad ones by index."""
+        normals: dict[int, bytes] = {}
+        bad: dict[int, LineError] = {}
+        for index, line in enumerate(lines):
+            try:
+                normals[index] = self._rewriter.normal(line)
+            except LineError as error:
+                bad[index] = error
+        for field in self._fields:
+            try:
+                self._convert_single(b"\n".join(normals.values()), field)
+            except ValueError:
+                for index, normal in list(normals.items()):
+                    try:
+                        self._convert_single(normal, field)
+                    except ValueError as cause:
+                        bad[index] = LineError(_tidy(cause), path=(field.name,))
+                        del normals[index]
+        if not normals:
+            return self._plain.empty_table(), bad
+        schema = self._wired(self._decimals).schema
+        return self._converted(_parse(b"\n".join(normals.values()), schema)), bad
 
     def _read_singly(
         self, lines: Iterable[tuple[int, bytes]]
@@ -169,49 +265,78 @@ class JsonReader:
             return LineError(_tidy(error), path=_surrogate_path(json.loads(normal)) or ())
         for field in self._fields:
             try:
-                table = _parse(normal, pa.schema([self._wire(field, (), self._decimals)]))
-                self._convert(table.column(0), field, (field.name,))
+                self._convert_single(normal, field)
             except ValueError as cause:
                 return LineError(_tidy(cause), path=(field.name,))
         return LineError(_tidy(error))
 
+    def _convert_single(self, normals: bytes, field: pa.Field) -> None:
+        """Read one column of rewritten lines; raises a ValueError if it cannot be read."""
+        table = _parse(normals, pa.schema([self._wire(field, (), self._decimals)]))
+        self._convert(table.column(0), field, (field.name,))
+
     # ------------------------------------------------------------------------------- Arrow's parser
 
-    def _read(self, data: bytes, rows: int | None = None) -> pa.Table:
-        """Read all lines at once; `rows` is the number of lines that are not blank, if known."""
+    def _read(self, data: bytes, rows: int) -> pa.Table:
+        """Parse lines, of which so many are not blank."""
         if not data.isascii():
             data.decode()  # Arrow does not look whether texts are UTF-8
-        numbers = self._sniff(data) if self._ambiguous else frozenset()
-        layouts = self._wired(numbers)
+        return _parse_rows(
+            data, self._wired(self._sniff(data) if self._ambiguous else frozenset()).schema, rows
+        )
+
+    def _read_wire(self, data: bytes) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Read lines in UTF-8; return the rows, and which lines could not be read, without blank ones."""
+        layouts = self._wired(self._sniff(data) if self._ambiguous else frozenset())
         schema = layouts.schema
-        table = layouts.read(data, parse=lambda lines: _parse_rows(b"\n".join(lines), schema, len(lines)))
-        if table is not None:
-            return self._done(table)
-        return self._done(_parse_rows(data, schema, _count_lines(data) if rows is None else rows))
+        result = layouts.read(data, parse=lambda lines: _parse_rows(b"\n".join(lines), schema, len(lines)))
+        if result is not None:
+            return result
+        lines = _NonBlank(data)
+        if not lines.count:
+            return schema.empty_table(), _NONE
+        try:
+            return _parse_rows(data, schema, lines.count), _NONE
+        except ValueError:
+            tables, refused = read_accepted(
+                lines.count,
+                lambda begin, end: _parse_rows(
+                    data[lines.begins[begin] : lines.ends[end - 1]], schema, end - begin
+                ),
+            )
+        return pa.concat_tables([schema.empty_table(), *tables]), np.array(refused, np.int64)
 
     def _read_normal(self, lines: Sequence[bytes]) -> pa.Table:
         schema = self._wired(self._decimals).schema
         return self._done(_parse(b"\n".join(lines), schema))
 
     def _done(self, wire: pa.Table) -> pa.Table:
-        table = pa.table(
+        return self._finished(self._converted(wire))
+
+    def _converted(self, wire: pa.Table) -> pa.Table:
+        if not self._fields:
+            return wire
+        return pa.table(
             [
                 self._convert(column, field, (field.name,))
                 for column, field in zip(wire.columns, self._fields, strict=True)
             ],
             schema=self._plain,
         )
-        if not self._fields:
-            table = wire
-        return table if self._finish is None else self._finish(table)
+
+    def _finished(self, plain: pa.Table) -> pa.Table:
+        return plain if self._finish is None else self._finish(plain)
 
     def _sniff(self, data: bytes) -> frozenset[Path]:
         """Return which of the columns that may be numbers or strings are numbers in the first lines."""
         is_number: dict[Path, bool] = {}
         for line in islice((line for line in io.BytesIO(data) if line.strip()), _SNIFFED):
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
             if not isinstance(message, dict):
-                raise LineError("it is not a JSON object")
+                continue
             for field in self._fields:
                 self._look(message.get(field.name), field, (), is_number)
             if len(is_number) == len(self._ambiguous):
@@ -339,17 +464,74 @@ class JsonReader:
         return array.cast(kind)
 
 
-def _count_lines(data: bytes) -> int:
-    """Count lines that are not blank."""
-    buffer = np.frombuffer(data, np.uint8)
-    begins = np.append(0, np.flatnonzero(buffer == ord("\n")) + 1)
-    if begins[-1] == len(data):
-        begins = begins[:-1]
-    blank = 0
-    for begin in begins[buffer[begins] <= ord(" ")].tolist():  # one that begins with white space may be blank
-        end = data.find(b"\n", begin)
-        blank += not data[begin : end if end >= 0 else None].strip()
-    return len(begins) - blank
+_NONE = np.zeros(0, np.int64)
+
+
+class _NonBlank:
+    """The lines of some bytes that are not blank."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        buffer = np.frombuffer(data, np.uint8)
+        self._breaks = np.flatnonzero(buffer == ord("\n"))
+        ends = self._breaks if not data or data.endswith(b"\n") else np.append(self._breaks, len(data))
+        begins = np.append(0, ends[:-1] + 1)[: len(ends)]
+        # One that begins with white space may be blank.
+        blank = [
+            index
+            for index in np.flatnonzero(buffer[begins] <= ord(" ")).tolist()
+            if not data[begins[index] : ends[index]].strip()
+        ]
+        if blank:
+            begins, ends = np.delete(begins, blank), np.delete(ends, blank)
+        self.begins, self.ends, self.count = begins, ends, len(begins)
+
+    def __getitem__(self, index: int) -> bytes:
+        return self._data[self.begins[index] : self.ends[index]]
+
+    def numbers(self, first_line: int) -> NDArray[np.int64]:
+        """Return the numbers of the lines."""
+        return np.searchsorted(self._breaks, self.begins) + first_line
+
+
+def _without_invalid(data: bytes) -> tuple[bytes, NDArray[np.int64]]:
+    """Return the bytes without lines that are not UTF-8, and which lines these are, without blank ones."""
+    try:
+        if not data.isascii():
+            data.decode()
+    except UnicodeDecodeError:
+        lines = _NonBlank(data)
+    else:
+        return data, _NONE
+    invalid: list[int] = []
+    pieces: list[memoryview] = []
+    view, position = memoryview(data), 0
+    while True:  # an error names its position, and the lines after it are looked at next
+        try:
+            str(view[position:], "utf-8")
+            break
+        except UnicodeDecodeError as error:
+            index = int(np.searchsorted(lines.ends, position + error.start))
+        invalid.append(index)
+        if len(invalid) * _OTHERS > lines.count:
+            raise TooManyRefusedError
+        pieces.append(view[position : lines.begins[index]])
+        position = int(lines.ends[index])
+    return b"".join([*pieces, view[position:]]), np.array(invalid, np.int64)
+
+
+def _is_missing(array: pa.Array, field: pa.Field) -> NDArray[np.bool_]:
+    """Return which rows have no value for a field that is NOT NULL, in structs at every depth."""
+    valid: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    missing = ~valid if not field.nullable else np.zeros(len(array), np.bool_)
+    if pa.types.is_struct(field.type) and not is_json(field):
+        for index, child in enumerate(field.type):
+            missing |= valid & _is_missing(array.field(index), child)
+    return missing
+
+
+def _without(table: pa.Table, rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
+    return table.take(pa.array(np.delete(np.arange(table.num_rows), rows)))
 
 
 def _step(path: Path, field: pa.Field) -> Path:
