@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.api.batch_operators import (
     Batches,
     ConformColumns,
+    DeclaredRows,
     FlatMapBatches,
     FlatMapRows,
     ForwardBatches,
@@ -26,7 +27,7 @@ from headrace.api.live_table import LiveTable
 from headrace.api.query_text import QueryText, SqlText, add_items, expression_text
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, without_hidden
-from headrace.api.shapes import Derived, Part, StreamShape
+from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
 from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import PlanError
 from headrace.model.builder import Port
@@ -543,6 +544,10 @@ class Stream:
     ) -> Stream:
         """Send the rows through an operator of your own.
 
+        Of an updating stream the operator gets batches with a column `_retract`, true in rows that are taken
+        back. Its result is updating if `schema` has that column: `{"n": "BIGINT", "_retract": "BOOLEAN"}`.
+        Rows with a `_retract` that the schema does not declare are refused where a query reads them.
+
         Args:
             operator: an `ArrowOperator`, or the registered name of one.
             others: further inputs: the operator sees this stream as input 0, the first of the others as input
@@ -577,10 +582,14 @@ class Stream:
     ) -> Stream:
         """Apply a function from record batch to record batch.
 
+        Batches of an updating stream have a column `_retract`, true in rows that are taken back. The function
+        must return it with the rows it returns; the result is updating too.
+
         Args:
             function: gets a `pyarrow.RecordBatch` with the event time in `_timestamp`, and returns one, of
                 any number of rows; one without rows is dropped.
-            schema: the columns that it returns, if queries follow.
+            schema: the columns that it returns, if queries follow. Its batches are brought to these columns
+                and types; what the schema does not name is dropped.
             id: what the operator is called.
 
         Returns:
@@ -595,7 +604,9 @@ class Stream:
         Stream(map_1: n BIGINT)
         """
         _check_function(function, "map", "from a pyarrow.RecordBatch to a pyarrow.RecordBatch")
-        return self.apply(MapBatches(function), id=id, schema=schema)
+        shape, declared = self._returned(schema)
+        operator = MapBatches(function, declared)
+        return self._pipeline._add("operator", operator, (self,), id=id, options={}, shape=shape)
 
     @located
     def flat_map(
@@ -613,14 +624,17 @@ class Stream:
                 and returns batches. A row that it returns has the event time of the row it came from, unless
                 it has a `_timestamp`.
             per: `row`, or `batch`, which is much faster.
-            schema: the columns that it returns, if queries follow; also their types.
+            schema: the columns that it returns, if queries follow. Its rows are brought to these columns and
+                types; what the schema does not name is dropped.
             id: what the operator is called.
 
         Returns:
             The stream of the rows it returns.
 
         Raises:
-            PlanError: `function` cannot be called.
+            PlanError: `function` cannot be called, or the stream is updating: its rows may be taken back,
+                which a function of one row cannot know. With `per="batch"` it must keep `_retract`, as for
+                `map`.
 
         >>> import headrace as hr
         >>> lines = hr.Pipeline().source("memory", rows=[{"line": "a b"}, {"line": "c"}])
@@ -630,9 +644,16 @@ class Stream:
         _check_function(function, "flat_map", f"from a {per} to several")
         if per not in ("row", "batch"):
             raise PlanError(f"`per` is 'row' or 'batch', got {per!r}")
-        columns = None if schema is None else parse_schema(schema)
-        operator = FlatMapBatches(function) if per == "batch" else FlatMapRows(function, columns)
-        return self.apply(operator, id=id, schema=columns)
+        if per == "row" and self._shape.updating:
+            raise PlanError(
+                "flat_map cannot take the rows of an updating stream: rows that are taken back would count",
+                hint="aggregate in windows (`.group_by(…).tumble(…)`), write the updates to a sink with "
+                "format = 'debezium_json', or use `map` and keep the column `_retract` of its batches",
+            )
+        shape, declared = self._returned(schema)
+        kind = FlatMapBatches if per == "batch" else FlatMapRows
+        operator = kind(function, declared)
+        return self._pipeline._add("operator", operator, (self,), id=id, options={}, shape=shape)
 
     @located
     def call(
@@ -909,6 +930,12 @@ class Stream:
     def _is_queried(self) -> bool:
         """Whether its rows are those of a query, or are taken back as those of a query are."""
         return self._shape.updating or any(isinstance(part, Derived) for part in self._parts)
+
+    def _returned(self, schema: Schema | None) -> tuple[StreamShape, DeclaredRows]:
+        """What is known of the rows that a function makes of these, and what it must return."""
+        shape = declared_shape(schema, has_watermark=self._shape.has_watermark)
+        shape = replace(shape, updating=shape.updating or self._shape.updating, is_declared=False)
+        return shape, DeclaredRows(shape.columns, shape.updating)
 
     def _routed(self, kind: EdgeKind, keys: tuple[str, ...]) -> Stream:
         parts = tuple(replace(part, kind=kind, keys=keys) for part in self._parts)
