@@ -115,6 +115,41 @@ CASES: dict[str, tuple[Build, str]] = {
             "FROM s GROUP BY 1, 2) GROUP BY window"
         ),
     ),
+    "rename of id": (
+        lambda s, _: s.rename({"id": "order_id"}),
+        "SELECT id AS order_id, shop, amount FROM s",
+    ),
+    "a column called id": (
+        lambda s, _: s.with_columns({"id": "amount * 2"}).select("shop", {"id": hr.col("id") + 1}),
+        "SELECT shop, amount * 2 + 1 AS id FROM s",
+    ),
+    "an aggregate called id": (
+        lambda s, _: s.group_by("shop").aggregate({"id": "max(id)"}, n="count(*)"),
+        "SELECT shop, max(id) AS id, count(*) AS n FROM s GROUP BY shop",
+    ),
+    "outer join": (
+        lambda s, p: s.join(p, on={"id": "order_id"}, how="outer"),
+        "SELECT * FROM s FULL JOIN p ON s.id = p.order_id",
+    ),
+    "join by equal and different names": (
+        lambda s, p: s.join(
+            p.rename({"order_id": "id", "paid": "price"}), on={"id": "id", "amount": "price"}
+        ),
+        "SELECT s.id, shop, amount, paid AS price FROM s JOIN p ON s.id = p.order_id AND amount = paid",
+    ),
+    "full join by equal and different names": (
+        lambda s, p: s.join(
+            p.rename({"order_id": "id", "paid": "price"}), on={"id": "id", "amount": "price"}, how="full"
+        ),
+        (
+            "SELECT coalesce(s.id, p.order_id) AS id, shop, amount, paid AS price "
+            "FROM s FULL JOIN p ON s.id = p.order_id AND amount = paid"
+        ),
+    ),
+    "cast of an alias": (
+        lambda s, _: s.select(hr.col("amount").alias("price").cast("DOUBLE")),
+        "SELECT CAST(amount AS DOUBLE) AS price FROM s",
+    ),
     "join by name": (
         lambda s, p: s.join(p.rename(order_id="id"), on="id"),
         "SELECT * FROM s JOIN (SELECT order_id AS id, paid FROM p) AS p USING (id)",
@@ -441,3 +476,20 @@ def test_a_function_s_rows_have_the_columns_and_types_of_its_schema(tmp_path: Pa
     assert rows["mapped"].drop_columns(["_timestamp"]).to_pydict() == {"amount": [3.0], "id": [1]}
     assert rows["ids"].schema.field("id").type == pa.int32()
     assert rows["ids"].schema.names == ["id", "_timestamp"]
+
+
+def test_a_generated_id_leaves_out_those_that_the_user_has_chosen() -> None:
+    sales = hr.Pipeline().source("memory", rows=SALES)
+    streams = [
+        sales.filter("id > 0", id="filter_2"),
+        sales.filter("id > 1"),
+        sales.filter("id > 2"),
+        sales.filter("id > 3", id="filter"),
+    ]
+    names = [repr(stream).partition(":")[0] for stream in streams]
+    assert names == ["Stream(filter_2", "Stream(filter_1", "Stream(filter_3", "Stream(filter"]
+
+
+def test_functions_of_sql_are_listed_and_shown() -> None:
+    assert {"sum", "upper", "count"} <= set(dir(hr.fn))
+    assert repr(hr.fn.sum) == "headrace.fn.sum"
