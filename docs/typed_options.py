@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -52,7 +52,14 @@ def module_text(role: Role) -> str:
         if f"{unused}[" not in body and f": {unused}" not in body and f"| {unused}" not in body:
             header = header.replace(f", {unused}", "").replace(f"{unused}, ", "")
             header = "\n".join(line for line in header.split("\n") if not line.endswith(f"import {unused}"))
-    return header + body
+    return header + _exports(sorted(BUILT_IN[role])) + body
+
+
+def _exports(names: Sequence[str]) -> str:
+    """What `import *` and completion show: the connectors, without the names that the module imports."""
+    listed = "".join(f'    "{name}",\n' for name in names)
+    listing = "def __dir__() -> list[str]:\n    return [*__all__]\n"
+    return f"\n__all__ = [\n{listed}]\n\n\n{listing}"
 
 
 def _function(role: Role, name: str, result: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.errors import ConfigurationError, suggest
+from headrace.base.errors import OperatorError, suggest
 from headrace.model.fragments import plain_schema
 from headrace.model.operator import ArrowOperator, Collector, OperatorContext
 
@@ -21,20 +22,102 @@ def function_name(function: object, otherwise: str) -> str:
     return otherwise if name == "<lambda>" else str(name)
 
 
-def collect(rows: Batches, collector: Collector) -> None:
-    """Collect a batch, or the batches of a table."""
-    if isinstance(rows, pa.Table):
-        for batch in rows.combine_chunks().to_batches():
-            collector.collect(batch)
+def conform(
+    batch: pa.RecordBatch, columns: pa.Schema, rows: str, ctx: OperatorContext, *, updating: bool
+) -> pa.RecordBatch:
+    """The declared columns of a batch in their types, with its event time and, of updates, `_retract`."""
+    if RETRACT in batch.schema.names and not updating:
+        raise _refused(
+            f"{rows} have a column `{RETRACT}`, which the `schema` does not declare",
+            f"if rows are taken back, declare it: `schema={{…, '{RETRACT}': 'BOOLEAN'}}`",
+            ctx,
+        )
+    hidden = [TIMESTAMP, *([RETRACT] if updating else [])]
+    for name in [*columns.names, *hidden]:
+        if name not in batch.schema.names:
+            raise _missing(name, batch.schema.names, rows, ctx)
+    arrays = [_cast(batch.column(field.name), field, rows, ctx) for field in columns]
+    schema = pa.schema([*columns, *(batch.schema.field(name) for name in hidden)])
+    return pa.record_batch([*arrays, *(batch.column(name) for name in hidden)], schema=schema)
+
+
+def _missing(name: str, present: Iterable[str], rows: str, ctx: OperatorContext) -> OperatorError:
+    if name == RETRACT:
+        message = f"{rows} have no column `{RETRACT}`, and the stream is updating"
+        hint: str | None = f"return `{RETRACT}` with the rows: true where a row is taken back"
+    elif name == TIMESTAMP:
+        message = f"{rows} have no column `{TIMESTAMP}`"
+        hint = "return the event times with the rows"
     else:
-        collector.collect(rows)
+        message = f"{rows} have no column `{name}`, which its `schema` declares"
+        visible = [column for column in present if column not in (TIMESTAMP, RETRACT)]
+        hint = suggest(name, visible, listing="their columns are")
+    return _refused(message, hint, ctx)
+
+
+def _cast(values: pa.Array, field: pa.Field, rows: str, ctx: OperatorContext) -> pa.Array:
+    if values.type.equals(field.type):
+        return values
+    try:
+        return values.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _refused(
+            f"{rows} do not fit its `schema`: "
+            f"column `{field.name}` is {values.type}, not {field.type}: {error}",
+            "convert the column, or change its type in the schema",
+            ctx,
+        ) from None
+
+
+def _refused(message: str, hint: str | None, ctx: OperatorContext) -> OperatorError:
+    task = ctx.task_info
+    return OperatorError(
+        message,
+        operator_id=task.operator_id,
+        subtask=task.subtask,
+        epoch=task.epoch,
+        traceback_text="",
+        hint=hint,
+    )
+
+
+@dataclass(frozen=True)
+class DeclaredRows:
+    """What the function of a `map` or `flat_map` must return, as far as it is known."""
+
+    columns: pa.Schema | None = None
+    updating: bool = False
+    """Whether its rows may be taken back, so that they must have `_retract`."""
+
+    def collect(self, rows: Batches, ctx: OperatorContext, collector: Collector) -> None:
+        """Collect a batch, or the batches of a table, after a check of their columns."""
+        batches = rows.combine_chunks().to_batches() if isinstance(rows, pa.Table) else [rows]
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if self.columns is not None:
+                collector.collect(conform(batch, self.columns, _rows_of(ctx), ctx, updating=self.updating))
+            elif self.updating and RETRACT not in batch.schema.names:
+                raise _missing(RETRACT, batch.schema.names, _rows_of(ctx), ctx)
+            else:
+                collector.collect(batch)
+
+
+def _rows_of(ctx: OperatorContext) -> str:
+    return f"the rows of `{ctx.task_info.operator_id}`"
+
+
+ANY_ROWS = DeclaredRows()
 
 
 class MapBatches(ArrowOperator):
     """Applies a function to every batch: `stream.map(function)`."""
 
-    def __init__(self, function: Callable[[pa.RecordBatch], Batches]) -> None:
+    def __init__(
+        self, function: Callable[[pa.RecordBatch], Batches], declared: DeclaredRows = ANY_ROWS
+    ) -> None:
         self.function = function
+        self.declared = declared
 
     @property
     def name(self) -> str:
@@ -45,14 +128,17 @@ class MapBatches(ArrowOperator):
         rows = self.function(batch)
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise TypeError(f"{self.name}() must return a pyarrow.RecordBatch, got {type(rows).__name__}")
-        collect(rows, collector)
+        self.declared.collect(rows, ctx, collector)
 
 
 class FlatMapBatches(ArrowOperator):
     """Applies a function to every batch, which returns several: `stream.flat_map(function, per="batch")`."""
 
-    def __init__(self, function: Callable[[pa.RecordBatch], Iterable[Batches]]) -> None:
+    def __init__(
+        self, function: Callable[[pa.RecordBatch], Iterable[Batches]], declared: DeclaredRows = ANY_ROWS
+    ) -> None:
         self.function = function
+        self.declared = declared
 
     @property
     def name(self) -> str:
@@ -68,7 +154,7 @@ class FlatMapBatches(ArrowOperator):
         for rows in returned:
             if not isinstance(rows, pa.RecordBatch | pa.Table):
                 raise TypeError(f"{self.name}() must return record batches, got {type(rows).__name__}")
-            collect(rows, collector)
+            self.declared.collect(rows, ctx, collector)
 
 
 class FlatMapRows(ArrowOperator):
@@ -80,10 +166,10 @@ class FlatMapRows(ArrowOperator):
     def __init__(
         self,
         function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
-        columns: pa.Schema | None = None,
+        declared: DeclaredRows = ANY_ROWS,
     ) -> None:
         self.function = function
-        self.columns = columns
+        self.declared = declared
 
     @property
     def name(self) -> str:
@@ -103,22 +189,40 @@ class FlatMapRows(ArrowOperator):
                 returned.append(item)
                 origins.append(index)
         if returned:
-            collector.collect(self._batch(returned, batch.column(TIMESTAMP).take(pa.array(origins))))
+            times = batch.column(TIMESTAMP).take(pa.array(origins))
+            self.declared.collect(self._batch(returned, times, ctx), ctx, collector)
 
-    def _batch(self, rows: list[Mapping[str, Any]], times: pa.Array) -> pa.RecordBatch:
+    def _batch(self, rows: list[Mapping[str, Any]], times: pa.Array, ctx: OperatorContext) -> pa.RecordBatch:
+        columns = self.declared.columns
         names = list(dict.fromkeys(name for row in rows for name in row))
-        types = {} if self.columns is None else {field.name: field.type for field in self.columns}
+        types = {} if columns is None else {field.name: field.type for field in columns}
+        for row in rows:
+            for name in types:
+                if name not in row:
+                    raise _missing(name, row, _rows_of(ctx), ctx)
         own = [row.get(TIMESTAMP) for row in rows]
         arrays = {
-            name: pa.array([row.get(name) for row in rows], types.get(name))
+            name: _array(name, [row.get(name) for row in rows], types.get(name), ctx)
             for name in names
-            if name != TIMESTAMP
+            if name != TIMESTAMP and (columns is None or name in types or name == RETRACT)
         }
         if any(time is not None for time in own):
             inherited = times.to_pylist()
             chosen = [time if time is not None else inherited[at] for at, time in enumerate(own)]
             times = pa.array(chosen, pa.timestamp("ns"))
         return pa.record_batch({**arrays, TIMESTAMP: times})
+
+
+def _array(name: str, values: list[Any], kind: pa.DataType | None, ctx: OperatorContext) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        expected = "do not have one type" if kind is None else f"do not fit the {kind} of its `schema`"
+        raise _refused(
+            f"{_rows_of(ctx)} have values in column `{name}` that {expected}: {error}",
+            "convert the values before they are returned",
+            ctx,
+        ) from None
 
 
 class ConformColumns(ArrowOperator):
@@ -143,22 +247,9 @@ class ConformColumns(ArrowOperator):
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Choose and cast the columns."""
-        hidden = [TIMESTAMP, *([RETRACT] if self.updating else [])]
-        for name in [*self.columns.names, *hidden]:
-            if name not in batch.schema.names:
-                present = [column for column in batch.schema.names if column != TIMESTAMP]
-                raise ConfigurationError(
-                    f"the rows of {self.what} have no column `{name}`, which its `schema` declares",
-                    hint=suggest(name, present, listing="their columns are"),
-                )
-        schema = pa.schema([*self.columns, *(batch.schema.field(name) for name in hidden)])
-        try:
-            collector.collect(batch.select(schema.names).cast(schema))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ConfigurationError(
-                f"the rows of {self.what} do not fit its `schema`: {error}",
-                hint=f"their columns are {batch.schema.to_string().replace(chr(10), ', ')}",
-            ) from None
+        collector.collect(
+            conform(batch, self.columns, f"the rows of {self.what}", ctx, updating=self.updating)
+        )
 
 
 class ForwardBatches(ArrowOperator):

@@ -6,7 +6,6 @@ An expression object renders SQL and nothing else: what it means is what the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -74,7 +73,7 @@ class Column:
         return Column(self._sql, alias=name)
 
     def cast(self, kind: str) -> Column:
-        """The value as another SQL type.
+        """The value as another SQL type; an alias is kept.
 
         Args:
             kind: a type of SQL, such as `BIGINT`, `TEXT` or `TIMESTAMP`.
@@ -82,11 +81,18 @@ class Column:
         Returns:
             The cast.
 
+        Raises:
+            PlanError: `kind` is not a string.
+
         >>> import headrace as hr
         >>> hr.col("price").cast("DOUBLE")
         Column(CAST("price" AS DOUBLE))
         """
-        return Column(f"CAST({self._sql} AS {kind})")
+        if kind == "" or not isinstance(kind, str):
+            raise PlanError(
+                f"cast takes a type of SQL, got {kind!r}", hint="such as `cast('BIGINT')` or `cast('TEXT')`"
+            )
+        return Column(f"CAST({self._sql} AS {kind})", alias=self._alias)
 
     def field(self, name: str) -> Column:
         """A field of a struct, such as the start of a window.
@@ -359,6 +365,30 @@ def interval(value: timedelta) -> str:
     )
 
 
+class SqlFunction:
+    """A function of SQL that makes expressions; an attribute of `hr.fn`.
+
+    >>> import headrace as hr
+    >>> hr.fn.sum
+    headrace.fn.sum
+    >>> hr.fn.sum("amount")
+    Column(sum(amount))
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, *arguments: Any) -> Column:
+        """The call of the function; arguments that are strings are SQL expressions."""
+        texts = [value if isinstance(value, str) else _operand(value) for value in arguments]
+        if self.__name__.lower() == "count" and not texts:
+            texts = ["*"]
+        return Column(f"{self.__name__}({', '.join(texts)})")
+
+    def __repr__(self) -> str:
+        return f"headrace.fn.{self.__name__}"
+
+
 class Functions:
     """Every function of SQL as an attribute: `hr.fn.sum("amount")`, `hr.fn.upper("name")`.
 
@@ -372,18 +402,15 @@ class Functions:
     Column(count(*))
     """
 
-    def __getattr__(self, name: str) -> Callable[..., Column]:
+    def __getattr__(self, name: str) -> SqlFunction:
         if name.startswith("_"):
             raise AttributeError(name)
+        return SqlFunction(name)
 
-        def call(*arguments: Any) -> Column:
-            texts = [value if isinstance(value, str) else _operand(value) for value in arguments]
-            if name.lower() == "count" and not texts:
-                texts = ["*"]
-            return Column(f"{name}({', '.join(texts)})")
+    def __dir__(self) -> list[str]:
+        from headrace.sql.bind.planning import Planner
 
-        call.__name__ = name
-        return call
+        return sorted(name for name in Planner().names if name.isidentifier())
 
     def __repr__(self) -> str:
         return "headrace.fn"

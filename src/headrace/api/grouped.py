@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from headrace.api.arguments import refuse_id_alone
 from headrace.api.call_site import located
 from headrace.api.expressions import Column, interval
 from headrace.api.query_text import QueryText, add_items, expression_text
@@ -119,11 +121,17 @@ class GroupedStream:
         return GroupedStream(self._stream, self._keys, (name, parsed))
 
     @located
-    def aggregate(self, *columns: str | Column, id: str | None = None, **named: str | Column) -> Stream:  # noqa: A002
+    def aggregate(
+        self,
+        *columns: str | Column | Mapping[str, str | Column],
+        id: str | None = None,  # noqa: A002
+        **named: str | Column,
+    ) -> Stream:
         """Compute a row for each group.
 
         Args:
-            columns: aggregates with their names: `"count(*) AS n"`, `hr.fn.sum("amount").alias("total")`.
+            columns: aggregates with their names: `"count(*) AS n"`, `hr.fn.sum("amount").alias("total")`,
+                or mappings: `{"n": "count(*)"}`.
             id: what the operator and its state are called; keep it when the pipeline changes.
             named: aggregates by the names of their columns: `n="count(*)"`.
 
@@ -141,6 +149,7 @@ class GroupedStream:
         Stream(aggregate_1: shop TEXT, n BIGINT, highest BIGINT; updating)
         """
         if not columns and not named:
+            refuse_id_alone(id, "aggregate")
             raise PlanError(
                 "aggregate takes at least one aggregate", hint="such as `aggregate(n='count(*)')`"
             )

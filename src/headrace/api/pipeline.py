@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from headrace.api.arguments import check_id, check_run_arguments
 from headrace.api.call_site import located
 from headrace.api.connectors import ConfiguredSink, ConfiguredSource
 from headrace.api.function_calls import load_functions
@@ -83,6 +84,11 @@ class Pipeline:
     """
 
     def __init__(self, name: str = "pipeline", *, udfs: Iterable[Function | str | Path] = ()) -> None:
+        if not isinstance(name, str):
+            raise PlanError(
+                f"the name of a pipeline is a string, got {type(name).__name__} {name!r}",
+                hint="such as `hr.Pipeline('orders')`",
+            )
         self.name = name
         self.dataflow: Dataflow | None = None
         """The document that it was made from, if it was one."""
@@ -91,7 +97,9 @@ class Pipeline:
         self._sql = StreamSql(functions=self._functions)
         self._builder = self._begin()
         self._steps: list[_Step] = []
-        self._names: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+        self._chosen_ids: set[str] = set()
+        self._query_ids: set[str] = set()
         self._queries: dict[Relational, str] = {}
         self._live = LiveTables()
 
@@ -394,6 +402,13 @@ class Pipeline:
         >>> "memory_1" in pipeline.explain(parallelism=1)
         True
         """
+        if format not in get_args(ExplainFormat):
+            raise PlanError.unknown(
+                f"`{format}` is not a format of explain",
+                name=str(format),
+                candidates=get_args(ExplainFormat),
+                listing="it is one of",
+            )
         settings = load_settings(flags={"run": {"parallelism": parallelism}})
         stages = cut_stages(self.plan(), parallelism=parallelism_of(settings) or 1)
         shown = _spark_plan(stages, settings) if spark else None
@@ -452,6 +467,7 @@ class Pipeline:
         headrace.base.errors.PlanError: pipeline `empty` is empty
           hint: start it with `pipeline.source(...)`
         """
+        check_run_arguments(state_dir, on_progress)
         settings, keywords = self._job(
             state_dir,
             parallelism=parallelism,
@@ -518,6 +534,7 @@ class Pipeline:
         headrace.base.errors.PlanError: pipeline `empty` is empty
           hint: start it with `pipeline.source(...)`
         """
+        check_run_arguments(state_dir, on_progress)
         settings, keywords = self._job(
             state_dir,
             parallelism=parallelism,
@@ -635,10 +652,13 @@ class Pipeline:
         """Add a node behind streams. Edges from queries are added when the pipeline is planned."""
         parts = tuple(stream._parts for stream in inputs)
         ports = [[part for part in several if isinstance(part, Port)] for several in parts]
-        if id is not None and id in self._names:
+        check_id(id, role)
+        if id is not None and id in self._query_ids:
             raise PlanError(f"there is already an operator with the id `{id}`")
         port = self._builder.add(role, what, ports, id=id, options=options)
         self._steps.append(_Step(role, what, parts, port.node, options))
+        if id is not None:
+            self._chosen_ids.add(id)
         return Stream(self, (port,), shape)
 
     def _query(
@@ -649,6 +669,7 @@ class Pipeline:
         *,
         id: str | None,  # noqa: A002
     ) -> Stream:
+        check_id(id, method)
         rows: dict[str, Relational] = {}
         for name, stream in tables.items():
             self._check_own(stream, method)
@@ -661,13 +682,16 @@ class Pipeline:
     def _query_name(self, method: str, id: str | None) -> str:  # noqa: A002
         """What the operators of a query are called after: its id, or the method and a number."""
         if id is None:
-            self._names[method] = self._names.get(method, 0) + 1
-            return f"{method}_{self._names[method]}"
-        if not id or any(not (char.isalnum() or char in "_-.") for char in id):
-            raise PlanError(f"`{id}` cannot be an id", hint="use letters, digits, `-`, `_` and `.`")
-        if id in self._names or any(step.id == id for step in self._steps):
+            while True:
+                self._counts[method] = self._counts.get(method, 0) + 1
+                name = f"{method}_{self._counts[method]}"
+                if name not in self._chosen_ids:
+                    self._query_ids.add(name)
+                    return name
+        if id in self._query_ids or any(step.id == id for step in self._steps):
             raise PlanError(f"there is already an operator with the id `{id}`")
-        self._names[id] = 0
+        self._chosen_ids.add(id)
+        self._query_ids.add(id)
         return id
 
     def _unique_id(self, base: str) -> str:

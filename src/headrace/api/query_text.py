@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from headrace.api.arguments import check_mapping
 from headrace.api.call_site import call_site, text_name
 from headrace.api.expressions import Column
 from headrace.base.errors import PlacedError, PlanError, SqlError
@@ -62,6 +63,11 @@ class SqlText(QueryText):
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        if not isinstance(text, str):
+            raise PlanError(
+                f"sql takes a SELECT, got {type(text).__name__} {text!r}",
+                hint="such as `sql('SELECT * FROM input')`",
+            )
         self._source = Source(text_name(), text)
 
     @property
@@ -99,6 +105,12 @@ def expression_text(value: Any, columns: list[str], what: str) -> str:
         return value.sql
     if isinstance(value, str) and value.strip():
         return quote(value) if value in columns else value
+    if isinstance(value, list | tuple | set):
+        separate = ", ".join(map(repr, value))
+        raise PlanError(
+            f"{what} takes its columns one by one, got {type(value).__name__} {value!r}",
+            hint=f"write `{what}({separate})`, or `{what}(*columns)`",
+        )
     raise PlanError(
         f"{what} takes SQL expressions, as strings or made with hr.col(…), got {_described(value)}",
         hint="such as `'amount > 5'` or `hr.col('amount') > 5`",
@@ -107,7 +119,7 @@ def expression_text(value: Any, columns: list[str], what: str) -> str:
 
 def add_items(
     text: QueryText,
-    columns: Sequence[str | Column],
+    columns: Sequence[str | Column | Mapping[str, str | Column]],
     named: Mapping[str, str | Column],
     known: list[str],
     method: str,
@@ -115,6 +127,10 @@ def add_items(
     """Append the items of a SELECT list; returns the expressions in it."""
     items: list[tuple[str, str | None]] = []
     for column in columns:
+        if isinstance(column, Mapping):
+            by_name = check_mapping(column, method, f"{method}({{'name': 'a + b'}})")
+            items += [(expression_text(value, known, method), name) for name, value in by_name.items()]
+            continue
         alias = column.name if isinstance(column, Column) else None
         items.append((expression_text(column, known, method), alias))
     items += [(expression_text(value, known, method), name) for name, value in named.items()]

@@ -13,7 +13,7 @@ from headrace.base.options import Options
 from headrace.base.spans import Source
 from headrace.connectors.memory import MemorySource
 from headrace.formats.types import parse_type
-from headrace.model.fragments import plain_schema, quote
+from headrace.model.fragments import plain_schema
 from headrace.model.operator import SourceOperator
 from headrace.sql.embed import columns_of
 
@@ -52,7 +52,7 @@ def _type(name: str, kind: str | pa.DataType) -> pa.DataType:
     try:
         return parse_type(kind)
     except HeadraceError:
-        return columns_of(Source("schema", f"{quote(name)} {kind}")).field(name).type
+        return columns_of(Source("schema", f"value {kind}")).field(0).type
 
 
 def without_hidden(schema: pa.Schema) -> pa.Schema:

@@ -14,6 +14,31 @@ from typing import Literal
 from headrace.api.connectors import UNSET, ConfiguredSink, checked_options
 from headrace.api.schemas import Schema
 
+__all__ = [
+    "blackhole",
+    "confluent",
+    "database",
+    "delta",
+    "filesystem",
+    "iceberg",
+    "kafka",
+    "memory",
+    "mqtt",
+    "nats",
+    "postgres",
+    "rabbitmq",
+    "redis",
+    "single_file",
+    "spark",
+    "stdout",
+    "webhook",
+    "websocket",
+]
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
+
 
 def blackhole(
     *,

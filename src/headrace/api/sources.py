@@ -14,6 +14,29 @@ from typing import Any, Literal
 from headrace.api.connectors import UNSET, ConfiguredSource, checked_options
 from headrace.api.schemas import Schema
 
+__all__ = [
+    "confluent",
+    "delta",
+    "filesystem",
+    "impulse",
+    "kafka",
+    "memory",
+    "mqtt",
+    "nats",
+    "nexmark",
+    "polling_http",
+    "postgres",
+    "rabbitmq",
+    "single_file",
+    "spark",
+    "sse",
+    "websocket",
+]
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
+
 
 def confluent(
     *,

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from headrace.api.arguments import check_id, check_mapping, refuse_column_as_id, refuse_id_alone
 from headrace.api.batch_operators import (
     Batches,
     ConformColumns,
+    DeclaredRows,
     FlatMapBatches,
     FlatMapRows,
     ForwardBatches,
@@ -26,7 +28,7 @@ from headrace.api.live_table import LiveTable
 from headrace.api.query_text import QueryText, SqlText, add_items, expression_text
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, without_hidden
-from headrace.api.shapes import Derived, Part, StreamShape
+from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
 from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import PlanError
 from headrace.model.builder import Port
@@ -138,11 +140,17 @@ class Stream:
         return self._query("filter", text, items, id=id)
 
     @located
-    def select(self, *columns: str | Column, id: str | None = None, **named: str | Column) -> Stream:  # noqa: A002
+    def select(
+        self,
+        *columns: str | Column | Mapping[str, str | Column],
+        id: str | None = None,  # noqa: A002
+        **named: str | Column,
+    ) -> Stream:
         """Choose and compute columns; the result has these alone.
 
         Args:
-            columns: columns and expressions, `AS` gives them names: `"amount * 2 AS double"`, `"*"`.
+            columns: columns and expressions, `AS` gives them names: `"amount * 2 AS double"`, `"*"`. A
+                mapping names several: `{"double": "amount * 2"}`.
             id: what the operator is called.
             named: expressions by the names of their columns.
 
@@ -159,18 +167,26 @@ class Stream:
         Stream(select_1: shop TEXT, price DOUBLE, double BIGINT)
         """
         if not columns and not named:
+            refuse_id_alone(id, "select")
             raise PlanError("select takes at least one column", hint="such as `select('id', total='a + b')`")
         known = self._columns("select").names
+        check_id(id, "select")
+        refuse_column_as_id(id, known, "select")
         text = QueryText("SELECT ")
         checked = add_items(text, columns, named, known, "select")
         return self._query("select", text.add(" FROM input"), checked, id=id)
 
     @located
-    def with_columns(self, *columns: Column, id: str | None = None, **named: str | Column) -> Stream:  # noqa: A002
+    def with_columns(
+        self,
+        *columns: Column | Mapping[str, str | Column],
+        id: str | None = None,  # noqa: A002
+        **named: str | Column,
+    ) -> Stream:
         """Add columns, or replace those of the same name; the others stay.
 
         Args:
-            columns: expressions with an alias.
+            columns: expressions with an alias, or mappings of names to expressions.
             id: what the operator is called.
             named: expressions by the names of their columns.
 
@@ -186,17 +202,24 @@ class Stream:
         >>> sales.with_columns(shop="upper(shop)", double=hr.col("amount") * 2)
         Stream(with_columns_1: shop TEXT, amount BIGINT, double BIGINT)
         """
+        values: dict[str, str | Column] = {}
         for column in columns:
-            if getattr(column, "name", None) is None:
+            if isinstance(column, Mapping):
+                values |= check_mapping(column, "with_columns", "with_columns({'total': 'a + b'})")
+            elif (name := getattr(column, "name", None)) is not None:
+                values[name] = column
+            else:
                 raise PlanError(
                     f"with_columns takes expressions with a name, got {column!r}",
                     hint="write `with_columns(total='a + b')` or `(hr.col('a') + 1).alias('total')`",
                 )
-        values: dict[str, str | Column] = {column.name or "": column for column in columns}
         values |= named
         if not values:
+            refuse_id_alone(id, "with_columns")
             raise PlanError("with_columns takes at least one column", hint="such as `total='a + b'`")
         names = self._columns("with_columns").names
+        check_id(id, "with_columns")
+        refuse_column_as_id(id, names, "with_columns")
         texts = {name: expression_text(value, names, "with_columns") for name, value in values.items()}
         text = QueryText("SELECT ")
         for index, name in enumerate([*names, *(new for new in texts if new not in names)]):
@@ -246,7 +269,7 @@ class Stream:
         """Give columns other names.
 
         Args:
-            columns: old name → new name.
+            columns: old name → new name, as `{"id": "order_id"}`.
             id: what the operator is called.
             named: the same as keywords: `rename(old="new")`.
 
@@ -261,9 +284,11 @@ class Stream:
         >>> sales.rename(amount="price")
         Stream(rename_1: shop TEXT, price BIGINT)
         """
-        renamed = {**(columns or {}), **named}
+        by_name = {} if columns is None else check_mapping(columns, "rename", "rename({'old': 'new'})")
+        renamed = {**by_name, **named}
         names = self._columns("rename").names
         if not renamed:
+            refuse_id_alone(id, "rename")
             raise PlanError("rename takes at least one column", hint="such as `rename(old='new')`")
         self._check_columns(list(renamed), "rename")
         for new in renamed.values():
@@ -404,7 +429,7 @@ class Stream:
                 other's, or a condition over the tables `input` and `other`, such as `"input.id =
                 other.order_id"`.
             how: which rows without a partner are in the result: none (`inner`), those of this stream
-                (`left`), of the other (`right`), or both (`full`).
+                (`left`), of the other (`right`), or both (`full` or `outer`).
             within: only rows whose event times are at most this far apart are partners.
             id: what the operator and its state are called.
 
@@ -412,8 +437,8 @@ class Stream:
             The stream of pairs.
 
         Raises:
-            PlanError: `other` is no stream of this pipeline, columns are not known, or both have a column of
-                the same name.
+            PlanError: `other` is no stream of this pipeline, columns are not known, both have a column of
+                the same name, or columns of `on` have types whose values are never equal.
             SqlError: the condition is wrong.
 
         >>> import headrace as hr
@@ -527,6 +552,8 @@ class Stream:
         >>> pipeline.sql("SELECT shop FROM sales")
         Stream(sql_1: shop TEXT)
         """
+        if not isinstance(name, str):
+            raise PlanError(f"as_table takes the name of a table, got {type(name).__name__} {name!r}")
         self._pipeline._sql.register(name, self._rows("as_table"))
         return self
 
@@ -542,6 +569,10 @@ class Stream:
         **options: Any,
     ) -> Stream:
         """Send the rows through an operator of your own.
+
+        Of an updating stream the operator gets batches with a column `_retract`, true in rows that are taken
+        back. Its result is updating if `schema` has that column: `{"n": "BIGINT", "_retract": "BOOLEAN"}`.
+        Rows with a `_retract` that the schema does not declare are refused where a query reads them.
 
         Args:
             operator: an `ArrowOperator`, or the registered name of one.
@@ -577,10 +608,14 @@ class Stream:
     ) -> Stream:
         """Apply a function from record batch to record batch.
 
+        Batches of an updating stream have a column `_retract`, true in rows that are taken back. The function
+        must return it with the rows it returns; the result is updating too.
+
         Args:
             function: gets a `pyarrow.RecordBatch` with the event time in `_timestamp`, and returns one, of
                 any number of rows; one without rows is dropped.
-            schema: the columns that it returns, if queries follow.
+            schema: the columns that it returns, if queries follow. Its batches are brought to these columns
+                and types; what the schema does not name is dropped.
             id: what the operator is called.
 
         Returns:
@@ -595,7 +630,9 @@ class Stream:
         Stream(map_1: n BIGINT)
         """
         _check_function(function, "map", "from a pyarrow.RecordBatch to a pyarrow.RecordBatch")
-        return self.apply(MapBatches(function), id=id, schema=schema)
+        shape, declared = self._returned(schema)
+        operator = MapBatches(function, declared)
+        return self._pipeline._add("operator", operator, (self,), id=id, options={}, shape=shape)
 
     @located
     def flat_map(
@@ -613,14 +650,17 @@ class Stream:
                 and returns batches. A row that it returns has the event time of the row it came from, unless
                 it has a `_timestamp`.
             per: `row`, or `batch`, which is much faster.
-            schema: the columns that it returns, if queries follow; also their types.
+            schema: the columns that it returns, if queries follow. Its rows are brought to these columns and
+                types; what the schema does not name is dropped.
             id: what the operator is called.
 
         Returns:
             The stream of the rows it returns.
 
         Raises:
-            PlanError: `function` cannot be called.
+            PlanError: `function` cannot be called, or the stream is updating: its rows may be taken back,
+                which a function of one row cannot know. With `per="batch"` it must keep `_retract`, as for
+                `map`.
 
         >>> import headrace as hr
         >>> lines = hr.Pipeline().source("memory", rows=[{"line": "a b"}, {"line": "c"}])
@@ -630,9 +670,16 @@ class Stream:
         _check_function(function, "flat_map", f"from a {per} to several")
         if per not in ("row", "batch"):
             raise PlanError(f"`per` is 'row' or 'batch', got {per!r}")
-        columns = None if schema is None else parse_schema(schema)
-        operator = FlatMapBatches(function) if per == "batch" else FlatMapRows(function, columns)
-        return self.apply(operator, id=id, schema=columns)
+        if per == "row" and self._shape.updating:
+            raise PlanError(
+                "flat_map cannot take the rows of an updating stream: rows that are taken back would count",
+                hint="aggregate in windows (`.group_by(…).tumble(…)`), write the updates to a sink with "
+                "format = 'debezium_json', or use `map` and keep the column `_retract` of its batches",
+            )
+        shape, declared = self._returned(schema)
+        kind = FlatMapBatches if per == "batch" else FlatMapRows
+        operator = kind(function, declared)
+        return self._pipeline._add("operator", operator, (self,), id=id, options={}, shape=shape)
 
     @located
     def call(
@@ -670,6 +717,8 @@ class Stream:
         names = [into] if isinstance(into, str) else list(into)
         given = self._shape.columns if schema is None else parse_schema(schema)
         operator = call_operator(function, columns, names, given)
+        if self._shape.columns is not None:
+            self._check_columns([name for name in columns if name != TIMESTAMP], "call")
         result = call_schema(function, names, self._shape.columns)
         shape = replace(self._shape, columns=result, key=(), windowing=None)
         return self._pipeline._add("operator", operator, (self,), id=id, options={}, shape=shape)
@@ -910,6 +959,12 @@ class Stream:
         """Whether its rows are those of a query, or are taken back as those of a query are."""
         return self._shape.updating or any(isinstance(part, Derived) for part in self._parts)
 
+    def _returned(self, schema: Schema | None) -> tuple[StreamShape, DeclaredRows]:
+        """What is known of the rows that a function makes of these, and what it must return."""
+        shape = declared_shape(schema, has_watermark=self._shape.has_watermark)
+        shape = replace(shape, updating=shape.updating or self._shape.updating, is_declared=False)
+        return shape, DeclaredRows(shape.columns, shape.updating)
+
     def _routed(self, kind: EdgeKind, keys: tuple[str, ...]) -> Stream:
         parts = tuple(replace(part, kind=kind, keys=keys) for part in self._parts)
         return Stream(self._pipeline, parts, self._shape)
@@ -999,6 +1054,9 @@ def derived_stream(pipeline: Pipeline, rows: Relational, name: str) -> Stream:
 
 
 def _check_function(function: object, method: str, kind: str) -> None:
+    if isinstance(function, type) and issubclass(function, ArrowOperator):
+        hint = f"make an object of it for apply: `.apply({function.__name__}(…))`"
+        raise PlanError(f"{method} takes a function, got the operator class {function.__name__}", hint=hint)
     if not callable(function) or isinstance(function, ArrowOperator):
         hint = f"an operator goes to `.apply(…)`; {method} takes a function {kind}"
         raise PlanError(f"{method} takes a function, got {type(function).__name__} {function!r}", hint=hint)

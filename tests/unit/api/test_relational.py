@@ -115,6 +115,41 @@ CASES: dict[str, tuple[Build, str]] = {
             "FROM s GROUP BY 1, 2) GROUP BY window"
         ),
     ),
+    "rename of id": (
+        lambda s, _: s.rename({"id": "order_id"}),
+        "SELECT id AS order_id, shop, amount FROM s",
+    ),
+    "a column called id": (
+        lambda s, _: s.with_columns({"id": "amount * 2"}).select("shop", {"id": hr.col("id") + 1}),
+        "SELECT shop, amount * 2 + 1 AS id FROM s",
+    ),
+    "an aggregate called id": (
+        lambda s, _: s.group_by("shop").aggregate({"id": "max(id)"}, n="count(*)"),
+        "SELECT shop, max(id) AS id, count(*) AS n FROM s GROUP BY shop",
+    ),
+    "outer join": (
+        lambda s, p: s.join(p, on={"id": "order_id"}, how="outer"),
+        "SELECT * FROM s FULL JOIN p ON s.id = p.order_id",
+    ),
+    "join by equal and different names": (
+        lambda s, p: s.join(
+            p.rename({"order_id": "id", "paid": "price"}), on={"id": "id", "amount": "price"}
+        ),
+        "SELECT s.id, shop, amount, paid AS price FROM s JOIN p ON s.id = p.order_id AND amount = paid",
+    ),
+    "full join by equal and different names": (
+        lambda s, p: s.join(
+            p.rename({"order_id": "id", "paid": "price"}), on={"id": "id", "amount": "price"}, how="full"
+        ),
+        (
+            "SELECT coalesce(s.id, p.order_id) AS id, shop, amount, paid AS price "
+            "FROM s FULL JOIN p ON s.id = p.order_id AND amount = paid"
+        ),
+    ),
+    "cast of an alias": (
+        lambda s, _: s.select(hr.col("amount").alias("price").cast("DOUBLE")),
+        "SELECT CAST(amount AS DOUBLE) AS price FROM s",
+    ),
     "join by name": (
         lambda s, p: s.join(p.rename(order_id="id"), on="id"),
         "SELECT * FROM s JOIN (SELECT order_id AS id, paid FROM p) AS p USING (id)",
@@ -347,3 +382,114 @@ def test_a_source_of_changes_is_updating() -> None:
 def test_a_schema_is_written_in_sql_as_a_mapping_or_as_arrow_has_it(schema: Any) -> None:
     stream = hr.Pipeline().source("single_file", path="in.json", schema=schema)
     assert stream.schema == pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+class Forward(hr.ArrowOperator):
+    """Collects what it gets."""
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        collector.collect(batch)
+
+
+COUNTS = "shop TEXT, n BIGINT"
+KEEPS_UPDATES: dict[str, Callable[[hr.Stream], hr.Stream]] = {
+    "map": lambda counts: counts.map(lambda batch: batch, schema=COUNTS),
+    "flat_map of batches": lambda counts: counts.flat_map(
+        lambda batch: [batch.slice(0, 1), batch.slice(1)], per="batch", schema=COUNTS
+    ),
+    "apply": lambda counts: counts.apply(
+        Forward(), schema={"shop": "TEXT", "n": "BIGINT", "_retract": "BOOLEAN"}
+    ),
+}
+
+
+@pytest.mark.parametrize("method", KEEPS_UPDATES)
+def test_rows_that_a_function_forwards_of_an_updating_stream_are_taken_back(
+    method: str, tmp_path: Path
+) -> None:
+    counts = hr.Pipeline().source("memory", rows=SALES).group_by("shop").aggregate(n="count(*)")
+    forwarded = KEEPS_UPDATES[method](counts)
+    assert forwarded.is_updating
+    total = forwarded.group_by().aggregate(total="sum(n)")
+    assert rows_of(total, tmp_path, epoch_rows=1) == [{"total": 4}]
+
+
+@pytest.mark.parametrize("schema", [None, COUNTS])
+def test_a_map_of_an_updating_stream_must_return_which_rows_are_taken_back(
+    schema: str | None, tmp_path: Path
+) -> None:
+    counts = hr.Pipeline().source("memory", rows=SALES).group_by("shop").aggregate(n="count(*)")
+    mapped = counts.map(lambda batch: batch.drop_columns(["_retract"]), schema=schema)
+    assert mapped.is_updating
+    with pytest.raises(hr.OperatorError, match="`map_1` have no column `_retract`"):
+        rows_of(mapped, tmp_path)
+
+
+def test_a_query_refuses_retractions_that_no_schema_declares(tmp_path: Path) -> None:
+    counts = hr.Pipeline().source("memory", rows=SALES).group_by("shop").aggregate(n="count(*)")
+    applied = counts.apply(Forward(), schema=COUNTS).filter("n > 0")
+    with pytest.raises(hr.OperatorError, match="which the `schema` does not declare"):
+        rows_of(applied, tmp_path)
+
+
+def test_flat_map_of_the_rows_of_an_updating_stream_is_refused() -> None:
+    counts = hr.Pipeline().source("memory", rows=SALES).group_by("shop").aggregate(n="count(*)")
+    with pytest.raises(hr.PlanError, match="debezium_json"):
+        counts.flat_map(lambda row: [row])
+
+
+WRONG_ROWS: dict[str, tuple[Callable[[hr.Stream], hr.Stream], str]] = {
+    "map without a column": (
+        lambda sales: sales.map(lambda batch: batch.drop_columns(["shop"]), schema="shop TEXT"),
+        "no column `shop`",
+    ),
+    "map to another type": (
+        lambda sales: sales.map(lambda batch: batch, schema="id BIGINT, shop BIGINT"),
+        "column `shop` is string, not int64",
+    ),
+    "flat_map without a column": (
+        lambda sales: sales.flat_map(lambda _: [{"sho": "x"}], schema="shop TEXT"),
+        "no column `shop`(.|\\n)*did you mean `sho`",
+    ),
+    "flat_map to another type": (
+        lambda sales: sales.flat_map(lambda _: [{"shop": 3}], schema="shop TEXT"),
+        "in column `shop` that do not fit the string",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_ROWS)
+def test_rows_that_do_not_fit_the_schema_of_a_function_are_refused_without_a_query(
+    mistake: str, tmp_path: Path
+) -> None:
+    build, expected = WRONG_ROWS[mistake]
+    with pytest.raises(hr.OperatorError, match=expected):
+        rows_of(build(hr.Pipeline().source("memory", rows=SALES)), tmp_path)
+
+
+def test_a_function_s_rows_have_the_columns_and_types_of_its_schema(tmp_path: Path) -> None:
+    sales = hr.Pipeline().source("memory", rows=SALES[:1])
+    mapped = sales.map(lambda batch: batch, schema="amount DOUBLE, id BIGINT")
+    mapped.flat_map(lambda row: [{**row, "more": 1}], schema="id INT").sink("memory", name="ids")
+    mapped.sink("memory", name="mapped")
+    rows = run_in_process(sales.pipeline, tmp_path).rows
+    assert rows["mapped"].drop_columns(["_timestamp"]).to_pydict() == {"amount": [3.0], "id": [1]}
+    assert rows["ids"].schema.field("id").type == pa.int32()
+    assert rows["ids"].schema.names == ["id", "_timestamp"]
+
+
+def test_a_generated_id_leaves_out_those_that_the_user_has_chosen() -> None:
+    sales = hr.Pipeline().source("memory", rows=SALES)
+    streams = [
+        sales.filter("id > 0", id="filter_2"),
+        sales.filter("id > 1"),
+        sales.filter("id > 2"),
+        sales.filter("id > 3", id="filter"),
+    ]
+    names = [repr(stream).partition(":")[0] for stream in streams]
+    assert names == ["Stream(filter_2", "Stream(filter_1", "Stream(filter_3", "Stream(filter"]
+
+
+def test_functions_of_sql_are_listed_and_shown() -> None:
+    assert {"sum", "upper", "count"} <= set(dir(hr.fn))
+    assert repr(hr.fn.sum) == "headrace.fn.sum"

@@ -60,3 +60,8 @@ def test_a_pipeline_of_typed_options_runs(tmp_path: Path) -> None:
     numbers.filter("n > 1").sink(hr.sinks.memory(name="large"))
     rows = run_in_process(pipeline, tmp_path).rows["large"]
     assert rows.column("n").to_pylist() == [2]
+
+
+def test_completion_lists_connectors_alone() -> None:
+    assert dir(hr.sources) == sorted(BUILT_IN["source"])
+    assert dir(hr.sinks) == sorted(BUILT_IN["sink"])

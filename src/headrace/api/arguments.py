@@ -1,0 +1,82 @@
+"""Checks of the arguments that many methods of the API take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import PlanError
+
+
+def check_id(id: object, method: str) -> None:  # noqa: A002
+    """Refuse an `id` that cannot name an operator, such as an expression for a column called `id`."""
+    if id is None:
+        return
+    if not isinstance(id, str):
+        raise PlanError(
+            f"`id` names the operator of {method} and is a string, got {type(id).__name__} {id!r}",
+            hint=_hint(method),
+        )
+    if not id or any(not (char.isalnum() or char in "_-.") for char in id):
+        raise PlanError(
+            f"`{id}` cannot be an id", hint=f"use letters, digits, `-`, `_` and `.`; {_hint(method)}"
+        )
+
+
+def refuse_id_alone(id: object, method: str) -> None:  # noqa: A002
+    """Refuse a call whose only argument is `id`: a column of that name is meant."""
+    if id is not None:
+        raise PlanError(f"`id` names the operator of {method}, and no column is given", hint=_hint(method))
+
+
+def refuse_column_as_id(id: str | None, columns: Collection[str], method: str) -> None:  # noqa: A002
+    """Refuse an `id` that is a column of the stream: a column called `id` is meant."""
+    if id is not None and id in columns:
+        raise PlanError(
+            f"`id` names the operator of {method}, and `{id}` is a column of the stream",
+            hint=f"{_hint(method)}; an operator is called otherwise than a column",
+        )
+
+
+def _hint(method: str) -> str:
+    if method == "sql":
+        return "call the table in the query otherwise: `sql('SELECT … FROM orders', orders=stream)`"
+    if method in _WITH_COLUMNS:
+        return f"a column called `id` is written `{method}({_WITH_COLUMNS[method]})`"
+    return "such as `id='orders'`"
+
+
+_WITH_COLUMNS = {
+    "rename": "{'id': 'new'}",
+    "select": "{'id': 'a + b'}",
+    "with_columns": "{'id': 'a + b'}",
+    "aggregate": "{'id': 'max(a)'}",
+}
+
+
+def check_mapping(value: object, method: str, example: str) -> Mapping[str, Any]:
+    """A mapping by names of columns; raises for anything else."""
+    if not isinstance(value, Mapping):
+        raise PlanError(
+            f"{method} takes a mapping of columns, got {type(value).__name__} {value!r}",
+            hint=f"write `{example}`",
+        )
+    for name in value:
+        if name == "" or not isinstance(name, str):
+            raise PlanError(f"{method} takes the names of columns, got {name!r}", hint=f"write `{example}`")
+    return value
+
+
+def check_run_arguments(state_dir: object, on_progress: object) -> None:
+    """Refuse arguments of a run that cannot work, before Spark starts."""
+    if state_dir is not None and not isinstance(state_dir, str | Path):
+        raise PlanError(
+            f"`state_dir` takes a path, got {type(state_dir).__name__} {state_dir!r}",
+            hint="such as `run('state/orders')`; other arguments are passed by name: `run(max_epochs=3)`",
+        )
+    if on_progress is not None and not callable(on_progress):
+        raise PlanError(
+            f"`on_progress` takes a function, got {type(on_progress).__name__} {on_progress!r}",
+            hint="it is called with a hr.Progress after each epoch: `on_progress=print`",
+        )
