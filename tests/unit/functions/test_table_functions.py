@@ -196,6 +196,7 @@ def test_a_stream_is_called_for_from_python(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="gives no column `wrd`"):
         TableFunctionCall(words, ["a"], columns={"wrd": "x"})
     broken = hr.Pipeline("calls")
-    broken.source("memory", rows=[{"n": 1}]).call(half, "m", into="half").sink("memory", name="out")
+    unknown = broken.source("memory", rows=[{"n": 1}]).map(lambda batch: batch)
+    unknown.call(half, "m", into="half").sink("memory", name="out")
     with pytest.raises(PlanError, match="there is no column `m` to call the function with"):
         run_in_process(broken, tmp_path / "b")
