@@ -18,10 +18,17 @@ class ConfiguredSource:
     >>> import headrace as hr
     >>> hr.sources.impulse(event_rate=10)
     ConfiguredSource(connector='impulse', options={'event_rate': 10})
+
+    Attributes:
+        connector: the name of the connector.
+        options: its options by their names; a password is not displayed.
     """
 
     connector: str
     options: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return _describe(self, "source")
 
 
 @dataclass(frozen=True)
@@ -31,10 +38,34 @@ class ConfiguredSink:
     >>> import headrace as hr
     >>> hr.sinks.memory(name="rows")
     ConfiguredSink(connector='memory', options={'name': 'rows'})
+
+    Attributes:
+        connector: the name of the connector.
+        options: its options by their names; a password is not displayed.
     """
 
     connector: str
     options: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return _describe(self, "sink")
+
+
+_SHOWN_CHARACTERS = 80
+"""How much of one option is shown."""
+
+
+def _describe(configured: ConfiguredSource | ConfiguredSink, role: Role) -> str:
+    """The connector and its options, without the values of those that are never displayed."""
+    fields = registry.options(role, configured.connector).model_fields
+    hidden = {text for name, field in fields.items() if not field.repr for text in (name, field.alias)}
+    shown = []
+    for name, value in configured.options.items():
+        text = repr(value) if name not in hidden and name.partition(".")[0] not in hidden else "***"
+        text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+        shown.append(f"{name!r}: {text}")
+    kind = type(configured).__name__
+    return f"{kind}(connector={configured.connector!r}, options={{{', '.join(shown)}}})"
 
 
 class _Unset:

@@ -39,6 +39,23 @@ class SingleFileSink(Connector, ArrowOperator):
     committed length and appends them, so after a crash at any moment a resumed pipeline has lost and repeated
     nothing. A pipeline that starts without state overwrites the file. With the format `debezium_json`, the
     changes of one epoch to one row are written as one.
+
+    Args:
+        options: an `Options` object, or each option by its name.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "sales.json")
+    >>> pipeline = hr.Pipeline()
+    >>> sales = pipeline.source("memory", rows=[{"shop": "mill", "amount": 3}])
+    >>> sales.sink(hr.SingleFileSink(path=str(path), format="json"))
+    Stream(memory_1: shop TEXT, amount BIGINT)
+    >>> result = run_in_process(pipeline, tempfile.mkdtemp())
+    >>> path.read_text()
+    '{"shop":"mill","amount":3}\\n'
     """
 
     max_parallelism = 1

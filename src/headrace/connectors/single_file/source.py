@@ -62,6 +62,24 @@ class SingleFileSource(Connector, SourceOperator):
     the same path. Empty lines are skipped, unless the format is a raw one; a line that does not fit ends the
     run with its number, its content and, if known, its column, or is dropped and counted in the metric
     `bad_rows`.
+
+    Args:
+        options: an `Options` object, or each option by its name.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "sales.csv")
+    >>> path.write_text("shop,amount\\nmill,3\\n")
+    19
+    >>> pipeline = hr.Pipeline()
+    >>> sales = pipeline.source(hr.SingleFileSource(path=str(path), format="csv"), id="sales")
+    >>> sales.sink("memory", name="rows")
+    Stream(sales)
+    >>> run_in_process(pipeline, tempfile.mkdtemp()).rows["rows"].select(["shop", "amount"]).to_pylist()
+    [{'shop': 'mill', 'amount': 3}]
     """
 
     deliveries = (
