@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.api.schemas import parse_schema
+from headrace.base.errors import HeadraceError
 from headrace.base.options import parse_options
 from headrace.model.registry import Role, registry
 
@@ -15,13 +16,13 @@ from headrace.model.registry import Role, registry
 class ConfiguredSource:
     """A source and its options, for `pipeline.source(…)`; made by a function of `hr.sources`.
 
-    >>> import headrace as hr
-    >>> hr.sources.impulse(event_rate=10)
-    ConfiguredSource(connector='impulse', options={'event_rate': 10})
-
     Attributes:
         connector: the name of the connector.
         options: its options by their names; a password is not displayed.
+
+    >>> import headrace as hr
+    >>> hr.sources.impulse(event_rate=10)
+    ConfiguredSource(connector='impulse', options={'event_rate': 10})
     """
 
     connector: str
@@ -35,13 +36,13 @@ class ConfiguredSource:
 class ConfiguredSink:
     """A sink and its options, for `stream.sink(…)`; made by a function of `hr.sinks`.
 
-    >>> import headrace as hr
-    >>> hr.sinks.memory(name="rows")
-    ConfiguredSink(connector='memory', options={'name': 'rows'})
-
     Attributes:
         connector: the name of the connector.
         options: its options by their names; a password is not displayed.
+
+    >>> import headrace as hr
+    >>> hr.sinks.memory(name="rows")
+    ConfiguredSink(connector='memory', options={'name': 'rows'})
     """
 
     connector: str
@@ -57,7 +58,11 @@ _SHOWN_CHARACTERS = 80
 
 def _describe(configured: ConfiguredSource | ConfiguredSink, role: Role) -> str:
     """The connector and its options, without the values of those that are never displayed."""
-    fields = registry.options(role, configured.connector).model_fields
+    try:
+        fields = registry.options(role, configured.connector).model_fields
+    except HeadraceError:  # there is no such connector: any of its options may be a secret
+        names = ", ".join(map(repr, configured.options))
+        return f"{type(configured).__name__}(connector={configured.connector!r}, options={{{names}}})"
     hidden = {text for name, field in fields.items() if not field.repr for text in (name, field.alias)}
     shown = []
     for name, value in configured.options.items():

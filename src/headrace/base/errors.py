@@ -131,9 +131,9 @@ class ConfigurationError(UserError):
     """Raised for a setting, an option or a command line that is not valid.
 
     >>> import headrace as hr
-    >>> hr.sources.impulse(event_rate=-1)
+    >>> hr.MemorySink(nam="rows")
     Traceback (most recent call last):
-    headrace.base.errors.ConfigurationError: impulse: option `event_rate`: Input should be greater than 0, got -1
+    headrace.base.errors.ConfigurationError: MemorySink: unknown option `nam`: did you mean `name`?
     """
 
     code = "configuration"

@@ -200,24 +200,38 @@ class OperatorContext:
         metrics: the counters of the operator.
         errors: what `report_error` reported.
 
-    >>> import headrace as hr
-    >>> class LastId(hr.ArrowOperator):
-    ...     def tables(self):
-    ...         return [hr.global_table_config("last", "the greatest id so far")]
-    ...     def process_batch(self, batch, ctx, collector):
-    ...         last = ctx.global_table("last")
-    ...         ids = [*batch.column("id").to_pylist(), last.get("id", 0)]
-    ...         last.insert("id", max(ids))
-    ...         ctx.metrics.add("ids", batch.num_rows)
-    ...         collector.collect(batch)
+    >>> import headrace as hr, pyarrow as pa, tempfile
     >>> from headrace.testing.in_process import run_in_process
-    >>> import tempfile
+    >>> sales = pa.schema([("_timestamp", pa.timestamp("ns")), ("shop", pa.string())])
+    >>> class Journal(hr.ArrowOperator):
+    ...     def tables(self):
+    ...         shops = pa.schema([("shop", pa.string())])
+    ...         return [
+    ...             hr.global_table_config("last", "the size of the last batch"),
+    ...             hr.keyed_table_config("shops", "shops so far", shops, key=["shop"]),
+    ...             hr.timestamp_table_config("sales", "sales of an hour", "1h", schema=sales),
+    ...         ]
+    ...     def process_batch(self, batch, ctx, collector):
+    ...         ctx.global_table("last").insert("rows", batch.num_rows)
+    ...         ctx.keyed_table("shops").put(batch.select(["shop"]))
+    ...         ctx.time_table("sales").insert(batch.select(["_timestamp", "shop"]))
+    ...         addresses = ctx.resource("addresses", lambda: {"mill": "Mill Lane 1"})
+    ...         if not addresses.keys() >= set(batch.column("shop").to_pylist()):
+    ...             ctx.report_error("a shop has no address")
+    ...         ctx.metrics.add("sales", batch.num_rows)
+    ...         collector.collect(batch)
+    ...     def handle_checkpoint(self, barrier, ctx, collector):
+    ...         ctx.insert_committing_data("journal", str(ctx.task_info.epoch).encode())
+    ...     def handle_commit(self, epoch, data, ctx):
+    ...         print("committed", data["journal"])
     >>> pipeline = hr.Pipeline()
-    >>> stream = pipeline.source("memory", rows=[{"id": 4}, {"id": 9}]).apply(LastId(), id="last")
-    >>> stream.sink("memory", name="rows")
-    Stream(last)
-    >>> run_in_process(pipeline, tempfile.mkdtemp()).metrics["last"]["ids"]
-    2.0
+    >>> stream = pipeline.source("memory", rows=[{"shop": "mill"}, {"shop": "weir"}])
+    >>> stream.key_by("shop").apply(Journal(), id="journal").sink("blackhole")
+    Stream(journal)
+    >>> result = run_in_process(pipeline, tempfile.mkdtemp(), parallelism=1)
+    committed {0: b'1'}
+    >>> result.metrics["journal"]["sales"], result.errors
+    (2.0, ('a shop has no address',))
     """
 
     task_info: TaskInfo
@@ -415,22 +429,44 @@ class ArrowOperator(ABC):
         )
 
     def validate(self) -> None:
-        """Called on the driver before anything runs: raise a UserError for what cannot work."""
+        """Check the configuration; called on the driver before anything runs.
+
+        Raises:
+            UserError: it cannot work as it is configured.
+        """
 
     def tables(self) -> Sequence[TableConfig]:
-        """The state tables this operator uses."""
+        """The state tables this operator uses.
+
+        Returns:
+            The declarations, made by `keyed_table_config` and its like.
+        """
         return ()
 
     def claims(self) -> Sequence[str]:
-        """What only one sink of a pipeline may write, such as a file; a second sink with it is refused."""
+        """What only one sink of a pipeline may write, such as a file; a second sink with it is refused.
+
+        Returns:
+            Names, such as URLs.
+        """
         return ()
 
     def on_start(self, ctx: OperatorContext) -> None:
-        """Called before the first batch of an epoch; state is readable."""
+        """Called before the first batch of an epoch; state is readable.
+
+        Args:
+            ctx: state tables, time and counters of the subtask.
+        """
 
     @abstractmethod
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Process one batch."""
+        """Process one batch.
+
+        Args:
+            batch: the rows; event time is in the column `_timestamp`.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+        """
 
     def process_batch_index(
         self,
@@ -440,60 +476,127 @@ class ArrowOperator(ABC):
         ctx: OperatorContext,
         collector: Collector,
     ) -> None:
-        """Process one batch of input `index` of `total`; by default all inputs are treated alike."""
+        """Process one batch of input `index` of `total`; by default all inputs are treated alike.
+
+        Args:
+            index: the number of the input, from 0.
+            total: how many inputs there are.
+            batch: the rows; event time is in the column `_timestamp`.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+        """
         self.process_batch(batch, ctx, collector)
 
     def handle_watermark(
         self, watermark: Watermark, ctx: OperatorContext, collector: Collector
     ) -> Watermark | None:
-        """Event time has reached `watermark`; return what to forward, or None to hold it back."""
+        """Event time has reached `watermark`.
+
+        Args:
+            watermark: the least watermark of the inputs, or idle.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+
+        Returns:
+            What to forward, or None to hold it back.
+        """
         return watermark
 
     def handle_tick(self, n: int, ctx: OperatorContext, collector: Collector) -> None:
-        """The clock has passed tick number `n` of `tick_interval`; missed ticks are skipped."""
+        """The clock has passed tick number `n` of `tick_interval`; missed ticks are skipped.
+
+        Args:
+            n: the number of the tick.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+        """
 
     def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """The run was asked to stop and this is its last epoch.
 
-        A later run resumes from here, unless an operator ended the pipeline for good (`final`).
+        A later run resumes from here, unless an operator ended the pipeline for good.
+
+        Args:
+            final: whether an operator did.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
         """
 
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        """The epoch ends: write what must survive into tables; rows may still be emitted."""
+        """The epoch ends: write what must survive into tables; rows may still be emitted.
+
+        Args:
+            barrier: the epoch that ends.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+        """
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Publish what was staged: `data` is {table: {subtask: bytes}}. Must be idempotent."""
+        """Publish what was staged. Must be idempotent.
+
+        Args:
+            epoch: the number of the epoch.
+            data: what `ctx.insert_committing_data` was given: {table: {subtask: bytes}}.
+            ctx: state tables, time and counters of the subtask.
+        """
 
     def on_close(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """The inputs have ended (`final`), or this subtask's share of the epoch has (not `final`).
 
         Rows may be collected only when `final`.
+
+        Args:
+            final: whether the inputs have ended.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
         """
 
     def migrate_table(self, table: str, version: int, rows: pa.Table) -> pa.Table:
         """Bring rows that version `version` of a table saved to the declared version.
 
         For a global table the rows have the columns `key` and `value`, both JSON as bytes.
+
+        Args:
+            table: the name of the table.
+            version: the version that saved the rows.
+            rows: the saved rows.
+
+        Returns:
+            The rows with the declared columns.
+
+        Raises:
+            NotImplementedError: there is no way; the run is refused.
         """
         raise NotImplementedError
 
     def display(self) -> str:
-        """One line about this operator for plans."""
+        """One line about this operator for plans.
+
+        Returns:
+            The line, without secrets.
+        """
         return self.name
 
     def state_signature(self) -> str:
         """What the rows in its tables depend on besides the operator's code, such as its SQL.
 
         State that was saved with another signature is refused.
+
+        Returns:
+            The signature; empty if there is nothing else.
         """
         return ""
 
     def details(self) -> Mapping[str, str]:
-        """More about this operator for plans, such as the SQL that it computes."""
+        """More about this operator for plans, such as the SQL that it computes.
+
+        Returns:
+            What it is called → what it is.
+        """
         return {}
 
 
@@ -609,7 +712,11 @@ class SourceOperator(ABC):
         return _describe(self)
 
     def validate(self) -> None:
-        """Called on the driver before anything runs: raise a UserError for what cannot work."""
+        """Check the configuration; called on the driver before anything runs.
+
+        Raises:
+            UserError: it cannot work as it is configured.
+        """
 
     idle_timeout: timedelta | None = None
     """After this long without new rows a lane no longer holds the watermark back."""
@@ -620,14 +727,23 @@ class SourceOperator(ABC):
         return type(self).__name__
 
     def claims(self) -> Sequence[str]:
-        """What is read that no sink of the same pipeline may write, such as a file."""
+        """What is read that no sink of the same pipeline may write, such as a file.
+
+        Returns:
+            Names, such as URLs.
+        """
         return ()
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """Called once in the process that plans epochs, before an offset is asked for; `node` is its id.
+        """Called once in the process that plans epochs, before an offset is asked for.
 
         A source that cannot be read again starts to receive here, and keeps what it receives in `storage`,
         where the state of the job is, until it is committed.
+
+        Args:
+            storage: the storage that the state directory is on.
+            job_id: the id of the job.
+            node: the id of the source in the plan.
         """
 
     def close(self) -> None:
@@ -635,39 +751,104 @@ class SourceOperator(ABC):
 
     @abstractmethod
     def initial_offset(self, *, time: float) -> Offset:
-        """Where a new pipeline starts reading; `time` is the wall clock in seconds."""
+        """Where a new pipeline starts reading.
+
+        Args:
+            time: the wall clock in seconds.
+
+        Returns:
+            The first position of every lane.
+        """
 
     @abstractmethod
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """How far one epoch may read from `start` within `limit`; `start` itself if nothing is new."""
+        """How far one epoch may read.
+
+        Args:
+            start: where the epoch begins.
+            limit: how much it may read.
+            parallelism: how many tasks share it.
+
+        Returns:
+            The end of the epoch; `start` itself if nothing is new.
+        """
 
     @abstractmethod
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """The shares of the range from `start` to `end`, about `parallelism` of them."""
+        """The shares of the range from `start` to `end`.
+
+        Args:
+            start: where the range begins.
+            end: where it ends.
+            parallelism: about how many shares there should be.
+
+        Returns:
+            The shares; those of one lane in its order.
+        """
 
     @abstractmethod
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read `ctx.split` and collect its batches, each with a `_timestamp` column."""
+        """Read `ctx.split` and collect its batches, each with a `_timestamp` column.
+
+        Args:
+            ctx: the split, and the counters of the task.
+            collector: takes the batches.
+
+        Returns:
+            How the reading ended.
+        """
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether nothing will ever follow `offset`; a bounded source says so at its end."""
+        """Whether nothing will ever follow `offset`; a bounded source says so at its end.
+
+        Args:
+            offset: a position of every lane.
+
+        Returns:
+            True at the end of a bounded source.
+        """
         return False
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """How many rows the range holds, if that is known without reading."""
+        """How many rows the range holds, if that is known without reading.
+
+        Args:
+            start: where the range begins.
+            end: where it ends.
+
+        Returns:
+            The number of rows; None if it is not known.
+        """
         return None
 
     def on_start(self, ctx: SourceContext) -> None:
-        """Called before `run`, in the task that reads."""
+        """Called before `run`, in the task that reads.
+
+        Args:
+            ctx: the split, and the counters of the task.
+        """
 
     def on_close(self, ctx: SourceContext, collector: Collector) -> None:
-        """Called after `run`, in the task that reads."""
+        """Called after `run`, in the task that reads.
+
+        Args:
+            ctx: the split, and the counters of the task.
+            collector: takes further batches.
+        """
 
     def committed(self, offset: Offset) -> None:
-        """The epoch that ends at `offset` is durable; called on the driver, may be repeated."""
+        """The epoch that ends at `offset` is durable; called on the driver, may be repeated.
+
+        Args:
+            offset: a position of every lane.
+        """
 
     def display(self) -> str:
-        """One line about this source for plans."""
+        """One line about this source for plans.
+
+        Returns:
+            The line, without secrets.
+        """
         return self.name
 
 

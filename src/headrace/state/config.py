@@ -66,6 +66,16 @@ class TableConfig:
         return f"TableConfig({', '.join(parts)})"
 
     def to_json(self) -> dict[str, Any]:
+        """The declaration as JSON, as checkpoints have it.
+
+        Returns:
+            A dict of JSON values.
+
+        >>> import headrace as hr
+        >>> config = hr.global_table_config("seen", "files that were read")
+        >>> hr.TableConfig.from_json(config.to_json()) == config
+        True
+        """
         return {
             "name": self.name,
             "kind": self.kind,
@@ -85,6 +95,18 @@ class TableConfig:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TableConfig:
+        """The declaration that `to_json` wrote.
+
+        Args:
+            data: what it returned.
+
+        Returns:
+            The declaration.
+
+        >>> import headrace as hr
+        >>> hr.TableConfig.from_json(hr.global_table_config("seen").to_json())
+        TableConfig('seen', kind='global')
+        """
         schema, retention = data["schema"], data["retention_ns"]
         return cls(
             name=data["name"],

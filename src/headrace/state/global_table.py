@@ -100,7 +100,7 @@ class GlobalTable(StateTable):
 
     >>> import headrace as hr
     >>> config = hr.global_table_config("seen", "files that were read")
-    >>> seen = hr.GlobalTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # the engine does this
+    >>> seen = hr.GlobalTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # by the engine
     >>> seen.insert("a.json", {"lines": 10})
     >>> seen.insert(("day", 5), b"bytes")
     >>> seen.get("a.json")["lines"], seen.get("b.json")

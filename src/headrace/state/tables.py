@@ -156,7 +156,7 @@ class KeyedTable(_BatchTable):
     >>> import headrace as hr, pyarrow as pa
     >>> schema = pa.schema([("shop", pa.string()), ("item", pa.string()), ("total", pa.int64())])
     >>> config = hr.keyed_table_config("totals", "sales", schema, key=["shop", "item"], route=["shop"])
-    >>> totals = hr.KeyedTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # the engine does this
+    >>> totals = hr.KeyedTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # by the engine
     >>> totals.put(pa.record_batch({"shop": ["mill", "mill"], "item": ["oats", "rye"], "total": [3, 4]}))
     >>> rows, is_stored = totals.get(pa.record_batch({"shop": ["mill", "weir"], "item": ["rye", "rye"]}))
     >>> rows.column("total").to_pylist(), is_stored.tolist()
@@ -307,7 +307,7 @@ class TimeTable(_BatchTable):
     >>> import headrace as hr, pyarrow as pa
     >>> schema = pa.schema([("_timestamp", pa.timestamp("ns")), ("user", pa.string())])
     >>> config = hr.timestamp_table_config("clicks", "clicks of a minute", "1m", schema=schema, key=["user"])
-    >>> clicks = hr.TimeTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # the engine does this
+    >>> clicks = hr.TimeTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # by the engine
     >>> rows = {"_timestamp": [1, 2, 3, 4, 5], "user": ["ann", "bob", "ann", "cid", "dan"]}
     >>> clicks.insert(pa.record_batch(rows, schema=schema))
     >>> clicks.range(2, 4).column("user").to_pylist()

@@ -33,7 +33,7 @@ from headrace.state.config import TableConfig, global_table_config
 
 
 class SingleFileSink(Connector, ArrowOperator):
-    """Writes committed rows to one local file as lines; the file holds exactly what was committed.
+    r"""Writes committed rows to one local file as lines; the file holds exactly what was committed.
 
     One subtask stages the lines of an epoch. After the commit point the driver truncates the file to its
     committed length and appends them, so after a crash at any moment a resumed pipeline has lost and repeated
@@ -55,7 +55,7 @@ class SingleFileSink(Connector, ArrowOperator):
     Stream(memory_1: shop TEXT, amount BIGINT)
     >>> result = run_in_process(pipeline, tempfile.mkdtemp())
     >>> path.read_text()
-    '{"shop":"mill","amount":3}\\n'
+    '{"shop":"mill","amount":3}\n'
     """
 
     max_parallelism = 1

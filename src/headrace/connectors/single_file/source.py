@@ -54,7 +54,7 @@ _SAMPLE_LINES = 1000
 
 
 class SingleFileSource(Connector, SourceOperator):
-    """Reads the lines of one local file, each line once; then it ends.
+    r"""Reads the lines of one local file, each line once; then it ends.
 
     The size of the file and the types of its columns are fixed when the pipeline first starts, and are part
     of the offset with the byte and the line: a pipeline resumes with the next line, and lines that are
@@ -72,7 +72,7 @@ class SingleFileSource(Connector, SourceOperator):
     >>> import headrace as hr, pathlib, tempfile
     >>> from headrace.testing.in_process import run_in_process
     >>> path = pathlib.Path(tempfile.mkdtemp(), "sales.csv")
-    >>> path.write_text("shop,amount\\nmill,3\\n")
+    >>> path.write_text("shop,amount\nmill,3\n")
     19
     >>> pipeline = hr.Pipeline()
     >>> sales = pipeline.source(hr.SingleFileSource(path=str(path), format="csv"), id="sales")
