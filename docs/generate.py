@@ -148,7 +148,8 @@ def _together(source: Promise, sink: Promise) -> str:
 
 
 def _paragraphs(thing: Any) -> list[str]:
-    paragraphs = (inspect.getdoc(thing) or "").split("\n\n")
+    text = re.split(r"\n\n(?=Args:|Raises:|>>> )", inspect.getdoc(thing) or "", maxsplit=1)[0]
+    paragraphs = text.split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs).split("\n")
 
 

@@ -112,6 +112,9 @@ class Column:
     def is_null(self) -> Column:
         """Whether there is no value.
 
+        Returns:
+            The condition.
+
         >>> import headrace as hr
         >>> hr.col("name").is_null()
         Column("name" IS NULL)
@@ -120,6 +123,9 @@ class Column:
 
     def is_not_null(self) -> Column:
         """Whether there is a value.
+
+        Returns:
+            The condition.
 
         >>> import headrace as hr
         >>> hr.col("name").is_not_null()

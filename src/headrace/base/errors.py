@@ -35,7 +35,23 @@ Domain = Literal["user", "external", "internal"]
 
 
 class HeadraceError(Exception):
-    """The root: what happened, what to do, where, and whose turn it is."""
+    """The root of all errors of Headrace: what happened, what to do, where, and whose turn it is.
+
+    Args:
+        message: what happened.
+        hint: what to do about it.
+        where: the file, the line or the operator.
+
+    `domain` says who can do something about it: `user`, `external` or `internal`; `retry` whether trying
+    again may help; `exit_code` is that of the command line.
+
+    >>> import headrace as hr
+    >>> try:
+    ...     hr.Pipeline().source("kafkaa")
+    ... except hr.HeadraceError as error:
+    ...     print(f"{type(error).__name__}, {error.domain}: {error.message}; {error.hint}")
+    ConfigurationError, user: there is no source called `kafkaa`; did you mean `kafka`?
+    """
 
     code: ClassVar[str] = "error"
     domain: ClassVar[Domain] = "internal"
@@ -57,7 +73,21 @@ class HeadraceError(Exception):
     def unknown(
         cls, message: str, *, name: str, candidates: Iterable[str], listing: str | None = None
     ) -> Self:
-        """An error about a name that does not exist, with the near ones as its hint (`suggest`)."""
+        """An error about a name that does not exist, with the near ones as its hint.
+
+        Args:
+            message: what happened.
+            name: the name that does not exist.
+            candidates: the names that do.
+            listing: begins a sentence with all of them, when none is close.
+
+        Returns:
+            The error, to be raised.
+
+        >>> import headrace as hr
+        >>> hr.PlanError.unknown("no column `shp`", name="shp", candidates=["shop", "item"]).hint
+        'did you mean `shop`?'
+        """
         return cls(message, hint=suggest(name, candidates, listing=listing))
 
     def __str__(self) -> str:
@@ -82,7 +112,15 @@ def _rebuild(cls: type[HeadraceError], state: dict[str, object]) -> HeadraceErro
 
 
 class UserError(HeadraceError):
-    """What the user wrote cannot be done; nothing was started."""
+    """Raised when what the user wrote cannot be done; nothing was started.
+
+    Operators raise it in `validate` for what cannot work.
+
+    >>> import headrace as hr
+    >>> print(hr.UserError("there is no model `tides`", hint="train it first"))
+    there is no model `tides`
+      hint: train it first
+    """
 
     code = "user"
     domain = "user"
@@ -90,7 +128,13 @@ class UserError(HeadraceError):
 
 
 class ConfigurationError(UserError):
-    """A setting, an option or a command line that is not valid."""
+    """Raised for a setting, an option or a command line that is not valid.
+
+    >>> import headrace as hr
+    >>> hr.MemorySink(nam="rows")
+    Traceback (most recent call last):
+    headrace.base.errors.ConfigurationError: MemorySink: unknown option `nam`: did you mean `name`?
+    """
 
     code = "configuration"
     problems: Sequence[tuple[str | None, str]] = ()
@@ -98,13 +142,18 @@ class ConfigurationError(UserError):
 
 
 class PlanError(UserError):
-    """A pipeline that cannot be planned or shipped to the workers."""
+    """Raised for a pipeline that cannot be planned or shipped to the workers."""
 
     code = "plan"
 
 
 class MissingExtraError(UserError):
-    """An optional library is needed and not installed."""
+    """Raised when an optional library is needed and not installed.
+
+    >>> import headrace as hr
+    >>> hr.MissingExtraError("the connector `kafka`", extra="kafka", package="confluent-kafka").hint
+    "pip install 'headrace[kafka]'"
+    """
 
     code = "missing-extra"
 
@@ -116,7 +165,7 @@ class MissingExtraError(UserError):
 
 
 class OperatorError(UserError):
-    """A user's operator raised while the pipeline ran; its own traceback is in `traceback_text`."""
+    """Raised when a user's operator raises while the pipeline runs; its traceback is in `traceback_text`."""
 
     code = "operator"
     exit_code = 1
@@ -164,7 +213,15 @@ class PlacedError(UserError):
 
 
 class SqlError(PlacedError):
-    """SQL that cannot be parsed, bound or run."""
+    """Raised for SQL that cannot be parsed, bound or run; the error shows the place.
+
+    >>> import headrace as hr
+    >>> try:
+    ...     hr.Pipeline().source("memory", rows=[{"shop": "mill"}]).select("shp")
+    ... except hr.SqlError as error:
+    ...     print(error.hint)
+    did you mean `shop`?
+    """
 
     code = "sql"
 
@@ -176,14 +233,14 @@ class DataflowError(PlacedError):
 
 
 class ExpressionError(UserError):
-    """A SQL expression that cannot be computed for some row, such as a cast of a text that is no number."""
+    """Raised for a SQL expression that cannot be computed for a row, such as a cast of a text to a number."""
 
     code = "expression"
     exit_code = 1
 
 
 class ExternalError(HeadraceError):
-    """Something outside Headrace failed; trying again may help."""
+    """Raised when something outside Headrace fails; the epoch is tried again if `retry` is true."""
 
     code = "external"
     domain = "external"
@@ -191,7 +248,7 @@ class ExternalError(HeadraceError):
 
 
 class WorkerError(ExternalError):
-    """Spark lost a task, a Python worker or an executor more often than it retries."""
+    """Raised when Spark loses a task, a Python worker or an executor more often than it retries."""
 
     code = "worker"
 
@@ -240,7 +297,7 @@ class OutputClosedError(HeadraceError):
 
 
 class StateError(HeadraceError):
-    """The state directory and this pipeline do not fit together."""
+    """Raised when the state directory and this pipeline do not fit together."""
 
     code = "state"
     domain = "user"
@@ -248,26 +305,26 @@ class StateError(HeadraceError):
 
 
 class IncompatibleStateError(StateError):
-    """The pipeline changed in a way its saved state cannot follow."""
+    """Raised when the pipeline has changed in a way that its saved state cannot follow."""
 
     code = "incompatible-state"
 
 
 class CorruptStateError(StateError):
-    """A file of the state is missing, truncated or altered."""
+    """Raised when a file of the state is missing, truncated or altered."""
 
     code = "corrupt-state"
     exit_code = 1
 
 
 class StateInUseError(StateError):
-    """Another run holds the state directory, or has taken it over."""
+    """Raised when another run holds the state directory, or has taken it over."""
 
     code = "state-in-use"
 
 
 class InternalError(HeadraceError):
-    """A bug in Headrace: please report it."""
+    """Raised for a bug in Headrace: please report it."""
 
     code = "internal"
 

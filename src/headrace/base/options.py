@@ -19,6 +19,22 @@ class Options(BaseModel):
 
     Values may come from SQL, YAML or Python: booleans are also read from `true`, `false`, `yes` and `no`,
     numbers from strings that hold a number.
+
+    Args:
+        data: each option by its name.
+
+    Raises:
+        pydantic.ValidationError: an option is wrong; connectors, pipelines and the registry raise it as a
+            ConfigurationError that names each wrong option.
+
+    >>> import headrace as hr
+    >>> from pydantic import Field
+    >>> class Polling(hr.Options):
+    ...     interval: hr.Duration
+    ...     retries: int = 3
+    ...     token: str = Field("", repr=False)
+    >>> Polling(interval="1m 30s", retries="5", token="hunter2")
+    Polling(interval=datetime.timedelta(seconds=90), retries=5)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -38,7 +54,7 @@ Duration = Annotated[
     BeforeValidator(_read_duration),
     PlainSerializer(format_duration, return_type=str, when_used="json"),
 ]
-"""An option that takes `10s`, `1h 30m`, a number of seconds or a timedelta."""
+"""The type of an option that takes `10s`, `1h 30m`, a number of seconds or a timedelta."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 

@@ -17,9 +17,16 @@ _END: Final = 2**63 - 1
 class Watermark:
     """A promise that no row older than `time` follows, or (time None) that the input is idle.
 
+    Args:
+        time: the event time in nanoseconds since 1970; None for an input that is idle.
+
     >>> import headrace as hr
     >>> hr.Watermark(5).is_idle, hr.IDLE.is_idle, hr.END_OF_TIME.is_end
     (False, True, True)
+    >>> print(hr.Watermark(1_500_000_000), hr.IDLE, hr.END_OF_TIME, sep=", ")
+    1970-01-01T00:00:01.5, idle, end of data
+    >>> hr.Watermark.from_json(hr.Watermark(5).to_json())
+    Watermark(time=5)
     """
 
     time: int | None
@@ -30,17 +37,32 @@ class Watermark:
 
     @property
     def is_idle(self) -> bool:
+        """Whether the input is idle: it does not hold back the watermark of an operator."""
         return self.time is None
 
     @property
     def is_end(self) -> bool:
+        """Whether no row follows at all."""
         return self.time == _END
 
     def to_json(self) -> int | str:
+        """The watermark as JSON.
+
+        Returns:
+            The event time, or `idle`.
+        """
         return "idle" if self.time is None else self.time
 
     @classmethod
     def from_json(cls, value: int | str) -> Watermark:
+        """The watermark that `to_json` wrote.
+
+        Args:
+            value: the event time, or `idle`.
+
+        Returns:
+            The watermark.
+        """
         return IDLE if value == "idle" else cls(int(value))
 
     def __str__(self) -> str:
@@ -52,7 +74,9 @@ class Watermark:
 
 
 IDLE: Final = Watermark(None)
+"""The watermark of an input that is idle."""
 END_OF_TIME: Final = Watermark(_END)
+"""The watermark after the last row: every window closes."""
 
 
 def format_instant(time: int) -> str:

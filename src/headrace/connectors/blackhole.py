@@ -14,6 +14,20 @@ class BlackholeSink(Connector, ArrowOperator):
 
     It has no state and nothing to commit, so it runs in the task of its input, at any parallelism.
     Retractions are counted like other rows.
+
+    Args:
+        options: an `Options` object, or each option by its name.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    >>> import headrace as hr, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> pipeline = hr.Pipeline()
+    >>> pipeline.source("impulse", message_count=30).sink(hr.BlackholeSink(), id="nowhere")
+    Stream(impulse_1: counter BIGINT, subtask_index BIGINT)
+    >>> run_in_process(pipeline, tempfile.mkdtemp()).metrics["nowhere"]["rows"]
+    30.0
     """
 
     accepts_updates = True

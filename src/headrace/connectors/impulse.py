@@ -56,6 +56,22 @@ class ImpulseSource(Connector, SourceOperator):
     of the offset: after a restart, at any parallelism, no number is lost or repeated. Any number of tasks
     share an epoch. With a rate, events that were due during a stall or while stopped are emitted later, so
     the rate holds over the whole life of the pipeline; a changed rate or interval applies from the change on.
+
+    Args:
+        options: an `Options` object, or each option by its name.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    >>> import headrace as hr
+    >>> hr.ImpulseSource(event_rate=10, delay="1s")
+    Traceback (most recent call last):
+    headrace.base.errors.ConfigurationError: ImpulseSource: give either event_rate or delay, not both
+    >>> source = hr.ImpulseSource(message_count=3, event_time_interval="1s", start_time=0)
+    >>> source
+    ImpulseSource(event_time_interval=1000000000, message_count=3, start_time=0)
+    >>> hr.Pipeline().source(source)
+    Stream(ImpulseSource_1: counter BIGINT, subtask_index BIGINT)
     """
 
     table_schema: ClassVar[pa.Schema] = pa.schema({"counter": pa.int64(), "subtask_index": pa.int64()})

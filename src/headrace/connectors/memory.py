@@ -82,6 +82,17 @@ class MemorySource(Connector, SourceOperator):
     any row, and a pipeline resumes with the next one if the program passes the same rows again. Each lane is
     a separate stream with its own order; the tasks of an epoch share its rows. Event time is the column
     `_timestamp`, or `timestamp_column`, or the time when the epoch was planned.
+
+    Args:
+        rows: the rows of one lane, or an `Options` object.
+        values: the options by their names.
+
+    Raises:
+        ConfigurationError: an option is wrong, or the rows do not fit one schema.
+
+    >>> import headrace as hr
+    >>> hr.MemorySource([{"shop": "mill", "amount": 3}, {"shop": "weir", "amount": 5}])
+    MemorySource(rows='2 rows of shop, amount')
     """
 
     deliveries = (
@@ -232,6 +243,20 @@ class MemorySink(RowsSink):
     Rows of an epoch appear when the epoch is committed, and once, however often the commit is retried. It
     runs at any parallelism; rows are in the order of epochs, then of subtasks. After a crash only the rows
     committed by the new process are available: they are in memory, not in the state.
+
+    Args:
+        name: the name of the collected rows, or an `Options` object.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    >>> import headrace as hr, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> pipeline = hr.Pipeline()
+    >>> pipeline.source("memory", rows=[{"amount": 3}]).sink(hr.MemorySink("rows"))
+    Stream(memory_1: amount BIGINT)
+    >>> run_in_process(pipeline, tempfile.mkdtemp()).rows["rows"].column("amount").to_pylist()
+    [3]
     """
 
     accepts_updates = True

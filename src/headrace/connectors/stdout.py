@@ -34,6 +34,20 @@ class StdoutSink(RowsSink):
     after a crash during the commit the next process may write the epoch again, because a terminal or a pipe
     cannot be read back. It runs at any parallelism; rows are written in the order of subtasks. When the
     reader closes the pipe the run is stopped (OutputClosedError).
+
+    Args:
+        options: an `Options` object, or each option by its name.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    >>> import headrace as hr, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> pipeline = hr.Pipeline()
+    >>> pipeline.source("memory", rows=[{"shop": "mill", "amount": 3}]).sink(hr.StdoutSink(format="json"))
+    Stream(memory_1: shop TEXT, amount BIGINT)
+    >>> result = run_in_process(pipeline, tempfile.mkdtemp())
+    {"shop":"mill","amount":3}
     """
 
     deliveries = (

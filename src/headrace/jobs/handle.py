@@ -32,7 +32,17 @@ _EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run is, and a sentence about it."""
+    """Where a run is, and a sentence about it.
+
+    Attributes:
+        state: `starting`, `running`, `stopping`, `finished`, `stopped` or `failed`.
+        message: a sentence for people.
+
+    >>> import headrace as hr
+    >>> status = hr.RunStatus("stopping", "the epoch at work is finished and committed")
+    >>> status.is_active
+    True
+    """
 
     state: RunState
     message: str
@@ -47,6 +57,22 @@ class PipelineRun:
     """A pipeline that runs in the background, as `pipeline.start()` returns it.
 
     All of it may be used from any thread. As a context manager it stops the run at the end of the block.
+
+    >>> import headrace as hr
+    >>> pipeline = hr.Pipeline("clicks")
+    >>> pipeline.source("impulse", event_rate=10).sink("blackhole")
+    Stream(impulse_1: counter BIGINT, subtask_index BIGINT)
+    >>> run = pipeline.start(state_dir="state/clicks")  # doctest: +SKIP
+    >>> run  # doctest: +SKIP
+    <PipelineRun clicks (clicks-5f3a9c): running>
+    >>> run.await_termination(timeout=5)  # doctest: +SKIP
+    >>> run.last_progress.rows_in, run.metrics["blackhole_1"]["rows"]  # doctest: +SKIP
+    (10, 50.0)
+    >>> run.stop()  # doctest: +SKIP
+    >>> run.status.state, run.exception()  # doctest: +SKIP
+    ('stopped', None)
+    >>> with pipeline.start(state_dir="state/clicks") as run:  # doctest: +SKIP
+    ...     run.await_termination(timeout=60)
     """
 
     def __init__(
@@ -182,13 +208,24 @@ class PipelineRun:
         return None if self.is_active else self._result
 
     def exception(self) -> BaseException | None:
-        """What made the run fail; None if it is not over or has not failed."""
+        """What made the run fail.
+
+        Returns:
+            The error; None if the run is not over or has not failed.
+        """
         return None if self.is_active else self._failure
 
     def await_termination(self, timeout: float | None = None) -> RunResult | None:
         """Wait until the run is over and return what it did, or raise what made it fail.
 
-        With a `timeout` in seconds: None if the run is not over by then.
+        Args:
+            timeout: how many seconds to wait at most; None for no limit.
+
+        Returns:
+            What the run did; None if it is not over by then.
+
+        Raises:
+            HeadraceError: what made the run fail, as `exception()` returns it.
         """
         if not self._over.wait(timeout):
             return None
@@ -198,9 +235,12 @@ class PipelineRun:
         return self._result
 
     def stop(self, *, wait: bool = True) -> None:
-        """Finish the epoch at work, commit it and stop; with `wait`, return when that is done.
+        """Finish the epoch at work, commit it and stop.
 
         A run that fails meanwhile raises nothing here: `exception()` says why.
+
+        Args:
+            wait: whether to return only when that is done.
         """
         if not self.is_active:
             return

@@ -21,7 +21,33 @@ Reason = Literal["finished", "max_epochs", "stopped", "immediate"]
 
 @dataclass(frozen=True)
 class Progress:
-    """One epoch, with the totals of the run so far."""
+    """One epoch, with the totals of the run so far.
+
+    Attributes:
+        epoch: the number of the epoch.
+        rows_in: rows that sources read in this epoch.
+        rows_out: rows that sinks took in this epoch.
+        total_in: rows that sources have read in this run.
+        total_out: rows that sinks have taken in this run.
+        rows_per_second: rows read per second of this epoch.
+        watermark: the event time that the pipeline has reached, in nanoseconds since 1970; None before that.
+        state_bytes: the size of the state.
+        state_rows: the number of rows in the state.
+        bytes_written: what this checkpoint wrote.
+        seconds: how long the epoch took.
+        late_rows: rows that came too late in this run.
+        errors: problems of this epoch that did not stop the run.
+
+    >>> import headrace as hr, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> pipeline = hr.Pipeline()
+    >>> pipeline.source("impulse", message_count=30).sink("blackhole")
+    Stream(impulse_1: counter BIGINT, subtask_index BIGINT)
+    >>> epochs = []
+    >>> result = run_in_process(pipeline, tempfile.mkdtemp(), epoch_rows=10, on_progress=epochs.append)
+    >>> [(progress.epoch, progress.rows_in, progress.total_in) for progress in epochs][:3]
+    [(1, 10, 10), (2, 10, 20), (3, 10, 30)]
+    """
 
     epoch: int
     rows_in: int
@@ -39,10 +65,43 @@ class Progress:
     """The late rows of each operator that had any."""
     errors: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return (
+            f"Progress(epoch={self.epoch}, rows_in={self.rows_in}, rows_out={self.rows_out}, "
+            f"total_in={self.total_in}, total_out={self.total_out}, late_rows={self.late_rows})"
+        )
+
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run did. `rows` holds what the memory sinks collected, by their names."""
+    """What a run did.
+
+    Attributes:
+        job_id: the id of the job; it stays the same over all runs on one state directory.
+        epochs: how many epochs were committed.
+        first_epoch: the number of the first.
+        last_epoch: the number of the last.
+        rows_in: rows that sources read.
+        rows_out: rows that sinks took.
+        reason: `finished`, `max_epochs`, `stopped` or `immediate`.
+        watermark: the event time that the pipeline has reached, in nanoseconds since 1970; None before that.
+        late_rows: rows that came too late.
+        state_bytes: the size of the state.
+        state_dir: the state directory; None if it was a temporary one.
+        log_file: Spark's log.
+        rows: what the memory sinks collected, by their names.
+        metrics: the counters of every source and operator by their ids.
+        errors: problems that did not stop the run, the first 100.
+
+    >>> import headrace as hr, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> pipeline = hr.Pipeline()
+    >>> pipeline.source("impulse", message_count=30).sink("memory", name="numbers")
+    Stream(impulse_1: counter BIGINT, subtask_index BIGINT)
+    >>> result = run_in_process(pipeline, tempfile.mkdtemp())
+    >>> result.reason, result.rows_in, result.rows["numbers"].num_rows
+    ('finished', 30, 30)
+    """
 
     job_id: str
     epochs: int
@@ -63,6 +122,14 @@ class RunResult:
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        collected = ", ".join(f"{name}: {table.num_rows} rows" for name, table in self.rows.items())
+        return (
+            f"RunResult({self.reason!r}, epochs={self.epochs}, rows_in={self.rows_in}, "
+            f"rows_out={self.rows_out}, late_rows={self.late_rows}, seconds={self.seconds:.1f}"
+            f"{f', rows={{{collected}}}' if collected else ''})"
+        )
 
     @property
     def rows_per_second(self) -> float:

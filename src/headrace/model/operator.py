@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.columns import TIMESTAMP
+from headrace.base.options import Options
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
 from headrace.state.tables import GlobalTable, KeyedTable, StateTable, TimeTable
@@ -43,7 +44,22 @@ DEAD_LETTERS = pa.schema(
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """Which subtask of which operator this is, and the key hashes it owns (both ends included)."""
+    """Which subtask of which operator this is, and the key hashes it owns.
+
+    Attributes:
+        job_id: the id of the job; it stays the same over all runs on one state directory.
+        operator_id: the id of the operator in the plan.
+        operator_name: the name of the operator.
+        subtask: the number of the subtask, from 0.
+        parallelism: how many subtasks the operator has.
+        key_range: the first and the last key hash that the subtask owns.
+        epoch: the number of the epoch.
+
+    >>> import headrace as hr
+    >>> task = hr.TaskInfo("job-1", "sum_1", "Sum", 0, 2, (0, 2**63 - 1), epoch=7)
+    >>> f"{task.operator_id}: subtask {task.subtask} of {task.parallelism} in epoch {task.epoch}"
+    'sum_1: subtask 0 of 2 in epoch 7'
+    """
 
     job_id: str
     operator_id: str
@@ -56,7 +72,18 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class CheckpointBarrier:
-    """The end of an epoch: everything before it is in the checkpoint, nothing after it is."""
+    """The end of an epoch: everything before it is in the checkpoint, nothing after it is.
+
+    Attributes:
+        epoch: the number of the epoch that ends.
+        min_epoch: the oldest epoch whose checkpoint is kept.
+        timestamp: the wall clock of the epoch in seconds.
+        then_stop: whether the run stops after this epoch.
+
+    >>> import headrace as hr
+    >>> hr.CheckpointBarrier(epoch=7, min_epoch=3, timestamp=1_700_000_000.0)
+    CheckpointBarrier(epoch=7, min_epoch=3, timestamp=1700000000.0, then_stop=False)
+    """
 
     epoch: int
     min_epoch: int
@@ -69,6 +96,10 @@ class Finish(enum.Enum):
 
     FINAL: the source has no more rows, ever. GRACEFUL: this split is read, the stream goes on.
     IMMEDIATE: stop the run now and commit nothing of this epoch.
+
+    >>> import headrace as hr
+    >>> [finish.name for finish in hr.Finish]
+    ['FINAL', 'GRACEFUL', 'IMMEDIATE']
     """
 
     FINAL = "final"
@@ -77,23 +108,65 @@ class Finish(enum.Enum):
 
 
 class Collector(Protocol):
-    """Where an operator puts its output."""
+    """Where an operator puts its output; the engine passes one to the methods of operators and sources.
+
+    A class of your own with these methods collects the output of an operator in a test.
+
+    >>> import headrace as hr, pyarrow as pa
+    >>> class Rows:
+    ...     def __init__(self):
+    ...         self.batches = []
+    ...     def collect(self, batch, output=""):
+    ...         self.batches.append(batch)
+    ...     def broadcast_watermark(self, watermark):
+    ...         pass
+    >>> rows: hr.Collector = Rows()
+    >>> rows.collect(pa.record_batch({"id": [1, 2]}))
+    >>> rows.broadcast_watermark(hr.Watermark(5))
+    >>> rows.batches[0].num_rows
+    2
+    """
 
     def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
-        """Send a batch to every operator downstream, or to those behind one named output."""
+        """Send a batch to every operator downstream, or to those behind one named output.
+
+        Args:
+            batch: the rows.
+            output: the name of the output; empty for the one that has no name.
+        """
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
-        """Send a watermark downstream, for an operator that held one back earlier."""
+        """Send a watermark downstream, for an operator that held one back earlier.
+
+        Args:
+            watermark: the event time that downstream operators have reached.
+        """
 
 
 class Metrics:
-    """Counters of one operator in one epoch, summed over subtasks by the engine."""
+    """Counters of one operator in one epoch, summed over subtasks by the engine.
+
+    >>> import headrace as hr
+    >>> metrics = hr.Metrics()
+    >>> metrics.add("rows", 3)
+    >>> metrics.add("requests")
+    >>> metrics
+    Metrics(rows=3, requests=1)
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, int | float] = {}
 
+    def __repr__(self) -> str:
+        return f"Metrics({', '.join(f'{name}={value}' for name, value in self.values.items())})"
+
     def add(self, name: str, amount: float = 1) -> None:
-        """Add to the counter `name`."""
+        """Add to the counter `name`.
+
+        Args:
+            name: the name of the counter; a new one starts at 0.
+            amount: what to add.
+        """
         if isinstance(amount, np.generic):
             amount = amount.item()
         self.values[name] = self.values.get(name, 0) + amount
@@ -116,7 +189,50 @@ _JOBS_WITH_RESOURCES = 8
 
 @dataclass
 class OperatorContext:
-    """What an operator may read and use while it runs."""
+    """What an operator may read and use while it runs; the engine makes it.
+
+    Attributes:
+        task_info: which subtask of which operator this is.
+        tables: the state tables of the operator; `global_table`, `time_table` and `keyed_table` read them.
+        inputs: how many inputs the operator has.
+        watermark: the watermark of the inputs; None before there is one.
+        last_present_watermark: the last event time that they reached; it never goes back.
+        metrics: the counters of the operator.
+        errors: what `report_error` reported.
+
+    >>> import headrace as hr, pyarrow as pa, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> sales = pa.schema([("_timestamp", pa.timestamp("ns")), ("shop", pa.string())])
+    >>> class Journal(hr.ArrowOperator):
+    ...     def tables(self):
+    ...         shops = pa.schema([("shop", pa.string())])
+    ...         return [
+    ...             hr.global_table_config("last", "the size of the last batch"),
+    ...             hr.keyed_table_config("shops", "shops so far", shops, key=["shop"]),
+    ...             hr.timestamp_table_config("sales", "sales of an hour", "1h", schema=sales),
+    ...         ]
+    ...     def process_batch(self, batch, ctx, collector):
+    ...         ctx.global_table("last").insert("rows", batch.num_rows)
+    ...         ctx.keyed_table("shops").put(batch.select(["shop"]))
+    ...         ctx.time_table("sales").insert(batch.select(["_timestamp", "shop"]))
+    ...         addresses = ctx.resource("addresses", lambda: {"mill": "Mill Lane 1"})
+    ...         if not addresses.keys() >= set(batch.column("shop").to_pylist()):
+    ...             ctx.report_error("a shop has no address")
+    ...         ctx.metrics.add("sales", batch.num_rows)
+    ...         collector.collect(batch)
+    ...     def handle_checkpoint(self, barrier, ctx, collector):
+    ...         ctx.insert_committing_data("journal", str(ctx.task_info.epoch).encode())
+    ...     def handle_commit(self, epoch, data, ctx):
+    ...         print("committed", data["journal"])
+    >>> pipeline = hr.Pipeline()
+    >>> stream = pipeline.source("memory", rows=[{"shop": "mill"}, {"shop": "weir"}])
+    >>> stream.key_by("shop").apply(Journal(), id="journal").sink("blackhole")
+    Stream(journal)
+    >>> result = run_in_process(pipeline, tempfile.mkdtemp(), parallelism=1)
+    committed {0: b'1'}
+    >>> result.metrics["journal"]["sales"], result.errors
+    (2.0, ('a shop has no address',))
+    """
 
     task_info: TaskInfo
     tables: TableAccess
@@ -140,28 +256,78 @@ class OperatorContext:
     stop_requested: bool = False
     """Set by an operator to stop the run after this epoch, as a user would."""
 
+    def __repr__(self) -> str:
+        return f"OperatorContext({_place(self.task_info)}, watermark: {self.watermark or 'none'})"
+
     def global_table(self, name: str) -> GlobalTable:
-        """The table declared with `global_table_config`."""
+        """The table declared with `global_table_config`.
+
+        Args:
+            name: the name that `tables()` declares.
+
+        Returns:
+            The table of this subtask.
+
+        Raises:
+            TypeError: the table was declared as one of another kind.
+        """
         return _expect(self.tables.get(name), GlobalTable, name)
 
     def time_table(self, name: str) -> TimeTable:
-        """The table declared with `timestamp_table_config`."""
+        """The table declared with `timestamp_table_config`.
+
+        Args:
+            name: the name that `tables()` declares.
+
+        Returns:
+            The table of this subtask.
+
+        Raises:
+            TypeError: the table was declared as one of another kind.
+        """
         return _expect(self.tables.get(name), TimeTable, name)
 
     def keyed_table(self, name: str) -> KeyedTable:
-        """The table declared with `keyed_table_config`."""
+        """The table declared with `keyed_table_config`.
+
+        Args:
+            name: the name that `tables()` declares.
+
+        Returns:
+            The table of this subtask.
+
+        Raises:
+            TypeError: the table was declared as one of another kind.
+        """
         return _expect(self.tables.get(name), KeyedTable, name)
 
     def insert_committing_data(self, table: str, data: bytes) -> None:
-        """Pass `data` to `handle_commit` once the epoch is past its commit point."""
+        """Pass `data` to `handle_commit` once the epoch is past its commit point.
+
+        Args:
+            table: the name that `handle_commit` gets the data under.
+            data: what to publish, or where it is staged.
+        """
         self.tables.insert_committing_data(table, data)
 
     def report_error(self, message: str) -> None:
-        """Report a problem that does not stop the run; it is counted and logged."""
+        """Report a problem that does not stop the run; it is counted and logged.
+
+        Args:
+            message: what happened.
+        """
         self.errors.append(message)
 
     def resource(self, name: str, make: Callable[[], T]) -> T:
-        """A connection, a model, a compiled plan: created once per Python worker and operator."""
+        """A connection, a model, a compiled plan: created once per Python worker and operator.
+
+        Args:
+            name: what tells it from other resources of the operator.
+            make: creates it.
+
+        Returns:
+            The resource, made now or in an earlier epoch.
+        """
         job, key = self.task_info.job_id, (f"{self.task_info.operator_id}/{self.version}", name)
         dropped = []
         with _RESOURCES_LOCK:
@@ -172,6 +338,34 @@ class OperatorContext:
             resources[key] = make()
         value: T = resources[key]
         return value
+
+
+def _place(task: TaskInfo) -> str:
+    return f"{task.operator_id}, subtask {task.subtask} of {task.parallelism}, epoch {task.epoch}"
+
+
+_SHOWN_CHARACTERS = 80
+"""How much of one option is shown."""
+
+
+def _describe(operator: object) -> str:
+    """The class and the declared options that are set, without those that are never displayed.
+
+    No other attribute is shown: it may be a secret. A user's class need not have called `__init__`, and its
+    options need not be JSON, so whatever fails here leaves the name alone.
+    """
+    kind = type(operator).__name__
+    try:
+        options = getattr(operator, "options", None)
+        if not isinstance(options, Options):
+            return f"{kind}()"
+        hidden = {name for name, field in type(options).model_fields.items() if not field.repr}
+        values = options.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=hidden)
+    except Exception:  # noqa: BLE001 - a repr never raises
+        return f"{kind}()"
+    texts = [f"{name}={value!r}" for name, value in values.items()]
+    shown = [t if len(t) <= _SHOWN_CHARACTERS else f"{t[: _SHOWN_CHARACTERS - 1]}…" for t in texts]
+    return f"{kind}({', '.join(shown)})"
 
 
 def _expect(table: StateTable, kind: type[T], name: str) -> T:
@@ -191,12 +385,30 @@ class ArrowOperator(ABC):
 
     An operator without tables, tick and own watermark handling is chained into the task of the source
     before it, where rows have not been shuffled yet.
+
+    >>> import headrace as hr, pyarrow.compute as pc
+    >>> class Large(hr.ArrowOperator):
+    ...     def process_batch(self, batch, ctx, collector):
+    ...         collector.collect(batch.filter(pc.field("amount") > 4))
+    >>> Large()
+    Large()
+    >>> from headrace.testing.in_process import run_in_process
+    >>> import tempfile
+    >>> pipeline = hr.Pipeline()
+    >>> sales = pipeline.source("memory", rows=[{"amount": 3}, {"amount": 5}])
+    >>> sales.apply(Large(), id="large").sink("memory", name="large")
+    Stream(large)
+    >>> run_in_process(pipeline, tempfile.mkdtemp()).rows["large"].column("amount").to_pylist()
+    [5]
     """
 
     tick_interval: timedelta | None = None
     max_parallelism: int | None = None
     ends_run: bool = False
     """Whether it says when it is done (`ctx.over`); the run ends when all such operators are."""
+
+    def __repr__(self) -> str:
+        return _describe(self)
 
     @property
     def name(self) -> str:
@@ -217,22 +429,44 @@ class ArrowOperator(ABC):
         )
 
     def validate(self) -> None:
-        """Called on the driver before anything runs: raise a UserError for what cannot work."""
+        """Check the configuration; called on the driver before anything runs.
+
+        Raises:
+            UserError: it cannot work as it is configured.
+        """
 
     def tables(self) -> Sequence[TableConfig]:
-        """The state tables this operator uses."""
+        """The state tables this operator uses.
+
+        Returns:
+            The declarations, made by `keyed_table_config` and its like.
+        """
         return ()
 
     def claims(self) -> Sequence[str]:
-        """What only one sink of a pipeline may write, such as a file; a second sink with it is refused."""
+        """What only one sink of a pipeline may write, such as a file; a second sink with it is refused.
+
+        Returns:
+            Names, such as URLs.
+        """
         return ()
 
     def on_start(self, ctx: OperatorContext) -> None:
-        """Called before the first batch of an epoch; state is readable."""
+        """Called before the first batch of an epoch; state is readable.
+
+        Args:
+            ctx: state tables, time and counters of the subtask.
+        """
 
     @abstractmethod
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        """Process one batch."""
+        """Process one batch.
+
+        Args:
+            batch: the rows; event time is in the column `_timestamp`.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+        """
 
     def process_batch_index(
         self,
@@ -242,60 +476,127 @@ class ArrowOperator(ABC):
         ctx: OperatorContext,
         collector: Collector,
     ) -> None:
-        """Process one batch of input `index` of `total`; by default all inputs are treated alike."""
+        """Process one batch of input `index` of `total`; by default all inputs are treated alike.
+
+        Args:
+            index: the number of the input, from 0.
+            total: how many inputs there are.
+            batch: the rows; event time is in the column `_timestamp`.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+        """
         self.process_batch(batch, ctx, collector)
 
     def handle_watermark(
         self, watermark: Watermark, ctx: OperatorContext, collector: Collector
     ) -> Watermark | None:
-        """Event time has reached `watermark`; return what to forward, or None to hold it back."""
+        """Event time has reached `watermark`.
+
+        Args:
+            watermark: the least watermark of the inputs, or idle.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+
+        Returns:
+            What to forward, or None to hold it back.
+        """
         return watermark
 
     def handle_tick(self, n: int, ctx: OperatorContext, collector: Collector) -> None:
-        """The clock has passed tick number `n` of `tick_interval`; missed ticks are skipped."""
+        """The clock has passed tick number `n` of `tick_interval`; missed ticks are skipped.
+
+        Args:
+            n: the number of the tick.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+        """
 
     def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """The run was asked to stop and this is its last epoch.
 
-        A later run resumes from here, unless an operator ended the pipeline for good (`final`).
+        A later run resumes from here, unless an operator ended the pipeline for good.
+
+        Args:
+            final: whether an operator did.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
         """
 
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        """The epoch ends: write what must survive into tables; rows may still be emitted."""
+        """The epoch ends: write what must survive into tables; rows may still be emitted.
+
+        Args:
+            barrier: the epoch that ends.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
+        """
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Publish what was staged: `data` is {table: {subtask: bytes}}. Must be idempotent."""
+        """Publish what was staged. Must be idempotent.
+
+        Args:
+            epoch: the number of the epoch.
+            data: what `ctx.insert_committing_data` was given: {table: {subtask: bytes}}.
+            ctx: state tables, time and counters of the subtask.
+        """
 
     def on_close(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """The inputs have ended (`final`), or this subtask's share of the epoch has (not `final`).
 
         Rows may be collected only when `final`.
+
+        Args:
+            final: whether the inputs have ended.
+            ctx: state tables, time and counters of the subtask.
+            collector: takes the output.
         """
 
     def migrate_table(self, table: str, version: int, rows: pa.Table) -> pa.Table:
         """Bring rows that version `version` of a table saved to the declared version.
 
         For a global table the rows have the columns `key` and `value`, both JSON as bytes.
+
+        Args:
+            table: the name of the table.
+            version: the version that saved the rows.
+            rows: the saved rows.
+
+        Returns:
+            The rows with the declared columns.
+
+        Raises:
+            NotImplementedError: there is no way; the run is refused.
         """
         raise NotImplementedError
 
     def display(self) -> str:
-        """One line about this operator for plans."""
+        """One line about this operator for plans.
+
+        Returns:
+            The line, without secrets.
+        """
         return self.name
 
     def state_signature(self) -> str:
         """What the rows in its tables depend on besides the operator's code, such as its SQL.
 
         State that was saved with another signature is refused.
+
+        Returns:
+            The signature; empty if there is nothing else.
         """
         return ""
 
     def details(self) -> Mapping[str, str]:
-        """More about this operator for plans, such as the SQL that it computes."""
+        """More about this operator for plans, such as the SQL that it computes.
+
+        Returns:
+            What it is called → what it is.
+        """
         return {}
 
 
@@ -306,7 +607,16 @@ such as a Kafka partition; the watermark of a source is the minimum over its lan
 
 @dataclass(frozen=True)
 class Split:
-    """A share of one lane that one task reads: everything `run` needs, as JSON."""
+    """A share of one lane that one task reads: everything `run` needs, as JSON.
+
+    Args:
+        lane: the lane that it is a part of.
+        detail: what to read, such as the first and the last position.
+
+    >>> import headrace as hr
+    >>> hr.Split("partition-0", {"first": 10, "end": 20})
+    Split(lane='partition-0', detail={'first': 10, 'end': 20})
+    """
 
     lane: str
     detail: Mapping[str, Any]
@@ -314,7 +624,16 @@ class Split:
 
 @dataclass(frozen=True)
 class Limit:
-    """How much an epoch may take from a source: about `rows` rows; `time` is the wall clock."""
+    """How much an epoch may take from a source.
+
+    Attributes:
+        rows: about how many rows.
+        time: the wall clock in seconds.
+
+    >>> import headrace as hr
+    >>> hr.Limit(rows=1000, time=1_700_000_000.0)
+    Limit(rows=1000, time=1700000000.0)
+    """
 
     rows: int
     time: float
@@ -322,7 +641,23 @@ class Limit:
 
 @dataclass
 class SourceContext:
-    """What a source may read and use while it reads one split."""
+    """What a source may read and use while it reads one split; the engine makes it.
+
+    Attributes:
+        task_info: which subtask of which source this is.
+        split: what to read.
+        metrics: the counters of the source.
+        errors: what `report_error` reported.
+
+    >>> import headrace as hr
+    >>> task = hr.TaskInfo("job-1", "numbers", "Numbers", 0, 2, (0, 2**64 - 1), epoch=7)
+    >>> ctx = hr.SourceContext(task, hr.Split("0", {"first": 10, "end": 20}))
+    >>> ctx
+    SourceContext(numbers, subtask 0 of 2, epoch 7, split of lane 0)
+    >>> ctx.report_error("one record was skipped")
+    >>> ctx.errors
+    ['one record was skipped']
+    """
 
     task_info: TaskInfo
     split: Split
@@ -331,8 +666,15 @@ class SourceContext:
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        return f"SourceContext({_place(self.task_info)}, split of lane {self.split.lane})"
+
     def report_error(self, message: str) -> None:
-        """Report a problem that does not stop the run; it is counted and logged."""
+        """Report a problem that does not stop the run; it is counted and logged.
+
+        Args:
+            message: what happened.
+        """
         self.errors.append(message)
 
 
@@ -341,10 +683,40 @@ class SourceOperator(ABC):
 
     The offsets say what to read: the same range must give the same rows. `splits` cuts the range between
     two offsets into shares; `run` reads one share in one task. Splits of one lane are in the lane's order.
+
+    >>> import headrace as hr, pyarrow as pa
+    >>> class Numbers(hr.SourceOperator):
+    ...     def initial_offset(self, *, time) -> hr.Offset:
+    ...         return {"0": 0}
+    ...     def latest_offset(self, start, limit, *, parallelism):
+    ...         return {"0": min(start["0"] + limit.rows, 5)}
+    ...     def splits(self, start, end, *, parallelism):
+    ...         return [hr.Split("0", {"first": start["0"], "end": end["0"]})]
+    ...     def run(self, ctx, collector):
+    ...         numbers = list(range(ctx.split.detail["first"], ctx.split.detail["end"]))
+    ...         times = pa.array(numbers, pa.timestamp("ns"))
+    ...         collector.collect(pa.record_batch({"number": numbers, "_timestamp": times}))
+    ...         return hr.Finish.FINAL if ctx.split.detail["end"] == 5 else hr.Finish.GRACEFUL
+    ...     def is_finished(self, offset):
+    ...         return offset["0"] == 5
+    >>> from headrace.testing.in_process import run_in_process
+    >>> import tempfile
+    >>> pipeline = hr.Pipeline()
+    >>> pipeline.source(Numbers(), id="numbers").sink("memory", name="rows")
+    Stream(numbers)
+    >>> run_in_process(pipeline, tempfile.mkdtemp()).rows["rows"].column("number").to_pylist()
+    [0, 1, 2, 3, 4]
     """
 
+    def __repr__(self) -> str:
+        return _describe(self)
+
     def validate(self) -> None:
-        """Called on the driver before anything runs: raise a UserError for what cannot work."""
+        """Check the configuration; called on the driver before anything runs.
+
+        Raises:
+            UserError: it cannot work as it is configured.
+        """
 
     idle_timeout: timedelta | None = None
     """After this long without new rows a lane no longer holds the watermark back."""
@@ -355,14 +727,23 @@ class SourceOperator(ABC):
         return type(self).__name__
 
     def claims(self) -> Sequence[str]:
-        """What is read that no sink of the same pipeline may write, such as a file."""
+        """What is read that no sink of the same pipeline may write, such as a file.
+
+        Returns:
+            Names, such as URLs.
+        """
         return ()
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """Called once in the process that plans epochs, before an offset is asked for; `node` is its id.
+        """Called once in the process that plans epochs, before an offset is asked for.
 
         A source that cannot be read again starts to receive here, and keeps what it receives in `storage`,
         where the state of the job is, until it is committed.
+
+        Args:
+            storage: the storage that the state directory is on.
+            job_id: the id of the job.
+            node: the id of the source in the plan.
         """
 
     def close(self) -> None:
@@ -370,39 +751,104 @@ class SourceOperator(ABC):
 
     @abstractmethod
     def initial_offset(self, *, time: float) -> Offset:
-        """Where a new pipeline starts reading; `time` is the wall clock in seconds."""
+        """Where a new pipeline starts reading.
+
+        Args:
+            time: the wall clock in seconds.
+
+        Returns:
+            The first position of every lane.
+        """
 
     @abstractmethod
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """How far one epoch may read from `start` within `limit`; `start` itself if nothing is new."""
+        """How far one epoch may read.
+
+        Args:
+            start: where the epoch begins.
+            limit: how much it may read.
+            parallelism: how many tasks share it.
+
+        Returns:
+            The end of the epoch; `start` itself if nothing is new.
+        """
 
     @abstractmethod
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """The shares of the range from `start` to `end`, about `parallelism` of them."""
+        """The shares of the range from `start` to `end`.
+
+        Args:
+            start: where the range begins.
+            end: where it ends.
+            parallelism: about how many shares there should be.
+
+        Returns:
+            The shares; those of one lane in its order.
+        """
 
     @abstractmethod
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
-        """Read `ctx.split` and collect its batches, each with a `_timestamp` column."""
+        """Read `ctx.split` and collect its batches, each with a `_timestamp` column.
+
+        Args:
+            ctx: the split, and the counters of the task.
+            collector: takes the batches.
+
+        Returns:
+            How the reading ended.
+        """
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether nothing will ever follow `offset`; a bounded source says so at its end."""
+        """Whether nothing will ever follow `offset`; a bounded source says so at its end.
+
+        Args:
+            offset: a position of every lane.
+
+        Returns:
+            True at the end of a bounded source.
+        """
         return False
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """How many rows the range holds, if that is known without reading."""
+        """How many rows the range holds, if that is known without reading.
+
+        Args:
+            start: where the range begins.
+            end: where it ends.
+
+        Returns:
+            The number of rows; None if it is not known.
+        """
         return None
 
     def on_start(self, ctx: SourceContext) -> None:
-        """Called before `run`, in the task that reads."""
+        """Called before `run`, in the task that reads.
+
+        Args:
+            ctx: the split, and the counters of the task.
+        """
 
     def on_close(self, ctx: SourceContext, collector: Collector) -> None:
-        """Called after `run`, in the task that reads."""
+        """Called after `run`, in the task that reads.
+
+        Args:
+            ctx: the split, and the counters of the task.
+            collector: takes further batches.
+        """
 
     def committed(self, offset: Offset) -> None:
-        """The epoch that ends at `offset` is durable; called on the driver, may be repeated."""
+        """The epoch that ends at `offset` is durable; called on the driver, may be repeated.
+
+        Args:
+            offset: a position of every lane.
+        """
 
     def display(self) -> str:
-        """One line about this source for plans."""
+        """One line about this source for plans.
+
+        Returns:
+            The line, without secrets.
+        """
         return self.name
 
 

@@ -79,10 +79,25 @@ HIDDEN: Mapping[tuple[Role, str], str] = {
 
 
 class Registry:
-    """Maps names to constructors; an unknown name is an error that suggests similar ones."""
+    """Maps names to constructors; an unknown name is an error that suggests similar ones.
+
+    `hr.register` adds to the registry of the process, which pipelines use.
+
+    >>> import headrace as hr
+    >>> registry = hr.Registry()
+    >>> registry.build("source", "impulse", {"message_count": "3"})
+    ImpulseSource(message_count=3)
+    >>> registry.build("source", "impulze", {})
+    Traceback (most recent call last):
+    headrace.base.errors.ConfigurationError: there is no source called `impulze`
+      hint: did you mean `impulse`?
+    """
 
     def __init__(self) -> None:
         self._registered: dict[tuple[Role, str], Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Registry({', '.join(f'{role} {name}' for role, name in self._registered)})"
 
     def register(self, name: str, constructor: Any, *, role: Role = "operator") -> None:
         """Register `constructor` (a class with an inner `Options`) under `name`.
@@ -125,23 +140,82 @@ class Registry:
         self._registered[role, name] = constructor
 
     def names(self, role: Role) -> list[str]:
-        """Every registered name of this role."""
+        """Every registered name of this role.
+
+        Args:
+            role: `operator`, `source`, `sink` or `lookup`.
+
+        Returns:
+            The names in alphabetical order: built in, registered, and of installed packages.
+
+        >>> import headrace as hr
+        >>> "kafka" in hr.Registry().names("source")
+        True
+        """
         plugins = [point.name.partition(".")[2] for point in self._plugins(role)]
         own = [name for registered_role, name in self._registered if registered_role == role]
         return sorted({*BUILT_IN[role], *own, *plugins})
 
     def options(self, role: Role, name: str) -> type[Options]:
-        """The options schema of a name."""
+        """The options schema of a name.
+
+        Args:
+            role: `operator`, `source`, `sink` or `lookup`.
+            name: the name of the connector or operator.
+
+        Returns:
+            The class of its options.
+
+        Raises:
+            ConfigurationError: there is no such name.
+
+        >>> import headrace as hr
+        >>> list(hr.Registry().options("sink", "memory").model_fields)
+        ['name']
+        """
         options: type[Options] = self.constructor(role, name).Options
         return options
 
     def build(self, role: Role, name: str, config: Mapping[str, Any]) -> ArrowOperator | SourceOperator:
-        """Build the source, operator or sink `name` from its validated configuration."""
+        """Build the source, operator or sink `name` from its validated configuration.
+
+        Args:
+            role: `operator`, `source` or `sink`.
+            name: the name of the connector or operator.
+            config: its options; numbers and booleans may be strings, as in SQL.
+
+        Returns:
+            The source, operator or sink.
+
+        Raises:
+            ConfigurationError: there is no such name, or an option is wrong.
+
+        >>> import headrace as hr
+        >>> hr.Registry().build("sink", "memory", {"name": "rows"})
+        MemorySink(name='rows')
+        """
         built: ArrowOperator | SourceOperator = self._build(role, name, config)
         return built
 
     def build_lookup(self, name: str, config: Mapping[str, Any]) -> Lookup:
-        """Build the lookup table `name` from its validated configuration."""
+        """Build the lookup table `name` from its validated configuration.
+
+        Args:
+            name: the name of the connector.
+            config: its options.
+
+        Returns:
+            The lookup table.
+
+        Raises:
+            ConfigurationError: there is no such name, or an option is wrong.
+
+        >>> import headrace as hr, tempfile
+        >>> path = tempfile.mkdtemp() + "/shops.json"
+        >>> config = {"path": path, "schema": {"id": "int64"}, "primary_key": "id", "format": "json"}
+        >>> hr.Registry().build_lookup("single_file", config).key
+        'id'
+        """
         built: Lookup = self._build("lookup", name, config)
         return built
 
@@ -150,7 +224,22 @@ class Registry:
         return constructor(parse_options(constructor.Options, config, what=f"{role} `{name}`"))
 
     def constructor(self, role: Role, name: str) -> Any:
-        """The class behind a name."""
+        """The class behind a name.
+
+        Args:
+            role: `operator`, `source`, `sink` or `lookup`.
+            name: the name of the connector or operator.
+
+        Returns:
+            The class, imported if need be.
+
+        Raises:
+            ConfigurationError: there is no such name.
+
+        >>> import headrace as hr
+        >>> hr.Registry().constructor("source", "memory") is hr.MemorySource
+        True
+        """
         if (role, name) in self._registered:
             return self._registered[role, name]
         path = BUILT_IN[role].get(name) or HIDDEN.get((role, name))

@@ -41,6 +41,9 @@ class StateTable(ABC):
         """Return the name of the table in `tables()`."""
         return self.config.name
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
     def advance(self, watermark: int) -> None:
         """Advance event time to `watermark`: reads no longer see rows older than the retention."""
         if self._watermark is None or watermark > self._watermark:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headrace.base.durations import nanoseconds, parse_duration
+from headrace.base.durations import format_duration, nanoseconds, parse_duration
 from headrace.base.errors import PlanError
 
 TableKind = Literal["global", "time", "keyed"]
@@ -18,7 +18,26 @@ TableKind = Literal["global", "time", "keyed"]
 
 @dataclass(frozen=True)
 class TableConfig:
-    """The declaration of a state table: its columns, retention and version."""
+    """The declaration of a state table: its columns, retention and version.
+
+    Made by `global_table_config`, `timestamp_table_config` and `keyed_table_config`.
+
+    Attributes:
+        name: the name of the table.
+        kind: `global`, `time` or `keyed`.
+        description: what is in it, for people.
+        version: raised when what the columns mean changes.
+        schema: its columns; None of a global table.
+        key: the columns that rows are found by.
+        retention: of a time table: how far behind the watermark rows are kept.
+        generational: of a time table: whether the row of the latest epoch replaces earlier ones.
+        order_by: which reads are cheap: `time` or `key`.
+
+    >>> import headrace as hr, pyarrow as pa
+    >>> schema = pa.schema([("shop", pa.string()), ("total", pa.int64())])
+    >>> hr.keyed_table_config("totals", "sales so far", schema, key=["shop"])
+    TableConfig('totals', kind='keyed', columns=[shop: string, total: int64], key=['shop'])
+    """
 
     name: str
     kind: TableKind
@@ -34,7 +53,29 @@ class TableConfig:
     state_signature: str = ""
     """What the rows depend on besides the operator: rows saved with another signature cannot be resumed."""
 
+    def __repr__(self) -> str:
+        parts = [repr(self.name), f"kind={self.kind!r}"]
+        if self.schema is not None:
+            parts.append(f"columns=[{', '.join(f'{field.name}: {field.type}' for field in self.schema)}]")
+        if self.key:
+            parts.append(f"key={list(self.key)}")
+        if self.retention is not None:
+            parts.append(f"retention={format_duration(self.retention)!r}")
+        if self.version != 1:
+            parts.append(f"version={self.version}")
+        return f"TableConfig({', '.join(parts)})"
+
     def to_json(self) -> dict[str, Any]:
+        """The declaration as JSON, as checkpoints have it.
+
+        Returns:
+            A dict of JSON values.
+
+        >>> import headrace as hr
+        >>> config = hr.global_table_config("seen", "files that were read")
+        >>> hr.TableConfig.from_json(config.to_json()) == config
+        True
+        """
         return {
             "name": self.name,
             "kind": self.kind,
@@ -54,6 +95,18 @@ class TableConfig:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TableConfig:
+        """The declaration that `to_json` wrote.
+
+        Args:
+            data: what it returned.
+
+        Returns:
+            The declaration.
+
+        >>> import headrace as hr
+        >>> hr.TableConfig.from_json(hr.global_table_config("seen").to_json())
+        TableConfig('seen', kind='global')
+        """
         schema, retention = data["schema"], data["retention_ns"]
         return cls(
             name=data["name"],

@@ -95,7 +95,23 @@ def _key_from_json(value: Any) -> GlobalKey:
 class GlobalTable(StateTable):
     """A small table of named values; after a restore every subtask sees the entries of all.
 
-    When two subtasks change one key in the same epoch, the one with the greater number wins.
+    When two subtasks change one key in the same epoch, the one with the greater number wins. An operator
+    declares it with `global_table_config`, and gets it from `ctx.global_table`.
+
+    >>> import headrace as hr
+    >>> config = hr.global_table_config("seen", "files that were read")
+    >>> seen = hr.GlobalTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # by the engine
+    >>> seen.insert("a.json", {"lines": 10})
+    >>> seen.insert(("day", 5), b"bytes")
+    >>> seen.get("a.json")["lines"], seen.get("b.json")
+    (10, None)
+    >>> seen.delete("a.json")
+    >>> seen.get_all()
+    {('day', 5): b'bytes'}
+    >>> seen.take(), seen.get_all()
+    ({('day', 5): b'bytes'}, {})
+    >>> seen
+    GlobalTable('seen')
     """
 
     def __init__(self, config: TableConfig, **where: Any) -> None:
@@ -109,28 +125,62 @@ class GlobalTable(StateTable):
         return dict(zip(keys, values, strict=True))
 
     def insert(self, key: GlobalKey, value: Any) -> None:
-        """Set the value of `key`: anything that JSON can represent, and bytes."""
+        """Set the value of `key`.
+
+        Args:
+            key: a string, an integer, or a tuple of these.
+            value: anything that JSON can represent, and bytes.
+
+        Raises:
+            PlanError: the key or the value is none of these.
+        """
         self._changed[encode_key(key)] = encode_value(value)
 
     def get(self, key: GlobalKey, default: Any = None) -> Any:
-        """Return a copy of the value of `key`, or `default`."""
+        """Return a copy of the value of `key`, or `default`.
+
+        Args:
+            key: a string, an integer, or a tuple of these.
+            default: what to return if there is no such key.
+
+        Returns:
+            The value; tuples have become lists.
+
+        Raises:
+            PlanError: the key cannot be one.
+        """
         name = encode_key(key)
         text = self._changed[name] if name in self._changed else self._entries.get(name)
         return default if text is None else decode_value(text)
 
     def get_all(self) -> dict[GlobalKey, Any]:
-        """Return every entry."""
+        """Return every entry.
+
+        Returns:
+            Key → value, in the order of the keys' JSON.
+        """
         merged: dict[bytes, bytes | None] = {**self._entries, **self._changed}
         return {
             decode_key(key): decode_value(text) for key, text in sorted(merged.items()) if text is not None
         }
 
     def delete(self, key: GlobalKey) -> None:
-        """Remove `key` if it exists."""
+        """Remove `key` if it exists.
+
+        Args:
+            key: a string, an integer, or a tuple of these.
+
+        Raises:
+            PlanError: the key cannot be one.
+        """
         self._changed[encode_key(key)] = None
 
     def take(self) -> dict[GlobalKey, Any]:
-        """Return and remove every entry."""
+        """Return and remove every entry.
+
+        Returns:
+            Key → value, in the order of the keys' JSON.
+        """
         entries = self.get_all()
         for key in entries:
             self.delete(key)

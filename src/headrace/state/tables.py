@@ -149,12 +149,39 @@ def _plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 class KeyedTable(_BatchTable):
-    """One row per key, for any number of keys. The cost of a read depends on the keys, not on the table."""
+    """One row per key, for any number of keys. The cost of a read depends on the keys, not on the table.
+
+    An operator declares it with `keyed_table_config`, and gets it from `ctx.keyed_table`.
+
+    >>> import headrace as hr, pyarrow as pa
+    >>> schema = pa.schema([("shop", pa.string()), ("item", pa.string()), ("total", pa.int64())])
+    >>> config = hr.keyed_table_config("totals", "sales", schema, key=["shop", "item"], route=["shop"])
+    >>> totals = hr.KeyedTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # by the engine
+    >>> totals.put(pa.record_batch({"shop": ["mill", "mill"], "item": ["oats", "rye"], "total": [3, 4]}))
+    >>> rows, is_stored = totals.get(pa.record_batch({"shop": ["mill", "weir"], "item": ["rye", "rye"]}))
+    >>> rows.column("total").to_pylist(), is_stored.tolist()
+    ([4, None], [True, False])
+    >>> sorted(totals.below(pa.record_batch({"shop": ["mill"]})).column("total").to_pylist())
+    [3, 4]
+    >>> totals.delete(pa.record_batch({"shop": ["mill"], "item": ["rye"]}))
+    >>> [batch.column("item").to_pylist() for batch in totals.scan()]
+    [['oats']]
+    >>> totals
+    KeyedTable('totals')
+    """
 
     def get(self, keys: Batch) -> tuple[pa.RecordBatch, Found]:
         """Return the stored row of each key, and which keys have one.
 
-        `keys` has at least the key columns. Where nothing is stored the row is null and the mask False.
+        Args:
+            keys: rows with at least the key columns, in the declared types.
+
+        Returns:
+            A row for each key, in their order, and a mask. Where nothing is stored the row is null and the
+            mask False.
+
+        Raises:
+            PlanError: a key column is missing or of another type, or a key belongs to another subtask.
         """
         columns = self._select(keys, self.layout.key, exact=False)
         hashes = self._hashes(columns, keys.num_rows)
@@ -193,7 +220,17 @@ class KeyedTable(_BatchTable):
         return _combine(rows), is_stored
 
     def below(self, routes: Batch) -> pa.Table:
-        """Return every row whose `route` columns are among these; needs a table with a route."""
+        """Return every row whose `route` columns are among these; needs a table with a route.
+
+        Args:
+            routes: rows with at least the route columns, in the declared types.
+
+        Returns:
+            The rows with all declared columns.
+
+        Raises:
+            PlanError: the table has no route, a column is missing, or a key belongs to another subtask.
+        """
         names = self.layout.route
         if not names:
             raise PlanError(
@@ -215,17 +252,35 @@ class KeyedTable(_BatchTable):
         return self.layout.public(rows.table if among.all() else rows.table.filter(pa.array(among)))
 
     def put(self, batch: Batch) -> None:
-        """Set the rows of their keys; of rows with one key the last is stored."""
+        """Set the rows of their keys; of rows with one key the last is stored.
+
+        Args:
+            batch: rows with the declared columns, in the declared types.
+
+        Raises:
+            PlanError: the columns are others, or a key belongs to another subtask.
+        """
         columns = self._select(batch, self.layout.columns.names, exact=True)
         self._change(columns, self._hashes(columns, batch.num_rows), INSERT)
 
     def delete(self, keys: Batch) -> None:
-        """Remove the rows of these keys, if they exist."""
+        """Remove the rows of these keys, if they exist.
+
+        Args:
+            keys: rows with at least the key columns, in the declared types.
+
+        Raises:
+            PlanError: a key column is missing or of another type, or a key belongs to another subtask.
+        """
         columns = self._select(keys, self.layout.key, exact=False)
         self._change(columns, self._hashes(columns, keys.num_rows), DELETE_KEY)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
-        """Yield every live row of this subtask in batches, as of the start of the scan."""
+        """Yield every live row of this subtask in batches, as of the start of the scan.
+
+        Returns:
+            Batches with the declared columns.
+        """
         runs, cutoff = self._runs, self.cutoff
         for pick in picks(runs, self.layout):
             rows = live_rows(runs, self.layout, pick, cutoff=cutoff)
@@ -246,11 +301,41 @@ class TimeTable(_BatchTable):
     """Rows with a `_timestamp`: a multiset, or (generational) the newest row of each key.
 
     Rows are returned in the table's order: by time, or by key hash where `order_by` is "key". Rows older than
-    the retention are not visible.
+    the retention are not visible. Instants are integers: nanoseconds since 1970. An operator declares it with
+    `timestamp_table_config`, and gets it from `ctx.time_table`.
+
+    >>> import headrace as hr, pyarrow as pa
+    >>> schema = pa.schema([("_timestamp", pa.timestamp("ns")), ("user", pa.string())])
+    >>> config = hr.timestamp_table_config("clicks", "clicks of a minute", "1m", schema=schema, key=["user"])
+    >>> clicks = hr.TimeTable(config, files=(), run_files=None, low=0, high=2**64 - 1)  # by the engine
+    >>> rows = {"_timestamp": [1, 2, 3, 4, 5], "user": ["ann", "bob", "ann", "cid", "dan"]}
+    >>> clicks.insert(pa.record_batch(rows, schema=schema))
+    >>> clicks.range(2, 4).column("user").to_pylist()
+    ['bob', 'ann']
+    >>> clicks.get(pa.record_batch({"user": ["ann"]})).num_rows, clicks.min_time()
+    (2, 1)
+    >>> clicks.expire(2)
+    >>> clicks.delete_time_range(3, 4)
+    >>> clicks.delete_key(pa.record_batch({"user": ["bob"]}))
+    >>> clicks.delete_value(pa.record_batch({"_timestamp": [4], "user": ["cid"]}, schema=schema))
+    >>> clicks.all().column("user").to_pylist()
+    ['dan']
+    >>> clicks.delete_time_key(5, pa.record_batch({"user": ["dan"]}))
+    >>> clicks.all().num_rows
+    0
+    >>> clicks
+    TimeTable('clicks')
     """
 
     def insert(self, batch: Batch) -> None:
-        """Add rows; those older than the retention are counted as late and dropped."""
+        """Add rows; those older than the retention are counted as late and dropped.
+
+        Args:
+            batch: rows with the declared columns, in the declared types.
+
+        Raises:
+            PlanError: the columns are others, a row has no `_timestamp`, or a key belongs to another subtask.
+        """
         columns = self._timed(batch)
         if self.cutoff > MIN_TIME:
             times = columns[TIMESTAMP].cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -267,7 +352,15 @@ class TimeTable(_BatchTable):
         return columns
 
     def range(self, start: int | None, end: int | None) -> pa.Table:
-        """Return the rows with `start` ≤ `_timestamp` < `end`; None leaves that side open."""
+        """Return the rows with `start` ≤ `_timestamp` < `end`.
+
+        Args:
+            start: the first instant; None for no limit.
+            end: the first instant that is not read; None for no limit.
+
+        Returns:
+            The rows with the declared columns, in the table's order.
+        """
         first = MIN_TIME if start is None else max(start, MIN_TIME)
         last = None if end is None or end > MAX_TIME else max(end, MIN_TIME)
         if not self.layout.replaces:
@@ -282,11 +375,25 @@ class TimeTable(_BatchTable):
         return self.layout.public(rows.table.filter(pa.array(inside)))
 
     def all(self) -> pa.Table:
-        """Return every row."""
+        """Return every row.
+
+        Returns:
+            The rows with the declared columns, in the table's order.
+        """
         return self._live(everything)
 
     def get(self, keys: Batch) -> pa.Table:
-        """Return every row whose key is among `keys`, which has at least the key columns."""
+        """Return every row whose key is among `keys`.
+
+        Args:
+            keys: rows with at least the key columns, in the declared types.
+
+        Returns:
+            The rows with the declared columns, in the table's order.
+
+        Raises:
+            PlanError: a key column is missing or of another type, or a key belongs to another subtask.
+        """
         if not self.layout.key:
             return self.all() if keys.num_rows else self.all().slice(0, 0)
         columns = self._select(keys, self.layout.key, exact=False)
@@ -303,7 +410,11 @@ class TimeTable(_BatchTable):
         return self.layout.public(table)
 
     def min_time(self) -> int | None:
-        """Return the time of the oldest row, or None; cheap where `order_by` is "time"."""
+        """Return the time of the oldest row; cheap where `order_by` is "time".
+
+        Returns:
+            The instant, or None if there are no rows.
+        """
         cursor: int | None = self.cutoff
         count = 1024
         while cursor is not None:
@@ -326,18 +437,35 @@ class TimeTable(_BatchTable):
         return min(bounds, default=None)
 
     def expire(self, before: int) -> None:
-        """Remove every row older than `before`."""
+        """Remove every row older than `before`.
+
+        Args:
+            before: the first instant that stays.
+        """
         self.delete_time_range(None, before)
 
     def delete_time_range(self, start: int | None, end: int | None) -> None:
-        """Remove the rows with `start` ≤ `_timestamp` < `end`; None leaves that side open."""
+        """Remove the rows with `start` ≤ `_timestamp` < `end`.
+
+        Args:
+            start: the first instant; None for no limit.
+            end: the first instant that stays; None for no limit.
+        """
         first = MIN_TIME if start is None else max(start, MIN_TIME)
         last = MAX_TIME + 1 if end is None else min(end, MAX_TIME + 1)
         for run in self._runs:
             run.delete_range(first, last)
 
     def delete_time_key(self, timestamp: int, keys: Batch) -> None:
-        """Remove the rows of these keys at one instant."""
+        """Remove the rows of these keys at one instant.
+
+        Args:
+            timestamp: the instant.
+            keys: rows with at least the key columns, in the declared types.
+
+        Raises:
+            PlanError: a key column is missing or of another type, or a key belongs to another subtask.
+        """
         if not self.layout.key:
             if keys.num_rows:
                 self.delete_time_range(timestamp, timestamp + 1)
@@ -354,7 +482,14 @@ class TimeTable(_BatchTable):
         self._change({TIMESTAMP: instant, **columns}, hashes, DELETE_TIME_KEY)
 
     def delete_key(self, keys: Batch) -> None:
-        """Remove every row of these keys."""
+        """Remove every row of these keys.
+
+        Args:
+            keys: rows with at least the key columns, in the declared types.
+
+        Raises:
+            PlanError: a key column is missing or of another type, or a key belongs to another subtask.
+        """
         if not self.layout.key:
             if keys.num_rows:
                 self.delete_time_range(None, None)
@@ -363,7 +498,14 @@ class TimeTable(_BatchTable):
         self._change(columns, self._hashes(columns, keys.num_rows), DELETE_KEY)
 
     def delete_value(self, rows: Batch) -> None:
-        """Remove one row equal to each of `rows`, if it exists."""
+        """Remove one row equal to each of `rows`, if it exists.
+
+        Args:
+            rows: rows with the declared columns, in the declared types.
+
+        Raises:
+            PlanError: the columns are others, a row has no `_timestamp`, or a key belongs to another subtask.
+        """
         columns = self._timed(rows)
         hashes = self._hashes(columns, rows.num_rows)
         if not rows.num_rows:

@@ -28,6 +28,7 @@ class ObjectStoreOptions(Options):
 
     storage: HiddenSettings = Field(
         default={},
+        repr=False,
         description=(
             "Settings of the object store, as `storage.KEY` = 'value': `storage.aws_endpoint`, "
             "`storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never "

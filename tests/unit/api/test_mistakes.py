@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import operator
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -230,32 +228,3 @@ def test_public_classes_have_no_internal_methods() -> None:
         assert not hasattr(hr.Pipeline, name)
     assert "on_step" not in hr.Pipeline.run.__annotations__
     assert len(hr.Pipeline.run.__annotations__) <= 13
-
-
-def examples() -> list[str]:
-    """The public functions, and the methods of the classes that pipelines are composed with."""
-    functions = [name for name in hr.__all__ if inspect.isfunction(getattr(hr, name))]
-    methods = [
-        f"{kind.__name__}.{name}"
-        for kind in (hr.Pipeline, hr.Stream, hr.GroupedStream)
-        for name, member in vars(kind).items()
-        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, classmethod))
-    ]
-    return [*functions, *methods, "register"]
-
-
-@pytest.mark.parametrize("name", examples())
-def test_every_public_function_has_an_example_and_says_what_it_takes_and_returns(name: str) -> None:
-    function = operator.attrgetter(name)(hr)
-    text = inspect.getdoc(function) or ""
-    assert ">>> " in text
-    takes = [one for one in inspect.signature(function).parameters if one not in ("self", "cls")]
-    assert not takes or "Args:" in text
-    assert name == "register" or "Returns:" in text
-
-
-@pytest.mark.parametrize("name", [name for name in hr.__all__ if name != "__version__"])
-def test_every_public_name_says_what_it_is(name: str) -> None:
-    value = getattr(hr, name)
-    assert getattr(value, "__doc__", None), name
-    assert repr(value)

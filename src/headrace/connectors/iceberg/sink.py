@@ -68,11 +68,12 @@ class CatalogOptions(DeclaredOptions):
         None, alias="catalog.rest.url", description="The address of a REST catalog."
     )
     catalog_rest_token: Secret | None = Field(
-        None, alias="catalog.rest.token", description="The token for a REST catalog."
+        None, alias="catalog.rest.token", repr=False, description="The token for a REST catalog."
     )
     catalog_url: Secret | None = Field(
         None,
         alias="catalog.url",
+        repr=False,
         description="The address of another kind of catalog, such as postgresql://user:password@host/db.",
     )
     catalog_warehouse: str | None = Field(
@@ -81,6 +82,7 @@ class CatalogOptions(DeclaredOptions):
     catalog_settings: HiddenSettings = Field(
         default={},
         alias="catalog.settings",
+        repr=False,
         description="Further settings of the catalog, as `name=value,name=value`. Never displayed.",
     )
     namespace: str = Field("default", min_length=1, description="The namespace of the table.")

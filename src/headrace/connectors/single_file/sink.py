@@ -33,12 +33,29 @@ from headrace.state.config import TableConfig, global_table_config
 
 
 class SingleFileSink(Connector, ArrowOperator):
-    """Writes committed rows to one local file as lines; the file holds exactly what was committed.
+    r"""Writes committed rows to one local file as lines; the file holds exactly what was committed.
 
     One subtask stages the lines of an epoch. After the commit point the driver truncates the file to its
     committed length and appends them, so after a crash at any moment a resumed pipeline has lost and repeated
     nothing. A pipeline that starts without state overwrites the file. With the format `debezium_json`, the
     changes of one epoch to one row are written as one.
+
+    Args:
+        options: an `Options` object, or each option by its name.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "sales.json")
+    >>> pipeline = hr.Pipeline()
+    >>> sales = pipeline.source("memory", rows=[{"shop": "mill", "amount": 3}])
+    >>> sales.sink(hr.SingleFileSink(path=str(path), format="json"))
+    Stream(memory_1: shop TEXT, amount BIGINT)
+    >>> result = run_in_process(pipeline, tempfile.mkdtemp())
+    >>> path.read_text()
+    '{"shop":"mill","amount":3}\n'
     """
 
     max_parallelism = 1

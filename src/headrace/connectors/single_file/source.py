@@ -54,7 +54,7 @@ _SAMPLE_LINES = 1000
 
 
 class SingleFileSource(Connector, SourceOperator):
-    """Reads the lines of one local file, each line once; then it ends.
+    r"""Reads the lines of one local file, each line once; then it ends.
 
     The size of the file and the types of its columns are fixed when the pipeline first starts, and are part
     of the offset with the byte and the line: a pipeline resumes with the next line, and lines that are
@@ -62,6 +62,24 @@ class SingleFileSource(Connector, SourceOperator):
     the same path. Empty lines are skipped, unless the format is a raw one; a line that does not fit ends the
     run with its number, its content and, if known, its column, or is dropped and counted in the metric
     `bad_rows`.
+
+    Args:
+        options: an `Options` object, or each option by its name.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> from headrace.testing.in_process import run_in_process
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "sales.csv")
+    >>> path.write_text("shop,amount\nmill,3\n")
+    19
+    >>> pipeline = hr.Pipeline()
+    >>> sales = pipeline.source(hr.SingleFileSource(path=str(path), format="csv"), id="sales")
+    >>> sales.sink("memory", name="rows")
+    Stream(sales)
+    >>> run_in_process(pipeline, tempfile.mkdtemp()).rows["rows"].select(["shop", "amount"]).to_pylist()
+    [{'shop': 'mill', 'amount': 3}]
     """
 
     deliveries = (
