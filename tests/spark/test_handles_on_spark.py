@@ -182,8 +182,8 @@ INTERRUPTED = """
 import signal
 import time
 
-import headrace as hr
 from tests.spark.test_handles_on_spark import counting
+from tests.stepping import run_with_steps
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been started with SIGINT ignored
 
@@ -193,7 +193,7 @@ def on_step(step, epoch):
     if (step, epoch) == ("tasks_done", 2):
         time.sleep(2)
 
-counting("endless", {out!r}, count=None).run({state!r}, parallelism=2, on_step=on_step)
+run_with_steps(counting("endless", {out!r}, count=None), {state!r}, on_step, parallelism=2, epoch_rows=1000)
 """
 
 
