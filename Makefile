@@ -1,6 +1,6 @@
 # The one door for commands. Plain `make` prints this help; each target's `##` text is its line.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check format lock bench bench-peers clean
+.PHONY: help setup demo test test-fast check format lock audit simulate soak bench bench-peers clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 UV := $(BIN)/uv
 DEMO ?= examples/demo.sql
 ARGS ?=
+SEEDS ?= 1000
 
 help: ## Print this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +58,9 @@ endif
 test-fast: $(STAMP) ## Run the tests that do not start Spark
 	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark" $(ARGS)
 
+simulate: $(STAMP) ## Run the engine in simulations with faults (SEEDS=1000; ARGS="--seed 7" replays one)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
 check: $(STAMP) ## Lint, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -70,6 +74,14 @@ lock: | $(UV) ## Resolve pyproject.toml anew into requirements.lock (ARGS="--upg
 	@$(UV) pip compile pyproject.toml --python $(BIN)/python --quiet --universal --generate-hashes \
 	  --all-extras --group dev --no-emit-index-url --no-header --no-annotate \
 	  --output-file requirements.lock $(ARGS)
+	@$(MAKE) --no-print-directory setup
+	@$(BIN)/python -m audit sbom
+
+audit: $(STAMP) ## Check dependencies: known vulnerabilities, licences, bill of materials
+	@$(BIN)/python -m audit
+
+soak: $(STAMP) ## Run for long on Spark and watch for growth, or under faults (ARGS="epochs" or ARGS="faults --minutes 60")
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 bench: $(STAMP) ## Measure speed beside other engines and write its pages (ARGS="nexmark q5" for a part)
 	@$(BIN)/python -m bench $(ARGS)

@@ -72,8 +72,8 @@ default. [Configure a run](../how-to/configure.md) shows each way. In Python the
 `Pipeline.run` and `Pipeline.start`, or of the `hr.RunOptions` that these take."""
 CLI = """\
 Rows go to standard output, everything else to standard error. Exit codes: 0 success, 1 failure while
-running, 2 an error in the program or in a setting, 130 ended by a second Ctrl-C. [Errors](errors.md) lists
-the error codes."""
+running, 2 an error in the program or in a setting, 130 ended by Ctrl-C before or
+after the run or by a second one, 143 likewise by SIGTERM. [Errors](errors.md) lists the error codes."""
 API = """\
 Import every name on this page from `headrace`. The test kit is in `headrace.testing.in_process`; see
 [Testing](../tutorials/testing.md)."""

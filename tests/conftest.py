@@ -1,5 +1,7 @@
 """For all tests: no Java is started for a command that is run in the process of the tests; no time limits."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -8,6 +10,10 @@ from headrace.exchanges.spark.session import SparkRequest
 
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a background job of a shell. The commands that tests start would inherit it, and ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from headrace.model.operator import (
     Split,
     TaskInfo,
 )
+from headrace.state.generation import Generation
 from headrace.state.tables import GlobalTable, StateTable
 from headrace.storage.open import open_storage
 
@@ -161,6 +162,7 @@ class SinkDriver:
         self.make = make
         self.job = job
         self.storage = open_storage(str(folder))
+        self.claim: Generation | None = None
         self.saved: dict[str, dict[Any, Any]] = {}
         self.metrics: dict[str, float] = {}
 
@@ -185,7 +187,14 @@ class SinkDriver:
 
     def commit(self, epoch: int, data: CommitData) -> None:
         sink = self.make()
-        sink.handle_commit(epoch, data, self._context(EpochTables(sink, self.saved), epoch, 0, 1))
+        ctx = self._context(EpochTables(sink, self.saved), epoch, 0, 1)
+        ctx.claim = self.claim
+        sink.handle_commit(epoch, data, ctx)
+
+    def take_over(self) -> Generation | None:
+        """Go on as the next run; returns the claim of the one that is replaced."""
+        replaced, self.claim = self.claim, Generation.claim(self.storage, "run")
+        return replaced
 
     def run(self, epoch: int, *subtasks: Sequence[pa.RecordBatch]) -> None:
         self.commit(epoch, self.prepare(epoch, *subtasks))

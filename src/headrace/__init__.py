@@ -3,10 +3,14 @@
 Names are imported when they are first used, so that the command line starts fast.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # as in `typing`, which takes longer to import than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from headrace.api import sinks, sources
     from headrace.api.connectors import ConfiguredSink, ConfiguredSource
     from headrace.api.expressions import Column, col, expr, fn, lit
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         OperatorError,
         PlanError,
+        ReplacedError,
         SqlError,
         StateError,
         StateInUseError,
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     )
     from headrace.base.keys import hash_key
     from headrace.base.options import Duration, Options
+    from headrace.base.waits import Wait
     from headrace.base.watermarks import END_OF_TIME, IDLE, Watermark
     from headrace.connectors.blackhole import BlackholeSink
     from headrace.connectors.impulse import ImpulseSource
@@ -108,6 +114,7 @@ __all__ = [
     "PlanError",
     "Progress",
     "Registry",
+    "ReplacedError",
     "RunOptions",
     "RunResult",
     "RunStatus",
@@ -125,6 +132,7 @@ __all__ = [
     "TaskInfo",
     "TimeTable",
     "UserError",
+    "Wait",
     "Watermark",
     "WorkerError",
     "__version__",
@@ -197,6 +205,7 @@ _HOMES = {
     "Split": "headrace.model.operator",
     "SqlError": "headrace.base.errors",
     "StateError": "headrace.base.errors",
+    "ReplacedError": "headrace.base.errors",
     "StateInUseError": "headrace.base.errors",
     "StdoutSink": "headrace.connectors.stdout",
     "Stream": "headrace.api.stream",
@@ -204,6 +213,7 @@ _HOMES = {
     "TaskInfo": "headrace.model.operator",
     "TimeTable": "headrace.state.tables",
     "UserError": "headrace.base.errors",
+    "Wait": "headrace.base.waits",
     "Watermark": "headrace.base.watermarks",
     "WorkerError": "headrace.base.errors",
     "async_udf": "headrace.functions.user",

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
+import itertools
 import json
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +21,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headrace.base.errors import ConfigurationError
+from headrace.base.errors import ConfigurationError, HeadraceError, ReplacedError
+from headrace.connectors._shared.message_sink import RECHECK_SECONDS, MessageSink
 from headrace.connectors.iceberg.sink import IcebergSink, load_catalog
 from headrace.connectors.memory import collected
 from headrace.model.operator import ArrowOperator
 from headrace.model.registry import registry
+from headrace.state.generation import Generation
 from tests.support import WITH_SERVERS, SinkDriver, to_rows
 
 Shown = Callable[[], list[dict[str, Any]]]
@@ -35,6 +44,8 @@ class Case:
     folder: Path
     """Where its state is."""
     job: str = "job"
+    inside: Sequence[tuple[Any, str]] = ()
+    """Functions that a commit calls, each named by its owner: a run may be suspended before any of them."""
 
     def build(self) -> ArrowOperator:
         built = registry.build("sink", self.name, self.options)
@@ -61,6 +72,23 @@ def parts(case: Case, *batches: pa.RecordBatch) -> list[list[pa.RecordBatch]]:
     if case.driver.make().max_parallelism == 1:
         return [list(batches)]
     return [[one] for one in batches]
+
+
+def suspend_before(
+    patch: pytest.MonkeyPatch, owner: Any, name: str, while_asleep: Callable[[], None]
+) -> list[str]:
+    """Let something else happen before the first call of a function; returns whether that was."""
+    kept, asleep = getattr(owner, name), list[str]()
+
+    def waking(*arguments: Any, **more: Any) -> Any:
+        if not asleep:
+            asleep.append(name)
+            while_asleep()
+        return kept(*arguments, **more)
+
+    is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+    patch.setattr(owner, name, staticmethod(waking) if is_static else waking)
+    return asleep
 
 
 class SinkContract:
@@ -94,6 +122,77 @@ class SinkContract:
         case.driver.saved = saved
         case.driver.run(2, *parts(case, batch(2)))
         assert [row["n"] for row in shown()] == [1, 2]
+
+    def test_a_run_that_was_replaced_publishes_nothing_after_its_successor(
+        self, case: Case, shown: Shown
+    ) -> None:
+        driver = case.driver
+        driver.take_over()
+        driver.run(1, *parts(case, batch(1)))
+        data = driver.prepare(2, *parts(case, batch(2, 3), batch(4)))
+        replaced = driver.take_over()
+        driver.commit(2, data)
+        driver.run(3, *parts(case, batch(5)))
+        assert [row["n"] for row in shown()] == [1, 2, 3, 4, 5]
+        # It was suspended at the beginning of its commit, behind the check of the engine.
+        newest, driver.claim = driver.claim, replaced
+        with pytest.raises(ReplacedError, match="another run"):
+            driver.commit(2, data)
+        assert [row["n"] for row in shown()] == [1, 2, 3, 4, 5]
+        driver.claim = newest
+        driver.run(4, *parts(case, batch(6)))
+        assert [row["n"] for row in shown()] == [1, 2, 3, 4, 5, 6]
+
+    def test_a_run_that_is_suspended_inside_a_commit_adds_nothing_to_what_its_successor_wrote(
+        self, case: Case, shown: Shown, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not case.inside:
+            pytest.skip(f"{case.name} does not say what its commits call")
+        driver, expected = case.driver, [1]
+        driver.take_over()
+        driver.run(1, *parts(case, batch(1)))
+        for epoch, (owner, name) in enumerate(case.inside, 1):
+            numbers = [epoch * 10 + place for place in range(4)]
+            data = driver.prepare(epoch * 2, *parts(case, batch(*numbers[:2]), batch(numbers[2])))
+
+            def take_over(epoch: int = epoch, data: Any = data, last: int = numbers[3]) -> None:
+                driver.take_over()
+                driver.commit(epoch * 2, data)
+                driver.run(epoch * 2 + 1, *parts(case, batch(last)))
+
+            with monkeypatch.context() as patch:
+                asleep = suspend_before(patch, owner, name, take_over)
+                # One that was suspended behind the effect has nothing left to do.
+                with contextlib.suppress(ReplacedError):
+                    driver.commit(epoch * 2, data)
+            assert asleep, f"{name} was not called"
+            expected += numbers
+            assert [row["n"] for row in shown()] == expected, f"suspended before {name}"
+
+    def test_a_run_that_is_suspended_while_it_sends_stops_when_it_wakes_up(
+        self, case: Case, shown: Shown
+    ) -> None:
+        if not isinstance(case.driver.make(), MessageSink):
+            pytest.skip(f"{case.name} does not send messages one by one")
+        driver, checks = case.driver, itertools.count(1)
+        data = driver.prepare(1, *parts(case, batch(*range(100))))
+        lock = threading.Lock()
+
+        class Suspended(Generation):
+            """The claim of a run that is suspended behind a check, and replaced meanwhile."""
+
+            def check(self, *, every: float = 0.0) -> None:
+                with lock:
+                    super().check(every=every)
+                    if next(checks) == 10:
+                        Generation.claim(self.storage, "another")
+                        time.sleep(RECHECK_SECONDS)
+
+        driver.claim = Suspended(driver.storage, Generation.claim(driver.storage, "run").number, "run")
+        with pytest.raises(ReplacedError):
+            driver.commit(1, data)
+        assert [row["n"] for row in shown()] == list(range(len(shown())))
+        assert len(shown()) < 20
 
     def test_the_same_rows_in_two_epochs_are_shown_twice(self, case: Case, shown: Shown) -> None:
         for epoch in (1, 2):
@@ -132,8 +231,51 @@ class SinkContract:
         assert all(field.description for field in registry.options("sink", case.name).model_fields.values())
 
 
+class SuspendedAfterCheck(Generation):
+    """The claim of a run that is suspended right after it has checked it for the last time."""
+
+    def __init__(self, claim: Generation, while_asleep: Callable[[], None]) -> None:
+        super().__init__(claim.storage, claim.number, claim.run_id)
+        self.while_asleep = while_asleep
+
+    def check(self, **every: float) -> None:
+        super().check(**every)
+        self.while_asleep()
+
+
 class TestSinks(SinkContract):
     """The sinks that need no server."""
+
+    def test_a_run_suspended_after_its_last_check_repeats_nothing(self, case: Case, shown: Shown) -> None:
+        driver = case.driver
+        if all(
+            delivery.promise != "exactly once"
+            for delivery in registry.constructor("sink", case.name).deliveries
+        ):
+            pytest.skip(f"{case.name} may repeat rows")
+        driver.take_over()
+        driver.run(1, *parts(case, batch(1)))
+        data = driver.prepare(2, *parts(case, batch(2, 3), batch(4)))
+        claim, started = driver.claim, list[Future[None]]()
+        assert claim is not None
+
+        def go_on() -> None:
+            driver.take_over()
+            driver.commit(2, data)
+            driver.run(3, *parts(case, batch(5)))
+
+        def while_asleep() -> None:
+            if not started:
+                started.append(pool.submit(go_on))
+                # It comes to its end, or waits for the one that is asleep.
+                wait(started, timeout=1)
+
+        with ThreadPoolExecutor(1) as pool:
+            driver.claim = SuspendedAfterCheck(claim, while_asleep)
+            with suppress(HeadraceError):
+                driver.commit(2, data)
+            started[0].result()
+        assert [row["n"] for row in shown()] == [1, 2, 3, 4, 5]
 
     @pytest.fixture(params=[name for name in registry.names("sink") if name not in WITH_SERVERS])
     def case(

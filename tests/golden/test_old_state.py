@@ -16,7 +16,7 @@ import pytest
 from headrace.state import inspect
 from headrace.storage.open import open_storage
 from headrace.testing.in_process import run_in_process
-from tests.golden.old_state.cases import CASES, HERE, RESULTS, clock_for, lay_out, load, read_rows
+from tests.golden.old_state.cases import CASES, HERE, PROCESSES, RESULTS, clock_for, lay_out, load, read_rows
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_state_of_earlier_code_is_whole_and_repair_keeps_what_it_needs(
     assert inspect.verify(storage) == before
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "process"])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in PROCESSES])
 def test_a_pipeline_gives_the_rows_that_earlier_code_gave(name: str, directory: Path) -> None:
     lay_out(name, directory)
     run_in_process(load(), "state", parallelism=2, epoch_rows=11, clock=clock_for(name))

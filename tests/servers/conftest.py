@@ -9,8 +9,10 @@ from tests.servers.rabbitmq import rabbitmq
 from tests.servers.redis import redis_client, redis_port, redis_program
 from tests.servers.registry import schema_registry
 from tests.servers.s3 import s3_server, s3_url
+from tests.servers.seaweedfs import atomic_s3_url, seaweedfs
 
 __all__ = [
+    "atomic_s3_url",
     "certificate",
     "kafka",
     "mosquitto",
@@ -24,4 +26,5 @@ __all__ = [
     "s3_server",
     "s3_url",
     "schema_registry",
+    "seaweedfs",
 ]

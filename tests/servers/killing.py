@@ -1,9 +1,11 @@
-"""kill -9 for any pipeline, and what its connectors have promised, checked by counting.
+"""kill -9 and SIGSTOP for any pipeline, and what its connectors have promised, checked by counting.
 
 A child process runs the pipeline with the in-process engine; it is killed at moments that a seeded generator
 draws, many of them inside commits, and started again on the same state. Every life gets rows of its own
 before it starts, so that none is done before it is killed, however slow or fast the machine is. The last
 life goes on until all is there, and is stopped in good order. Then rows are counted.
+
+A life can also be frozen at such a moment: the next one takes over and goes on, and the frozen one wakes up.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import os
 import random
 import re
 import signal
@@ -26,7 +29,7 @@ from headrace.engine.chain import load_operator
 from tests.servers.http import table
 from tests.servers.victim import EPOCH_ROWS, FAILED, NAME, STOPPED, live
 
-KILLS = 5
+KILLS, FREEZES = 5, 3
 ROWS_OF_A_LIFE = 3 * EPOCH_ROWS
 IN_TIME = 120.0
 """Nothing here takes longer, unless it never happens."""
@@ -96,6 +99,26 @@ class Life:
         self._talk.close()
         assert self._process.exitcode == 0
 
+    def freeze(self) -> None:
+        """Suspend it."""
+        self._signal(signal.SIGSTOP)
+
+    def wake_up(self) -> None:
+        """Let it go on; it finds that it was replaced."""
+        self._signal(signal.SIGCONT)
+        deadline = time.monotonic() + IN_TIME
+        step, more = "", ""
+        while step != FAILED:
+            assert self._talk.poll(max(0.0, deadline - time.monotonic())), "it does not end"
+            step, more = self._talk.recv()
+        assert "ReplacedError" in more, more
+        self._process.join(IN_TIME)
+        self._talk.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
     def end(self) -> None:
         """Make sure that it is gone."""
         if self._process.is_alive():
@@ -110,8 +133,8 @@ class Killer:
         self._random = random.Random(seed)
         self._gaps: dict[str, float] = defaultdict(lambda: 0.005, {STARTED: 0.2})
 
-    def strike(self, life: Life) -> str:
-        """Kill a life; says when."""
+    def strike(self, life: Life, hit: Callable[[Life], None] = Life.kill) -> str:
+        """Kill or freeze a life; says when."""
         step, times = self._random.choice(MOMENTS), self._random.randint(1, 2)
         part = self._random.random()
         left, last, since = times, STARTED, time.monotonic()
@@ -124,7 +147,7 @@ class Killer:
             last, since = heard, now
             left -= last == step
         time.sleep(part * min(self._gaps[last], 1.0))
-        life.kill()
+        hit(life)
         return f"{last} + {part * self._gaps[last] * 1000:.1f} ms"
 
 
@@ -170,6 +193,58 @@ def kill_and_count(
     assert not lost or promise == "at most once", told
     assert not doubled or promise == "at least once", told
     return found
+
+
+def freeze_and_count(
+    sql: str,
+    state: Path,
+    *,
+    feed: Callable[[Sequence[int]], None],
+    seen: Callable[[], Counter[int]],
+    holds_messages: bool = False,
+) -> None:
+    """Copy numbers in runs of which each is frozen, replaced, and woken up when its successor has gone on.
+
+    `holds_messages` says that a server keeps messages for a connection that is frozen.
+    """
+    promise, fed = promised(sql), 0
+    killer, moments = Killer(state.parent.name), list[str]()
+
+    def feed_more() -> None:
+        nonlocal fed
+        feed(range(fed, fed + ROWS_OF_A_LIFE))
+        fed += ROWS_OF_A_LIFE
+
+    def attend(life: Life) -> None:
+        deadline = time.monotonic() + IN_TIME
+        while not _all_there(promise, seen(), range(fed), fed):
+            text = f"{promise}: {_miscounted(seen(), fed)} after {IN_TIME} s; frozen at {moments}"
+            assert time.monotonic() < deadline, text
+            life.attend(0.05)
+
+    for _ in range(FREEZES):
+        feed_more()
+        frozen = Life(sql, state)
+        try:
+            while frozen.hear(IN_TIME) != "claimed":  # before that it would replace the other one
+                pass
+            moments.append(killer.strike(frozen, Life.freeze))
+            successor = Life(sql, state)
+            try:
+                successor.attend(2.0) if holds_messages else attend(successor)
+                feed_more()
+                frozen.wake_up()
+                attend(successor)
+                successor.stop()
+            finally:
+                successor.end()
+        finally:
+            frozen.end()
+    lost, doubled = _miscounted(seen(), fed)
+    log.info("%s: %s rows, lost %s, doubled %s, frozen at %s", promise, fed, lost, doubled, moments)
+    told = f"promised {promise}: lost {lost}, doubled {doubled}, frozen at {moments}"
+    assert not lost, told
+    assert not doubled or promise == "at least once", told
 
 
 def _all_there(promise: Promise, found: Counter[int], rows: range, fed: int) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.http import wait_for
 from tests.servers.processes import (
     cache_folder,
     free_port,
@@ -126,6 +127,31 @@ class PostgresServer:
             return True
 
         wait_until_up("PostgreSQL", self._process, log, is_up)
+
+    @contextlib.contextmanager
+    def with_tls(self, certificate: Path, key: Path) -> Iterator[None]:
+        """Let new connections use TLS until the block ends."""
+        for source, name in ((certificate, "server.crt"), (key, "server.key")):
+            target = self._folder / "data" / name
+            shutil.copyfile(source, target)
+            target.chmod(0o600)
+            if self._as:
+                os.chown(target, self._as["user"], self._as["group"])
+        self._set_ssl("on")
+        try:
+            yield
+        finally:
+            self._set_ssl("off")
+
+    def _set_ssl(self, value: str) -> None:
+        with self.connect() as connection:
+            connection.execute(f"ALTER SYSTEM SET ssl = {value}")
+            connection.execute("SELECT pg_reload_conf()")
+        wait_for(lambda: self._ssl() == value)
+
+    def _ssl(self) -> str:
+        with self.connect() as connection:
+            return str(connection.execute("SHOW ssl").fetchone()[0])
 
     def stop(self, *, crash: bool = False) -> None:
         """End the server, or let it die as with its machine; its data stays."""

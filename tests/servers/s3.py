@@ -1,7 +1,8 @@
 """A real S3-compatible server for tests: S3Proxy, fetched with Maven and kept in the user's cache.
 
 It knows the conditional put (`If-None-Match: *`), but checks and writes in two steps: of creators at the same
-moment several may win, which S3 itself excludes. So tests here create one after the other.
+moment several may win, which S3 itself excludes. So tests here create one after the other; where several
+drivers claim one state directory, tests use `tests/servers/seaweedfs.py`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ class S3Server:
             "AWS_REGION": "us-east-1",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
+
+    def new_prefix(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        """The URL of an empty prefix in the bucket; until the test ends, the environment is the server's."""
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
+        return f"s3://{self.bucket}/{uuid.uuid4().hex}"
 
 
 def fetch_server() -> Path:
@@ -108,6 +115,4 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture
 def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty prefix in the bucket, with the environment that a client needs to reach it."""
-    for name, value in s3_server.environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://{s3_server.bucket}/{uuid.uuid4().hex}"
+    return s3_server.new_prefix(monkeypatch)

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.kafka import client
+from headrace.connectors.kafka import sink as kafka_sink
+from headrace.connectors.kafka.sink import KafkaSink
 from headrace.model.operator import SourceOperator
 from tests.contract.test_sinks import Case, SinkContract
 from tests.contract.test_sources import ROWS, SourceContract, build_source
@@ -39,7 +42,11 @@ def case(kafka: KafkaBroker, tmp_path: Path) -> Case:
     def visible() -> list[dict[str, Any]]:
         return [json.loads(message.value()) for message in kafka.read(topic)]
 
-    return Case("kafka", options, visible, {"topic": ""}, tmp_path, job=topic)
+    inside: list[tuple[Any, str]] = [
+        (KafkaSink, name) for name in ("_transactional", "_start", "_marks", "_send", "_flush")
+    ]
+    inside += [(kafka_sink, "_with_timeout"), (client, "_close")]
+    return Case("kafka", options, visible, {"topic": ""}, tmp_path, job=topic, inside=inside)
 
 
 class TestSource(SourceContract):

@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.base.errors import ExternalError, PlanError, RefusedError, SqlError
+from headrace.base.errors import ExternalError, PlanError, RefusedError, ReplacedError, SqlError
 from headrace.connectors.kafka import client as shared
 from headrace.connectors.kafka import sink as kafka_sink
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.source import KafkaSource
 from headrace.jobs.progress import RunResult
 from headrace.testing.in_process import CrashError, run_in_process
+from tests.contract.test_sinks import suspend_before
 from tests.servers.kafka import PASSWORD, USER, KafkaBroker
 from tests.support import SinkDriver
 
@@ -113,6 +114,55 @@ def test_a_crash_inside_a_commit_shows_each_message_once(
     monkeypatch.undo()
     assert run(copying(kafka, topic, out, "exactly_once"), tmp_path).reason == "finished"
     assert found(kafka, out) == Counter(range(ROWS))
+
+
+@pytest.mark.parametrize("name", ["_send", "_flush", "_with_timeout"])
+def test_a_run_whose_transaction_is_ended_by_one_that_it_replaced_writes_it_again(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    out = kafka.create()
+    values = kafka.options(out, **{"sink.commit_mode": "exactly_once"})
+    driver = SinkDriver(lambda: KafkaSink(**values), tmp_path, job=out)
+    driver.take_over()
+    late = driver.prepare(1, [pa.record_batch({"n": [1]})])
+    driver.commit(1, late)
+    replaced = driver.take_over()
+    driver.run(2, [pa.record_batch({"n": [2]})])
+    newest = driver.claim
+
+    def wake_up() -> None:
+        driver.claim = replaced
+        with pytest.raises(ReplacedError):
+            driver.commit(1, late)
+        driver.claim = newest
+
+    with monkeypatch.context() as patch:
+        owner: Any = kafka_sink if name == "_with_timeout" else KafkaSink
+        asleep = suspend_before(patch, owner, name, wake_up)
+        driver.run(3, [pa.record_batch({"n": [3]})])
+    assert asleep
+    assert found(kafka, out) == Counter([1, 2, 3])
+
+
+def test_marks_of_earlier_versions_count(kafka: KafkaBroker, tmp_path: Path) -> None:
+    import confluent_kafka
+
+    out = kafka.create()
+    values = kafka.options(out, **{"sink.commit_mode": "exactly_once"})
+    driver = SinkDriver(lambda: KafkaSink(**values), tmp_path, job=out)
+    data = driver.prepare(1, [pa.record_batch({"n": [1]})])
+    driver.commit(1, data)
+    settings = {"bootstrap.servers": kafka.address, "group.id": f"headrace-{out}-op"}
+    consumer = confluent_kafka.Consumer(settings)
+    (saved,) = consumer.committed([confluent_kafka.TopicPartition(out, 0)], 30)
+    assert saved.metadata is not None
+    old = confluent_kafka.TopicPartition(out, 0, saved.offset, saved.metadata.partition(":")[2])
+    consumer.commit(offsets=[old], asynchronous=False)
+    consumer.close()
+    driver.take_over()
+    driver.commit(1, data)
+    driver.run(2, [pa.record_batch({"n": [2]})])
+    assert found(kafka, out) == Counter([1, 2])
 
 
 def test_going_back_to_an_earlier_epoch_loses_nothing(kafka: KafkaBroker, tmp_path: Path) -> None:

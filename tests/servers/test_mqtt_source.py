@@ -120,7 +120,7 @@ def test_a_message_that_was_received_and_not_kept_comes_again(
         raise CrashError
 
     with monkeypatch.context() as patch:
-        patch.setattr(received.ReceivedLog, "write", crashing)
+        patch.setattr(received.ReceivedLog, "append", crashing)
         with pytest.raises(CrashError):
             run_until(pipeline, tmp_path, 50)
     assert found(run_until(pipeline, tmp_path, 50)) == list(range(50))

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.nats import sink as nats_sink
+from headrace.connectors.nats.sink import NatsSink
 from headrace.model.operator import SourceOperator
 from tests.contract.test_sinks import Case, SinkContract
 from tests.contract.test_sources import ROWS, SourceContract, build_source
@@ -41,7 +43,8 @@ def case(nats_server: NatsServer, tmp_path: Path) -> Case:
     def visible() -> list[dict[str, Any]]:
         return [json.loads(message.data) for message in nats_server.read(stream)]
 
-    return Case("nats", options, visible, {"subject": ""}, tmp_path, job=stream)
+    inside = [(NatsSink, "_begin"), (nats_sink, "NatsReading")]
+    return Case("nats", options, visible, {"subject": ""}, tmp_path, job=stream, inside=inside)
 
 
 class TestSource(SourceContract):

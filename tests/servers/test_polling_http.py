@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
 from headrace.connectors import received
 from headrace.connectors.http.polling import PollingHttpSource
 from headrace.testing.in_process import CrashError, run_in_process
@@ -342,9 +342,30 @@ def test_no_log_holds_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert "s3cret" not in caplog.text
 
 
-def test_a_look_says_what_answers() -> None:
-    with run_http(lambda _: Answer(body=b"{}", headers={"Content-Type": "application/json"})) as server:
+def test_redirects_do_not_carry_headers_to_another_port(tmp_path: Path) -> None:
+    with (
+        run_http(lambda _: Answer(body=b'{"n": 1}')) as other,
+        run_http(lambda _: Answer(307, headers={"Location": f"{other.url}/there"})) as server,
+    ):
+        secrets = {"headers": "X-Api-Key: s3cret1, Cookie: id=s3cret2, Authorization: Bearer s3cret3"}
+        for pipeline in (
+            polling(server.url, **secrets),
+            query(table("sse", "n BIGINT", endpoint=server.url, **secrets) + "SELECT n FROM numbers"),
+        ):
+            with pytest.raises(RefusedError, match=f"sent elsewhere: 307 .*, to {other.url}/there") as caught:
+                run_until(pipeline, tmp_path, 1)
+            assert "write the new address" in str(caught.value)
+        assert server.requests[0].headers["X-Api-Key"] == "s3cret1"
+        assert not other.requests
+
+
+def test_a_look_says_what_answers_and_asks_for_no_data() -> None:
+    with run_http(lambda _: Answer(403)) as server:
         source = PollingHttpSource(endpoint=server.url + "/x?key=s3cret", format="raw_string")
-        assert source.reach() == f"{server.url}/x answers 200 with 2 bytes of application/json"
+        assert source.reach() == f"{server.url}/x answers 403 to OPTIONS"
+        server.answer = lambda _: Answer(401)
+        with pytest.raises(RefusedError, match="401"):
+            source.reach()
+        assert {request.method for request in server.requests} == {"OPTIONS"}
     with pytest.raises(ExternalError, match="does not answer"):
         source.reach()

@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
-from headrace.base.errors import ExternalError
+from headrace.base.errors import ExternalError, ReplacedError
+from headrace.connectors._shared.sql_table import KEPT_EPOCHS
+from headrace.connectors.postgres import sink as postgres_sink
 from headrace.connectors.postgres.sink import PostgresSink
 from headrace.jobs.progress import RunResult
 from headrace.testing.in_process import CrashError, run_in_process
+from tests.contract.test_sinks import suspend_before
 from tests.servers.postgres import Database
 from tests.servers.test_postgres_sink import batch, driver, options, with_options
 
@@ -192,10 +195,75 @@ def test_old_marks_are_forgotten_and_those_of_others_stay(postgres: Database, tm
         sink.run(epoch, [batch([{"n": epoch}])])
     sink.job = "another"
     sink.run(1, [batch([{"n": 7}])])
-    assert postgres.rows("SELECT job, sink, epoch FROM headrace_epochs ORDER BY 1, 3") == [
+    assert postgres.rows("SELECT job, sink, epoch FROM headrace_epochs WHERE epoch >= 0 ORDER BY 1, 3") == [
         ("another", "op", 1),
         ("job", "op", 200),
     ]
+
+
+def test_an_epoch_whose_mark_is_forgotten_is_not_written_again_by_a_run_that_was_replaced(
+    postgres: Database, tmp_path: Path
+) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    sink = driver(postgres, tmp_path, "t")
+    sink.take_over()
+    data = sink.prepare(1, [batch([{"n": 1}])])
+    sink.commit(1, data)
+    replaced = sink.take_over()
+    for epoch in range(2, KEPT_EPOCHS + 4):
+        sink.run(epoch, [batch([{"n": epoch}])])
+    assert postgres.rows("SELECT min(epoch) FROM headrace_epochs WHERE epoch >= 0") == [(3,)]
+    sink.claim = replaced
+    with pytest.raises(ReplacedError):
+        sink.commit(1, data)
+    assert postgres.rows("SELECT count(*) FROM t") == [(KEPT_EPOCHS + 3,)]
+
+
+def test_marks_of_earlier_versions_count(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    sink = driver(postgres, tmp_path, "t")
+    data = sink.prepare(1, [batch([{"n": 1}])])
+    sink.commit(1, data)
+    postgres.run("DELETE FROM headrace_epochs WHERE epoch < 0")  # they wrote nothing else
+    sink.take_over()
+    sink.commit(1, data)
+    sink.run(2, [batch([{"n": 2}])])
+    assert postgres.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,)]
+
+
+def test_a_state_directory_that_was_restored_from_a_copy_goes_on(postgres: Database, tmp_path: Path) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    sink = driver(postgres, tmp_path / "state", "t")
+    for epoch in range(1, 4):
+        sink.take_over()
+        sink.run(epoch, [batch([{"n": epoch}])])
+    restored = driver(postgres, tmp_path / "another", "t")
+    restored.take_over()
+    restored.run(1, [batch([{"n": 7}])])
+    restored.run(2, [batch([{"n": 8}])])
+    assert postgres.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,), (7,), (8,)]
+
+
+def test_the_server_ends_the_transaction_of_a_run_that_is_suspended(
+    postgres: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    sink = driver(postgres, tmp_path, "t")
+    sink.take_over()
+    sink.run(1, [batch([{"n": 1}])])
+    data = sink.prepare(2, [batch([{"n": 2}])])
+
+    def take_over() -> None:
+        sink.take_over()
+        sink.commit(2, data)  # waits until the server has ended the other transaction
+        sink.run(3, [batch([{"n": 3}])])
+
+    monkeypatch.setattr(postgres_sink, "_SUSPENDED_SECONDS", 1)
+    with monkeypatch.context() as patch:
+        suspend_before(patch, PostgresSink, "_copy", take_over)
+        with pytest.raises(ReplacedError):
+            sink.commit(2, data)
+    assert postgres.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,)]
 
 
 def test_after_the_table_was_mended_the_saved_epoch_is_written(

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.database.sink import DatabaseSink
+from headrace.connectors.postgres.sink import PostgresSink
 from headrace.model.operator import SourceOperator
 from headrace.storage.open import open_storage
 from tests.contract.test_sinks import Case, SinkContract
@@ -61,7 +63,11 @@ def case(shared: Database, tmp_path: Path, request: pytest.FixtureRequest) -> Ca
     def visible() -> list[dict[str, Any]]:
         return [{"n": n, "text": text} for n, text in ask("SELECT n, text FROM shown ORDER BY n")]
 
-    return Case(name, options, visible, {"table": []}, tmp_path, job=request.node.name)
+    # Not behind the lock: its successor would wait for it.
+    inside: list[tuple[Any, str]] = [(DatabaseSink, "_write"), (DatabaseSink, "_fence")]
+    if name == "postgres":
+        inside = [(PostgresSink, "_write"), (PostgresSink, "_prepare"), (PostgresSink, "_fence")]
+    return Case(name, options, visible, {"table": []}, tmp_path, job=request.node.name, inside=inside)
 
 
 class TestSource(SourceContract):

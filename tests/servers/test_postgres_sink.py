@@ -202,7 +202,7 @@ def test_names_are_taken_as_they_are(postgres: Database, tmp_path: Path) -> None
     sink = driver(postgres, tmp_path, '"My schema"."a.""b"', sink__epochs_table='"My schema".marks')
     sink.run(1, [batch([{"N n": 1, "select": 2}])])
     assert postgres.rows('SELECT * FROM "My schema"."a.""b"') == [(1, 2)]
-    assert postgres.rows('SELECT epoch FROM "My schema".marks') == [(1,)]
+    assert postgres.rows('SELECT epoch FROM "My schema".marks WHERE epoch > 0') == [(1,)]
 
 
 # --------------------------------------------------------------------------------------------- what fails
@@ -254,7 +254,7 @@ def test_a_nul_character_is_refused_before_the_commit_point(postgres: Database, 
         ({"database": "nowhere"}, 'refuses: database "nowhere" does not exist', "check the option `url`"),
         ({"port": "1"}, "does not answer: Connection refused", "check host and port"),
         ({"host": "no-such-host.invalid"}, "does not answer: failed to resolve host", "check host and port"),
-        ({"more": "?sslmode=require"}, "server does not support SSL", "check the option `url`"),
+        ({"more": "?sslmode=require"}, "server does not support SSL", "sslmode=disable"),
     ],
 )
 def test_a_database_that_cannot_be_reached_is_told_without_secrets(

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.base.errors import ConfigurationError, ExternalError, PlanError
+from headrace.base.errors import ConfigurationError, ExternalError, PlanError, ReplacedError
 from headrace.connectors.redis import client as redis_server
 from headrace.connectors.redis import sink as redis_sink
 from headrace.connectors.redis.sink import RedisSink
 from headrace.testing.in_process import CrashError, run_in_process
+from tests.contract.test_sinks import suspend_before
 from tests.servers.redis import run_cluster, run_server, tls_before
 from tests.support import SinkDriver
 
@@ -36,7 +37,12 @@ def driver(port: int, folder: Path, target: str, **more: Any) -> SinkDriver:
 
 
 def values(client: Any, pattern: str = "*") -> dict[str, Any]:
-    return {key.decode(): json.loads(client.get(key)) for key in sorted(client.keys(pattern))}
+    return {key.decode(): json.loads(client.get(key)) for key in sorted(own_keys(client, pattern))}
+
+
+def own_keys(client: Any, pattern: str = "*") -> list[bytes]:
+    """The keys of rows."""
+    return [key for key in client.keys(pattern) if not key.startswith(b"headrace:")]
 
 
 # ----------------------------------------------------------------------------------------- what is written
@@ -64,7 +70,7 @@ def test_keys_of_other_types_are_written_as_texts(
 ) -> None:
     one = driver(redis_port, tmp_path, "string", target__key_column="k")
     one.run(1, [pa.record_batch({"k": keys})])
-    assert redis_client.keys() == [written]
+    assert own_keys(redis_client) == [written]
 
 
 def test_hashes_have_a_field_for_each_row(redis_client: Any, redis_port: int, tmp_path: Path) -> None:
@@ -241,6 +247,53 @@ def test_a_crash_inside_a_commit_adds_each_row_to_a_list_once(
     assert 20 < sum(counted(redis_client, "list").values()) < 40
     run_in_process(copying(redis_port, "list"), tmp_path, epoch_rows=20)
     assert counted(redis_client, "list") == Counter(range(ROWS))
+
+
+@pytest.mark.parametrize("target", ["string", "hash"])
+@pytest.mark.parametrize("moment", ["watch", "multi", "execute"])
+def test_a_run_that_was_replaced_does_not_replace_newer_values(
+    redis_client: Any,
+    redis_port: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    moment: str,
+) -> None:
+    from redis.client import Pipeline as Batch
+
+    more = {"target__field_column": "k"} if target == "hash" else {"target__key_column": "k"}
+    one = driver(redis_port, tmp_path, target, target__key_prefix="h", **more)
+
+    def held() -> Any:
+        return json.loads(redis_client.hget("h", "a") if target == "hash" else redis_client.get("ha"))["n"]
+
+    one.take_over()
+    one.run(1, [pa.record_batch({"k": ["a"], "n": [1]})])
+    data = one.prepare(2, [pa.record_batch({"k": ["a"], "n": [2]})])
+
+    def take_over() -> None:
+        one.take_over()
+        one.commit(2, data)
+        one.run(3, [pa.record_batch({"k": ["a"], "n": [3]})])
+
+    with monkeypatch.context() as patch:
+        suspend_before(patch, Batch, moment, take_over)
+        with pytest.raises(ReplacedError):
+            one.commit(2, data)
+    assert held() == 3
+
+
+def test_a_list_whose_progress_an_earlier_version_wrote_is_continued(
+    redis_client: Any, redis_port: int, tmp_path: Path
+) -> None:
+    one = driver(redis_port, tmp_path, "list", target__key_prefix="rows")
+    data = one.prepare(1, [pa.record_batch({"n": [1, 2]})])
+    one.commit(1, data)
+    progress = json.loads(redis_client.get("headrace:job:op"))["batches"]
+    redis_client.set("headrace:job:op", json.dumps(progress))
+    one.take_over()
+    one.commit(1, data)
+    assert counted(redis_client, "list") == Counter([1, 2])
 
 
 def test_an_answer_that_is_lost_adds_nothing_twice(

@@ -97,7 +97,7 @@ def test_a_move_that_stopped_between_copy_and_removal_is_repeated(url: str, stor
     assert [file.path for file in single.list_files() or ()] == [""]
     assert open_storage(f"{url}/nothing", options).list_files() is None
     with pytest.raises(ConfigurationError, match="there is no file or directory"):
-        FileSystemSource(path=f"{url}/nothing", **storage).validate()
+        FileSystemSource(path=f"{url}/nothing", **storage).reach()
 
 
 @pytest.mark.parametrize("step", ["metadata_written", "sink_committed:out"])

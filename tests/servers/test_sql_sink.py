@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import sqlite3
 import threading
 from collections import Counter
@@ -17,11 +18,13 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.base.errors import ExternalError
+from headrace.base.errors import ExternalError, ReplacedError
+from headrace.connectors._shared.sql_table import KEPT_EPOCHS
 from headrace.connectors.database import sink as module
 from headrace.connectors.database.sink import DatabaseSink
 from headrace.formats.base import JSON_COLUMN
 from headrace.testing.in_process import CrashError, run_in_process
+from tests.contract.test_sinks import suspend_before
 from tests.servers.postgres import PASSWORD
 from tests.servers.postgres import Database as Postgres
 from tests.support import SinkDriver
@@ -155,7 +158,77 @@ def test_an_epoch_that_was_made_anew_replaces_its_mark(database: Any, tmp_path: 
         sink.commit(1, data)
     sink.run(200, [batch([{"n": 3}])])
     assert sorted(database.rows("SELECT n FROM t")) == [(1,), (2,), (3,)]
-    assert database.rows("SELECT epoch FROM headrace_epochs") == [(200,)]
+    assert database.rows("SELECT epoch FROM headrace_epochs WHERE epoch >= 0") == [(200,)]
+
+
+def test_an_epoch_whose_mark_is_forgotten_is_not_written_again_by_a_run_that_was_replaced(
+    database: Any, tmp_path: Path
+) -> None:
+    database.run("CREATE TABLE t (n bigint)")
+    sink = driver(database, tmp_path / "state", "t")
+    sink.take_over()
+    data = sink.prepare(1, [batch([{"n": 1}])])
+    sink.commit(1, data)
+    replaced = sink.take_over()
+    for epoch in range(2, KEPT_EPOCHS + 4):
+        sink.run(epoch, [batch([{"n": epoch}])])
+    assert database.rows("SELECT min(epoch) FROM headrace_epochs WHERE epoch >= 0") == [(3,)]
+    sink.claim = replaced
+    with pytest.raises(ReplacedError):
+        sink.commit(1, data)
+    assert database.rows("SELECT count(*) FROM t") == [(KEPT_EPOCHS + 3,)]
+
+
+def test_marks_of_earlier_versions_count(database: Any, tmp_path: Path) -> None:
+    database.run("CREATE TABLE t (n bigint)")
+    sink = driver(database, tmp_path / "state", "t")
+    data = sink.prepare(1, [batch([{"n": 1}])])
+    sink.commit(1, data)
+    database.run("DELETE FROM headrace_epochs WHERE epoch < 0")  # they wrote nothing else
+    sink.take_over()
+    sink.commit(1, data)
+    sink.run(2, [batch([{"n": 2}])])
+    assert database.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,)]
+
+
+def test_a_state_directory_that_was_restored_from_a_copy_goes_on(database: Any, tmp_path: Path) -> None:
+    database.run("CREATE TABLE t (n bigint)")
+    sink = driver(database, tmp_path / "state", "t")
+    sink.take_over()
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    for epoch in range(1, 4):
+        sink.take_over()
+        sink.run(epoch, [batch([{"n": epoch}])])
+    restored = driver(database, tmp_path / "copy", "t")
+    restored.take_over()
+    restored.run(1, [batch([{"n": 7}])])
+    restored.run(2, [batch([{"n": 8}])])
+    assert database.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,), (7,), (8,)]
+
+
+def test_a_run_that_is_suspended_in_its_transaction_and_its_successor_write_an_epoch_once(
+    database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.run("CREATE TABLE t (n bigint)")
+    sink = driver(database, tmp_path / "state", "t")
+    sink.take_over()
+    sink.run(1, [batch([{"n": 1}])])
+    data = sink.prepare(2, [batch([{"n": 2}])])
+    successor = threading.Thread(target=lambda: sink.commit(2, data))
+
+    def take_over() -> None:
+        sink.take_over()
+        successor.start()
+        successor.join(0.5)
+        assert successor.is_alive()  # it waits for the other transaction
+
+    with monkeypatch.context() as patch:
+        suspend_before(patch, DatabaseSink, "_change", take_over)
+        sink.commit(2, data)
+        successor.join()
+    assert database.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,)]
+    sink.run(3, [batch([{"n": 3}])])
+    assert database.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,)]
 
 
 def test_a_server_that_is_restarted_between_commits_costs_no_rows(postgres: Postgres, tmp_path: Path) -> None:
@@ -326,9 +399,8 @@ def test_a_table_that_was_changed_is_looked_at_again(database: Any, tmp_path: Pa
     ],
 )
 def test_a_database_that_cannot_be_reached_is_told_without_secrets(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], message: str
+    postgres: Postgres, change: dict[str, str], message: str
 ) -> None:
-    monkeypatch.setattr(module, "REACH_SECONDS", 0.3)
     sink = DatabaseSink(**{"url": postgres.url, "table": "t", **change})
     with pytest.raises(ExternalError, match=message) as caught:
         sink.reach()

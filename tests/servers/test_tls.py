@@ -12,11 +12,14 @@ import pytest
 
 from headrace import Pipeline
 from headrace.base.errors import ExternalError, RefusedError
+from headrace.connectors.database.sink import DatabaseSink
 from headrace.connectors.mqtt.source import MqttSource
+from headrace.connectors.postgres.sink import PostgresSink
 from headrace.connectors.rabbitmq.source import RabbitSource
 from headrace.testing.in_process import run_in_process
 from tests.servers.http import found, make_certificate, query, run_until, table
 from tests.servers.mqtt import PASSWORD, USER, Mosquitto, subscribe
+from tests.servers.postgres import Database
 from tests.servers.rabbitmq import RabbitServer
 
 NUMBERS = list(range(200))
@@ -158,3 +161,56 @@ def test_what_is_wrong_with_web_sockets_is_told(web: Mosquitto, stranger: tuple[
             MqttSource(topic="any", format="json", **options).reach()
         assert hint in str(caught.value.hint), options
         assert PASSWORD not in str(caught.value)
+
+
+# -------------------------------------------------------------------------------------------- postgres
+
+ELSEWHERE = "127.1"
+"""The loopback address in a spelling that Headrace does not take for this machine."""
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("PGSSLMODE", "PGSSLROOTCERT", "PGSERVICE", "PGHOST", "PGHOSTADDR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # without ~/.postgresql/root.crt
+
+
+def writers(url: str) -> list[Any]:
+    columns = {"schema": {"n": "int64"}, "table": "t"}
+    return [
+        PostgresSink(url=url, **columns),
+        DatabaseSink(url=url.replace("postgresql:", "postgresql+psycopg:"), **columns),
+    ]
+
+
+def test_a_postgres_elsewhere_has_to_offer_tls_unless_the_user_says_otherwise(
+    postgres: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    elsewhere = postgres.url.replace("127.0.0.1", ELSEWHERE)
+    for sink in writers(elsewhere):
+        with pytest.raises(RefusedError, match="does not support SSL") as caught:
+            sink.reach()
+        assert "sslmode=disable" in str(caught.value.hint)
+    for sink in [*writers(postgres.url), *writers(f"{elsewhere}?sslmode=disable")]:
+        assert "table t" in sink.reach()
+    monkeypatch.setenv("PGSSLMODE", "prefer")
+    for sink in writers(elsewhere):
+        assert "table t" in sink.reach()
+
+
+def test_a_postgres_elsewhere_has_to_show_a_certificate_that_is_trusted(
+    postgres: Database, certificate: tuple[Path, Path], stranger: tuple[Path, Path]
+) -> None:
+    postgres.run("CREATE TABLE t (n bigint)")
+    elsewhere = postgres.url.replace("127.0.0.1", ELSEWHERE)
+    with postgres.server.with_tls(*certificate):
+        for url in (elsewhere, f"{elsewhere}?sslrootcert={stranger[0]}"):
+            for sink in writers(url):
+                with pytest.raises(RefusedError, match="certificate") as caught:
+                    sink.reach()
+                assert "sslrootcert=" in str(caught.value.hint)
+        for url in (f"{elsewhere}?sslrootcert={certificate[0]}", f"{elsewhere}?sslmode=require"):
+            for sink in writers(url):
+                assert "table t" in sink.reach()

@@ -51,19 +51,18 @@ CASES: dict[tuple[Any, str], dict[str, Any]] = {
         "table_name": "t",
     },
 }
-PATIENCE = {
-    "connectors.database.sink.REACH_SECONDS": 1,
-    "connectors.kafka.client.FIRST_CONTACT_SECONDS": 1,
-    "connectors.nats.client.FIRST_CONTACT_SECONDS": 1,
-    "connectors.postgres.client.CONNECT_SECONDS": 1,
-    "storage.base.FILES_RETRY": RequestRetry(1, timedelta(seconds=1)),
-}
 
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in PATIENCE.items():
-        monkeypatch.setattr(f"headrace.{name}", value)
+    monkeypatch.setattr("headrace.storage.base.FILES_RETRY", RequestRetry(1, timedelta(seconds=1)))
+
+
+def at(host: str, options: Any) -> Any:
+    """Return the options with another host and port in their addresses."""
+    if isinstance(options, dict):
+        return {name: at(host, value) for name, value in options.items()}
+    return options.replace(f"{HOST}:9092", host).replace(HOST, host) if isinstance(options, str) else options
 
 
 @pytest.mark.parametrize(("role", "name"), CASES)
@@ -73,6 +72,26 @@ def test_a_host_that_is_not_known_is_named(role: Any, name: str) -> None:
         connector.reach()
     assert HOST in str(caught.value)
     assert "s3cret" not in str(caught.value)
+    assert caught.value.retry, "it may be there later"
+
+
+@pytest.mark.parametrize(("role", "name"), CASES)
+def test_a_closed_port_is_told_at_the_first_attempt(
+    role: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller decides for how long to ask again: a client that waits by itself would be silent."""
+    options = at("127.0.0.1:1", CASES[role, name])
+    if name == "rabbitmq":
+        options |= {"host": "127.0.0.1", "port": 1}
+    connector = registry.constructor(role, name)(**options)
+    pauses: list[Any] = []
+    monkeypatch.setattr("headrace.base.retry._pause", lambda *given: pauses.append(given))
+    with pytest.raises(ExternalError) as caught:
+        connector.reach()
+    assert "127.0.0.1" in str(caught.value)
+    assert caught.value.hint, "what to check"
+    assert caught.value.retry, "it may be there later"
+    assert not pauses
 
 
 def test_no_connector_was_forgotten() -> None:

@@ -16,11 +16,12 @@ import pytest
 
 from headrace.base import retry
 from headrace.base.errors import ExternalError
+from headrace.base.waits import Waits
 from headrace.connectors.http import client as http_client
 from headrace.connectors.http import webhook
 from headrace.connectors.http.webhook import WebhookSink
 from headrace.testing.in_process import CrashError, run_in_process
-from tests.servers.http import Answer, HttpServer, Request, query, run_http, table
+from tests.servers.http import Answer, HttpServer, Request, query, run_http, table, wait_for
 from tests.support import SinkDriver
 
 ROWS = 60
@@ -308,3 +309,41 @@ def test_a_look_sends_nothing_and_says_what_answers() -> None:
         server.answer = lambda _: Answer(401)
         with pytest.raises(ExternalError, match="401"):
             WebhookSink(endpoint=server.url).reach()
+
+
+def test_a_commit_tells_what_it_waits_for_and_that_it_is_back(tmp_path: Path) -> None:
+    waits = Waits(threading.Event(), lambda _: None)
+    with run_http(lambda _: Answer()) as server, waits.active():
+        driver = sink(server.url, tmp_path)
+        server.stop()
+
+        def start_again() -> None:
+            wait_for(lambda: waits.current)
+            names.extend(wait.name for wait in waits.current)
+            server.start()
+
+        names: list[str] = []
+        starting = threading.Thread(target=start_again)
+        starting.start()
+        driver.run(1, numbers(3))
+        starting.join()
+        assert sent(server) == Counter(range(3))
+    assert names == [f"webhook {server.url}"]
+    assert waits.current == []
+
+
+def test_a_run_that_is_told_to_stop_does_not_wait_in_a_commit(tmp_path: Path) -> None:
+    stop = threading.Event()
+    waits = Waits(stop, lambda _: None)
+    with run_http(lambda _: Answer()) as server:
+        driver = sink(server.url, tmp_path)
+
+    def stop_the_run() -> None:
+        wait_for(lambda: waits.current)
+        stop.set()
+
+    stopping = threading.Thread(target=stop_the_run)
+    stopping.start()
+    with waits.active(), pytest.raises(ExternalError, match="does not answer"):
+        driver.run(1, numbers(3))
+    stopping.join()

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.base.errors import BadLineError, ExternalError
+from headrace.base.errors import BadLineError, ExternalError, RefusedError
 from headrace.connectors import received
 from headrace.connectors.http import client as http_client
 from headrace.connectors.http import websocket
@@ -307,6 +307,34 @@ def test_certificates_are_checked(tmp_path: Path, certificate: tuple[Path, Path]
         assert found(run_until(reading(server.url, **trusted), tmp_path / "b", 2)) == [0, 1]
         source = WebSocketSource(endpoint=server.url, format="raw_string", tls_ca=str(certificate[0]))
         assert source.reach() == f"{server.url} is a web socket"
+
+
+def test_a_redirect_to_another_port_gets_no_header_and_no_subscription(tmp_path: Path) -> None:
+    from websockets.datastructures import Headers
+    from websockets.http11 import Response
+
+    def away(_: Any, request: Any) -> Any:
+        location = f"{server.url}/" if request.path == "/first" else f"{other.url}/there"
+        return Response(302, "Found", Headers(Location=location), b"")
+
+    with (
+        run_socket(send(*numbered(0, 2))) as other,
+        run_socket(send(), process_request=away) as server,
+    ):
+        secrets = {"headers": "X-Api-Key: s3cret1", "subscription_message": "s3cret2"}
+        for path in ("/", "/first"):
+            with pytest.raises(RefusedError, match=f"sent elsewhere: 302 Found, to {other.url}/there"):
+                run_until(reading(server.url + path, **secrets), tmp_path / path[1:], 1)
+        assert not other.headers
+
+
+def test_a_look_sends_no_subscription() -> None:
+    heard: list[Any] = []
+    with run_socket(heard.extend) as server:
+        options = {"endpoint": server.url, "format": "raw_string", "subscription_message": "all of it"}
+        assert WebSocketSource(**options).reach() == f"{server.url} is a web socket"
+        wait_for(lambda: server.headers)
+    assert not heard
 
 
 # ------------------------------------------------------------------------------------------- the sink

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.canary.options import CANARY
+
 PIPELINE = """
 import pyarrow as pa
 import headrace as hr
@@ -125,7 +127,10 @@ def test_a_stop_that_ends_java_while_it_starts_is_a_stop_and_no_error(tmp_path: 
     assert "error" not in err
 
 
-def test_java_that_ends_while_there_is_nothing_to_read_ends_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_java_that_ends_while_there_is_nothing_to_read_is_started_again_if_it_may_be(
+    tmp_path: Path, restarts: int
+) -> None:
     rows = tmp_path / "rows"
     rows.mkdir()
     (rows / "a.json").write_text('{"n": 1}\n')
@@ -135,14 +140,38 @@ def test_java_that_ends_while_there_is_nothing_to_read_ends_the_run(tmp_path: Pa
             format = 'json', 'source.watch_interval' = '1s');
         SELECT n FROM t;"""
     )
-    run = headrace("run", file, "--parallelism", 1)
+    run = headrace("run", file, "--parallelism", 1, HEADRACE__RUN__RESTARTS=str(restarts))
     assert run.stdout is not None
     assert json.loads(run.stdout.readline()) == {"n": 1}
     (java,) = [one for one in psutil.Process(run.pid).children() if one.name() == "java"]
     java.kill()
+    if restarts:
+        (rows / "b.json").write_text('{"n": 2}\n')
+        assert json.loads(run.stdout.readline()) == {"n": 2}
+        run.send_signal(signal.SIGTERM)
     _, err = run.communicate(timeout=200)
-    assert run.returncode == 1, err
-    assert "Spark's Java has ended" in err
+    assert run.returncode == (0 if restarts else 1), err
+    assert "Spark's Java has ended: it was killed by SIGKILL" in err
+
+
+@pytest.mark.parametrize("signals", [["SIGINT", "SIGINT"], ["SIGTERM"], ["SIGTERM", "SIGINT"]])
+def test_signals_in_the_first_epoch_show_no_traceback(tmp_path: Path, signals: list[str]) -> None:
+    file = write(tmp_path / "numbers_slow.py", "event_rate=100")
+    at_work = tmp_path / "at-work"
+    slow = f"open({str(at_work)!r}, 'w').close()\n    import time\n    time.sleep(5)\n    return batch"
+    file.write_text(file.read_text().replace("return batch", slow))
+    run = headrace("run", file, "-p", 1)
+    deadline = time.monotonic() + 200
+    while not at_work.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+        assert run.poll() is None, run.communicate()
+    for name in signals:
+        run.send_signal(signal.Signals[name])
+        time.sleep(0.5)
+    _, err = run.communicate(timeout=200)
+    assert run.returncode == (0 if signals == ["SIGTERM"] else 130), err
+    assert "Traceback" not in err
+    assert "stopping after this epoch" in err
 
 
 def test_a_raise_in_the_users_function_is_shown_as_the_users_and_exits_1(tmp_path: Path) -> None:
@@ -210,8 +239,6 @@ def test_a_state_directory_in_use_is_refused_with_the_process_that_holds_it(tmp_
     assert run.returncode == 2
     assert str(os.getpid()) in err
 
-
-CANARY = "canary-0a1b2c3d"
 
 QUERIES = """
 create table numbers (n BIGINT) with (

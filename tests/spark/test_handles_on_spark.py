@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -51,6 +52,14 @@ def counting(name: str, out: Path | str, *, count: int | None) -> hr.Pipeline:
 def rows_of(out: Path) -> list[tuple[int, int]]:
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     return sorted((row["counter"], row["n"]) for row in rows)
+
+
+def test_sparks_log_is_found_in_the_state_directory_of_every_pipeline_of_a_process(tmp_path: Path) -> None:
+    for name in ("first", "second", "second"):
+        flows.passthrough(hr.MemorySink).run(tmp_path / name, parallelism=2)
+    first, second = (tmp_path / name / "logs" / f"spark-{os.getpid()}.log" for name in ("first", "second"))
+    # Another test may have started Spark, with its log on another file system.
+    assert first.samefile(second) or "its log is" in second.read_text()
 
 
 def test_two_pipelines_run_at_once_and_one_goes_on_when_the_other_is_stopped(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from headrace.testing.in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    ROOT / name for name in ("README.md", "SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 ] + sorted((ROOT / "docs").rglob("*.md"))
 LANGUAGES = {"python", "sql", "yaml", "jsonl", "console", "text", "toml", "mermaid"}
 
@@ -94,6 +94,21 @@ def test_every_relative_link_leads_to_a_file_or_a_heading(page: Path) -> None:
         if anchor:
             anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings(found)}
             assert anchor in anchors, f"{name_of(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_test_that_a_page_names_is_there_and_linked(page: Path) -> None:
+    for path, name, target in re.findall(r"`(tests/[\w/.]+\.py)::(\w+)`(?:\]\(([^)]+)\))?", page.read_text()):
+        assert re.search(rf"^ *def {name}\(", (ROOT / path).read_text(), re.MULTILINE), f"{path}::{name}"
+        assert (page.parent / target).resolve() == ROOT / path, f"{path}::{name} links to {target}"
+
+
+def test_every_row_of_the_tables_of_promises_names_a_test() -> None:
+    text = (ROOT / "docs/concepts/guarantees.md").read_text()
+    section = text.partition("## Which test shows it")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and "test |" not in line]
+    assert len(rows) > 30
+    assert [row for row in rows if "::test_" not in row] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

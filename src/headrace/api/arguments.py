@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import PlanError
+from headrace.base.durations import parse_duration
+from headrace.base.errors import ConfigurationError, HeadraceError, PlanError
+
+_LONGEST = timedelta(days=100 * 365)
+"""Longer durations are mistakes, and some overflow the nanoseconds of SQL."""
 
 
 def check_id(id: object, method: str) -> None:  # noqa: A002
@@ -66,6 +71,21 @@ def check_mapping(value: object, method: str, example: str) -> Mapping[str, Any]
         if name == "" or not isinstance(name, str):
             raise PlanError(f"{method} takes the names of columns, got {name!r}", hint=f"write `{example}`")
     return value
+
+
+def check_duration(value: str | timedelta, option: str) -> timedelta:
+    """The duration that an argument gives; raises for what is none, and for one longer than a century."""
+    try:
+        duration = parse_duration(value)
+    except OverflowError:
+        duration = timedelta.max
+    except (HeadraceError, TypeError, ValueError, AttributeError):
+        raise ConfigurationError(
+            f"`{option}` takes a duration, got {value!r}", hint="such as `'10s'`, `'1h 30m'` or a timedelta"
+        ) from None
+    if duration > _LONGEST:
+        raise ConfigurationError(f"`{option}` is at most {_LONGEST.days} days, got {value!r}")
+    return duration
 
 
 def check_run_arguments(state_dir: object, on_progress: object) -> None:

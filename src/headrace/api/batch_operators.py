@@ -89,6 +89,11 @@ class DeclaredRows:
     updating: bool = False
     """Whether its rows may be taken back, so that they must have `_retract`."""
 
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns of the batches, with event time and, of updates, `_retract`."""
+        return None if self.columns is None else _with_hidden(self.columns, updating=self.updating)
+
     def collect(self, rows: Batches, ctx: OperatorContext, collector: Collector) -> None:
         """Collect a batch, or the batches of a table, after a check of their columns."""
         batches = rows.combine_chunks().to_batches() if isinstance(rows, pa.Table) else [rows]
@@ -103,6 +108,11 @@ class DeclaredRows:
                 collector.collect(batch)
 
 
+def _with_hidden(columns: pa.Schema, *, updating: bool) -> pa.Schema:
+    hidden = [pa.field(TIMESTAMP, pa.timestamp("ns")), *([pa.field(RETRACT, pa.bool_())] if updating else [])]
+    return pa.schema([*columns, *hidden])
+
+
 def _rows_of(ctx: OperatorContext) -> str:
     return f"the rows of `{ctx.task_info.operator_id}`"
 
@@ -113,6 +123,8 @@ ANY_ROWS = DeclaredRows()
 class MapBatches(ArrowOperator):
     """Applies a function to every batch: `stream.map(function)`."""
 
+    outputs = ()
+
     def __init__(
         self, function: Callable[[pa.RecordBatch], Batches], declared: DeclaredRows = ANY_ROWS
     ) -> None:
@@ -122,6 +134,11 @@ class MapBatches(ArrowOperator):
     @property
     def name(self) -> str:
         return function_name(self.function, "map")
+
+    @property
+    def output(self) -> pa.Schema | None:
+        """The columns of its rows, if they are declared."""
+        return self.declared.schema
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Collect what the function returns for the batch."""
@@ -134,6 +151,8 @@ class MapBatches(ArrowOperator):
 class FlatMapBatches(ArrowOperator):
     """Applies a function to every batch, which returns several: `stream.flat_map(function, per="batch")`."""
 
+    outputs = ()
+
     def __init__(
         self, function: Callable[[pa.RecordBatch], Iterable[Batches]], declared: DeclaredRows = ANY_ROWS
     ) -> None:
@@ -143,6 +162,11 @@ class FlatMapBatches(ArrowOperator):
     @property
     def name(self) -> str:
         return function_name(self.function, "flat_map")
+
+    @property
+    def output(self) -> pa.Schema | None:
+        """The columns of its rows, if they are declared."""
+        return self.declared.schema
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Collect each batch that the function returns."""
@@ -163,6 +187,8 @@ class FlatMapRows(ArrowOperator):
     A returned row has the event time of the row it was made from, unless it has a `_timestamp` of its own.
     """
 
+    outputs = ()
+
     def __init__(
         self,
         function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
@@ -174,6 +200,11 @@ class FlatMapRows(ArrowOperator):
     @property
     def name(self) -> str:
         return function_name(self.function, "flat_map")
+
+    @property
+    def output(self) -> pa.Schema | None:
+        """The columns of its rows, if they are declared."""
+        return self.declared.schema
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Collect the rows that the function returns for the rows of the batch, in their order."""
@@ -228,6 +259,8 @@ def _array(name: str, values: list[Any], kind: pa.DataType | None, ctx: Operator
 class ConformColumns(ArrowOperator):
     """Checks and casts rows to the columns that `schema=` declares for a stream."""
 
+    outputs = ()
+
     def __init__(self, columns: pa.Schema, what: str, *, updating: bool = False) -> None:
         self.columns = plain_schema(columns)
         self.what = what
@@ -236,6 +269,11 @@ class ConformColumns(ArrowOperator):
     @property
     def name(self) -> str:
         return "columns"
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of its rows."""
+        return _with_hidden(self.columns, updating=self.updating)
 
     @property
     def stateless(self) -> bool:
@@ -254,6 +292,8 @@ class ConformColumns(ArrowOperator):
 
 class ForwardBatches(ArrowOperator):
     """Forwards batches: what stands behind `key_by` where a query follows."""
+
+    outputs = ()
 
     @property
     def name(self) -> str:

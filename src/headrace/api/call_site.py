@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 from headrace.base.errors import HeadraceError
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_COMMAND_LINE = f"{_PACKAGE}cli{os.sep}"
 _SHOWN = 100
 """How much of a line of the program is shown."""
 Parameters = ParamSpec("Parameters")
@@ -40,6 +41,8 @@ def text_name() -> str:
 def _user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        if frame.f_code.co_filename.startswith(_COMMAND_LINE):
+            return None  # no program of the user has called it
         frame = frame.f_back
     return frame
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.api.call_site import located
 from headrace.api.schemas import parse_schema
 from headrace.base.errors import HeadraceError
 from headrace.base.options import parse_options
@@ -83,6 +84,7 @@ class _Unset:
 UNSET: Any = _Unset()
 
 
+@located
 def checked_options(role: Role, connector: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were given, by the names they have everywhere; raises for a wrong one."""
     model = registry.options(role, connector)

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from headrace.api.call_site import located
 from headrace.base.errors import PlanError
 from headrace.model.fragments import literal, quote
 
@@ -55,6 +56,7 @@ class Column:
         text = self._sql[1:-1] if _is_enclosed(self._sql) else self._sql
         return f"Column({text}{'' if self._alias is None else f' AS {quote(self._alias)}'})"
 
+    @located
     def alias(self, name: str) -> Column:
         """The expression under a name, for `select` and `aggregate`.
 
@@ -72,6 +74,7 @@ class Column:
             raise PlanError(f"alias takes the name of a column, got {name!r}")
         return Column(self._sql, alias=name)
 
+    @located
     def cast(self, kind: str) -> Column:
         """The value as another SQL type; an alias is kept.
 
@@ -94,6 +97,7 @@ class Column:
             )
         return Column(f"CAST({self._sql} AS {kind})", alias=self._alias)
 
+    @located
     def field(self, name: str) -> Column:
         """A field of a struct, such as the start of a window.
 
@@ -133,6 +137,7 @@ class Column:
         """
         return Column(f"({self._sql} IS NOT NULL)")
 
+    @located
     def is_in(self, *values: Any) -> Column:
         """Whether the value is one of `values`.
 
@@ -153,6 +158,7 @@ class Column:
             raise PlanError("is_in takes at least one value")
         return Column(f"({self._sql} IN ({', '.join(_operand(value) for value in values)}))")
 
+    @located
     def between(self, low: Any, high: Any) -> Column:
         """Whether the value is from `low` to `high`, both included.
 
@@ -169,6 +175,7 @@ class Column:
         """
         return Column(f"({self._sql} BETWEEN {_operand(low)} AND {_operand(high)})")
 
+    @located
     def like(self, pattern: str) -> Column:
         """Whether a string matches a pattern, in which `%` is any characters and `_` is one.
 
@@ -184,6 +191,7 @@ class Column:
         """
         return Column(f"({self._sql} LIKE {_operand(pattern)})")
 
+    @located
     def __bool__(self) -> bool:
         raise PlanError(
             f"`{self!r}` has no truth value while the pipeline is composed",
@@ -193,30 +201,35 @@ class Column:
     def __add__(self, other: Any) -> Column:
         return self._binary("+", other)
 
+    @located
     def __radd__(self, other: Any) -> Column:
         return lit(other)._binary("+", self)
 
     def __sub__(self, other: Any) -> Column:
         return self._binary("-", other)
 
+    @located
     def __rsub__(self, other: Any) -> Column:
         return lit(other)._binary("-", self)
 
     def __mul__(self, other: Any) -> Column:
         return self._binary("*", other)
 
+    @located
     def __rmul__(self, other: Any) -> Column:
         return lit(other)._binary("*", self)
 
     def __truediv__(self, other: Any) -> Column:
         return self._binary("/", other)
 
+    @located
     def __rtruediv__(self, other: Any) -> Column:
         return lit(other)._binary("/", self)
 
     def __mod__(self, other: Any) -> Column:
         return self._binary("%", other)
 
+    @located
     def __rmod__(self, other: Any) -> Column:
         return lit(other)._binary("%", self)
 
@@ -241,12 +254,14 @@ class Column:
     def __and__(self, other: Any) -> Column:
         return self._binary("AND", other)
 
+    @located
     def __rand__(self, other: Any) -> Column:
         return lit(other)._binary("AND", self)
 
     def __or__(self, other: Any) -> Column:
         return self._binary("OR", other)
 
+    @located
     def __ror__(self, other: Any) -> Column:
         return lit(other)._binary("OR", self)
 
@@ -256,6 +271,7 @@ class Column:
     def __neg__(self) -> Column:
         return Column(f"(- {self._sql})")
 
+    @located
     def _binary(self, operator: str, other: Any) -> Column:
         if other is None:
             hint = "write `.is_null()` or `.is_not_null()`"
@@ -263,6 +279,7 @@ class Column:
         return Column(f"({self._sql} {operator} {_operand(other)})")
 
 
+@located
 def col(name: str, *, table: str | None = None) -> Column:
     """A column of a stream by its exact name.
 
@@ -287,6 +304,7 @@ def col(name: str, *, table: str | None = None) -> Column:
     return Column(quote(name) if table is None else f"{quote(table)}.{quote(name)}")
 
 
+@located
 def expr(sql: str) -> Column:
     """A SQL expression as an object, to be combined with others.
 
@@ -308,6 +326,7 @@ def expr(sql: str) -> Column:
     return Column(f"({sql})")
 
 
+@located
 def lit(value: Any) -> Column:
     """A Python value as an expression.
 
@@ -356,8 +375,8 @@ def _literal(value: Any) -> str:  # noqa: PLR0911 - one for each type
     if isinstance(value, timedelta):
         return interval(value)
     raise PlanError(
-        f"{value!r} is a {type(value).__name__}, which SQL has no literal for",
-        hint="use a bool, a number, a string, bytes, a date, a datetime or a timedelta",
+        f"SQL has no literal for {type(value).__name__} {value!r}",
+        hint="use a bool, a finite number, a string, bytes, a date, a datetime or a timedelta",
     )
 
 
@@ -384,6 +403,7 @@ class SqlFunction:
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
+    @located
     def __call__(self, *arguments: Any) -> Column:
         """The call of the function; arguments that are strings are SQL expressions."""
         texts = [value if isinstance(value, str) else _operand(value) for value in arguments]

@@ -77,5 +77,18 @@ def call_schema(function: Function, names: Sequence[str], schema: pa.Schema | No
 
 def load_functions(functions: Iterable[Function | str | Path]) -> tuple[Function, ...]:
     """Functions, those of files and modules among them."""
-    loaded = [load_udfs(item) if isinstance(item, str | Path) else [item] for item in functions]
+    if isinstance(functions, str | Path):
+        functions = [functions]
+    loaded = [
+        load_udfs(item) if isinstance(item, str | Path) else [_check_function(item)] for item in functions
+    ]
     return tuple(function for several in loaded for function in several)
+
+
+def _check_function(item: Function) -> Function:
+    if not callable(getattr(item, "install", None)):
+        raise PlanError(
+            f"`udfs` takes functions made with @hr.udf or its like, and files of them, got {item!r}",
+            hint="decorate it with @hr.udf",
+        )
+    return item

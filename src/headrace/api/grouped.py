@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from headrace.api.arguments import refuse_id_alone
+from headrace.api.arguments import check_duration, refuse_id_alone
 from headrace.api.call_site import located
 from headrace.api.expressions import Column, interval
 from headrace.api.query_text import QueryText, add_items, expression_text
-from headrace.base.durations import format_duration, parse_duration
-from headrace.base.errors import ConfigurationError, HeadraceError, PlanError
+from headrace.base.durations import format_duration
+from headrace.base.errors import PlanError
 from headrace.model.fragments import quote
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class GroupedStream:
                 "these groups have a window already",
                 hint="one at most; aggregate, and group the result again",
             )
-        parsed = tuple(_duration(value, option) for option, value in lengths.items())
+        parsed = tuple(check_duration(value, option) for option, value in lengths.items())
         return GroupedStream(self._stream, self._keys, (name, parsed))
 
     @located
@@ -173,12 +173,3 @@ class GroupedStream:
         if count:
             text.add(f" GROUP BY {', '.join(str(index + 1) for index in range(count))}")
         return self._stream._query("aggregate", text, checked, id=id)
-
-
-def _duration(value: str | timedelta, option: str) -> timedelta:
-    try:
-        return parse_duration(value)
-    except (HeadraceError, TypeError, AttributeError):
-        raise ConfigurationError(
-            f"`{option}` takes a duration, got {value!r}", hint="such as `'10s'`, `'1h 30m'` or a timedelta"
-        ) from None

@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from headrace.api.arguments import check_duration
 from headrace.api.expressions import Column, interval
 from headrace.api.query_text import QueryText, expression_text
-from headrace.base.durations import parse_duration
-from headrace.base.errors import ConfigurationError, HeadraceError, PlanError
+from headrace.base.errors import ConfigurationError, PlanError
 from headrace.model.fragments import quote
 from headrace.sql.types import type_name
 
@@ -147,12 +147,7 @@ def _joined_columns(left: pa.Schema, right: pa.Schema, shared: Sequence[str], ho
 
 
 def _positive(value: str | timedelta, option: str) -> timedelta:
-    try:
-        length = parse_duration(value)
-    except (HeadraceError, TypeError, AttributeError):
-        raise ConfigurationError(
-            f"`{option}` takes a duration, got {value!r}", hint="such as `'10s'`, `'1h 30m'` or a timedelta"
-        ) from None
+    length = check_duration(value, option)
     if length <= timedelta(0):
         raise ConfigurationError(f"`{option}` must be greater than zero, got {value!r}")
     return length

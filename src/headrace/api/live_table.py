@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.api.schemas import without_hidden
 from headrace.api.standing_rows import Appended, Cells, Updated, printable
 from headrace.base.columns import RETRACT
+from headrace.connectors.columns import without_hidden
 from headrace.connectors.preview import forget_preview, show_apart
 from headrace.jobs.handle import PipelineRun
 from headrace.jobs.progress import RunResult

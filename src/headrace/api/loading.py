@@ -15,7 +15,7 @@ from typing import Any
 from headrace.api.pipeline import Pipeline
 from headrace.base.errors import UserError, suggest
 from headrace.base.secrets import Secrets
-from headrace.base.spans import Source
+from headrace.base.spans import Source, hide_written
 from headrace.base.start_guard import start_forbidden
 from headrace.dataflow.document.load import ENDINGS
 from headrace.functions.user import load_udfs
@@ -223,7 +223,7 @@ def _load_module(file: Path) -> Mapping[str, Any]:
         caret = (
             ""
             if error.text is None
-            else f"\n    {error.text.rstrip()}\n    {' ' * ((error.offset or 1) - 1)}^"
+            else f"\n    {hide_written(error.text.rstrip())}\n    {' ' * ((error.offset or 1) - 1)}^"
         )
         raise UserError(
             f"{error.msg}{caret}", where=f"{file}, line {error.lineno}, column {error.offset}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Concatenate, Literal, ParamSpec, get_args
 
 from headrace.api.arguments import check_id, check_run_arguments
 from headrace.api.call_site import located
@@ -17,11 +19,12 @@ from headrace.api.live_table import LiveTable, LiveTables, in_notebook
 from headrace.api.plan_html import stages_html
 from headrace.api.query_text import QueryText, SqlText
 from headrace.api.run_options import RunOptions
-from headrace.api.schemas import Schema, parse_schema, source_schema, takes_schema
+from headrace.api.schemas import Schema, parse_schema, takes_schema
 from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
 from headrace.api.stream import Stream, derived_stream
 from headrace.base.errors import HeadraceError, InternalError, PlanError
 from headrace.base.spans import Source
+from headrace.connectors.columns import source_schema
 from headrace.dataflow.document.load import load_dataflow
 from headrace.dataflow.document.model import Dataflow
 from headrace.dataflow.plan.lower import lower_dataflow
@@ -30,7 +33,7 @@ from headrace.engine.explain import explain_json, explain_mermaid, explain_text
 from headrace.engine.stages import StagePlan, cut_stages
 from headrace.jobs.handle import PipelineRun, start_job
 from headrace.jobs.progress import Progress, RunResult
-from headrace.jobs.run import parallelism_of, run_job
+from headrace.jobs.run import await_result, parallelism_of
 from headrace.jobs.settings import Settings, load_settings
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Function
@@ -59,6 +62,28 @@ class _Step:
         return [part for several in self.inputs for part in several]
 
 
+Arguments = ParamSpec("Arguments")
+
+
+def _run_to_the_end(
+    start: Callable[Concatenate[Pipeline, Arguments], PipelineRun],
+) -> Callable[Concatenate[Pipeline, Arguments], RunResult]:
+    """The method `run`, which takes what `start` takes."""
+
+    @functools.wraps(start)
+    def run(self: Pipeline, /, *args: Arguments.args, **options: Arguments.kwargs) -> RunResult:
+        if not self._live:
+            return await_result(start(self, *args, **options))
+        with self._live.connected():
+            return _shown(start(self, *args, **options), self._live)
+
+    run.__name__, run.__qualname__ = "run", "Pipeline.run"
+    signature = inspect.signature(start).replace(return_annotation="RunResult")
+    vars(run).update(__signature__=signature)
+    run.__annotations__ = {**start.__annotations__, "return": "RunResult"}
+    return run
+
+
 class Pipeline:
     """What a user composes: sources, operators and sinks under one name, which is also that of its state.
 
@@ -83,6 +108,7 @@ class Pipeline:
     [{'shop': 'mill', 'total': 7}]
     """
 
+    @located
     def __init__(self, name: str = "pipeline", *, udfs: Iterable[Function | str | Path] = ()) -> None:
         if not isinstance(name, str):
             raise PlanError(
@@ -357,6 +383,7 @@ class Pipeline:
         """
         return self._query("sql", SqlText(query), tables, id=id)
 
+    @located
     def plan(self) -> Plan:
         """The pipeline as data.
 
@@ -376,6 +403,7 @@ class Pipeline:
             return self._builder.plan()
         return self._planned(self._steps)
 
+    @located
     def explain(
         self,
         format: ExplainFormat = "text",  # noqa: A002
@@ -419,74 +447,7 @@ class Pipeline:
             return explain_mermaid(stages) + comment
         return explain_text(stages) + (f"\n\n{shown}" if shown else "")
 
-    def run(
-        self,
-        state_dir: str | Path | None = None,
-        *,
-        parallelism: int | None = None,
-        master: str | None = None,
-        max_epochs: int | None = None,
-        epoch_rows: int | None = None,
-        from_epoch: int | None = None,
-        allow_drop: bool = False,
-        on_progress: Callable[[Progress], None] | None = None,
-        stop: threading.Event | None = None,
-        watch: bool = False,
-        options: RunOptions | None = None,
-    ) -> RunResult:
-        """Run the pipeline on Spark until it ends, and return what it did: `start(…)` and wait.
-
-        With a `state_dir` it continues where the last run on that directory ended, at any parallelism. It
-        ends when every source has ended, after `max_epochs`, or when `stop` is set; the epoch at work is
-        finished and committed. An active SparkSession is used; without one, a session on `master` is started
-        and kept for the next run. What is not given here comes from the environment and `headrace.toml`.
-
-        Args:
-            state_dir: where checkpoints are kept; without one they are gone after the run.
-            parallelism: how many subtasks an operator has; as many as there are cores unless told otherwise.
-            master: the master of Spark, `local[*]` unless told otherwise.
-            max_epochs: how many epochs to run at most.
-            epoch_rows: how many rows an epoch reads at most.
-            from_epoch: go back to the checkpoint of this epoch.
-            allow_drop: whether state of operators that are no longer there may be dropped.
-            on_progress: called after each epoch.
-            stop: set it to end the run after the epoch at work.
-            watch: reload the operators of a dataflow whose files change, between two epochs.
-            options: the other settings.
-
-        Returns:
-            What the run did.
-
-        Raises:
-            HeadraceError: what made it fail; `UserError` where something has to be changed.
-
-        >>> import headrace as hr
-        >>> hr.Pipeline("empty").run()
-        Traceback (most recent call last):
-        ...
-        headrace.base.errors.PlanError: pipeline `empty` is empty
-          hint: start it with `pipeline.source(...)`
-        """
-        check_run_arguments(state_dir, on_progress)
-        settings, keywords = self._job(
-            state_dir,
-            parallelism=parallelism,
-            master=master,
-            max_epochs=max_epochs,
-            epoch_rows=epoch_rows,
-            watch=watch,
-            options=options,
-        )
-        keywords |= {
-            "from_epoch": from_epoch,
-            "allow_drop": allow_drop,
-            "on_progress": on_progress,
-            "stop": stop,
-        }
-        if not self._live:
-            return run_job(self.plan(), settings, **keywords)
-        return _run_shown(self.plan(), settings, self._live, keywords)
-
+    @located
     def start(
         self,
         state_dir: str | Path | None = None,
@@ -528,11 +489,11 @@ class Pipeline:
                 the handle.
 
         >>> import headrace as hr
-        >>> hr.Pipeline("empty").start()
-        Traceback (most recent call last):
-        ...
-        headrace.base.errors.PlanError: pipeline `empty` is empty
-          hint: start it with `pipeline.source(...)`
+        >>> try:
+        ...     hr.Pipeline("empty").start()
+        ... except hr.PlanError as error:
+        ...     print(error.message)
+        pipeline `empty` is empty
         """
         check_run_arguments(state_dir, on_progress)
         settings, keywords = self._job(
@@ -553,6 +514,32 @@ class Pipeline:
             stop=stop,
             **keywords,
         )
+
+    run = _run_to_the_end(start)
+    run.__doc__ = """Run the pipeline on Spark until it ends, and return what it did: `start(…)` and wait.
+
+    With a `state_dir` it continues where the last run on that directory ended, at any parallelism. It
+    ends when every source has ended, after `max_epochs`, or when `stop` is set; the epoch at work is
+    finished and committed. An active SparkSession is used; without one, a session on `master` is started
+    and kept for the next run. What is not given here comes from the environment and `headrace.toml`.
+
+    Args:
+        state_dir: where checkpoints are kept; without one they are gone after the run.
+        options: the same as for `start`: `parallelism`, `max_epochs`, `stop` …
+
+    Returns:
+        What the run did.
+
+    Raises:
+        HeadraceError: what made it fail; `UserError` where something has to be changed.
+
+    >>> import headrace as hr
+    >>> try:
+    ...     hr.Pipeline("empty").run()
+    ... except hr.PlanError as error:
+    ...     print(error.message)
+    pipeline `empty` is empty
+    """
 
     # ---------------------------------------------------------------------------------------- inside
 
@@ -623,7 +610,8 @@ class Pipeline:
             watch=False,
             options=options,
         )
-        _run_shown(plan, settings, live, keywords, timeout=timeout)
+        with live.connected():
+            _shown(start_job(plan, settings, **keywords), live, timeout=timeout)
         if not in_notebook():
             sys.stdout.write(f"{table!r}\n")
 
@@ -694,6 +682,14 @@ class Pipeline:
         self._query_ids.add(id)
         return id
 
+    def _operator(self, node: str) -> ArrowOperator | SourceOperator:
+        """The source or operator that was added with an id."""
+        step = next(step for step in self._steps if step.id == node)
+        if not isinstance(step.what, str):
+            return step.what
+        operator: ArrowOperator | SourceOperator = registry.build(step.role, step.what, step.options)
+        return operator
+
     def _unique_id(self, base: str) -> str:
         taken = {step.id for step in self._steps}
         return next(
@@ -745,18 +741,9 @@ def _origins(part: Part) -> set[str]:
     return {part.node} if isinstance(part, Port) else part.rows.origins
 
 
-def _run_shown(
-    plan: Plan,
-    settings: Settings,
-    live: LiveTables,
-    keywords: Mapping[str, Any],
-    *,
-    timeout: float | None = None,
-) -> RunResult:
-    """Run a plan, and show its tables meanwhile."""
-    with live.connected():
-        run = start_job(plan, settings, **keywords)
-        result = live.follow(run, timeout=timeout)
+def _shown(run: PipelineRun, live: LiveTables, *, timeout: float | None = None) -> RunResult:
+    """What a run has done when it is over; its tables are shown meanwhile."""
+    result = live.follow(run, timeout=timeout)
     if result is None:
         raise InternalError("the run is over and has no result")
     return result

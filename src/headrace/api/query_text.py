@@ -47,7 +47,10 @@ class QueryText:
     def explain(self, error: PlacedError, site: str | None) -> PlacedError:
         """An error about the text with its place in the user's program, `site`, and in the expression."""
         elsewhere = error.where is not None and not error.where.startswith("<expression>")
-        told = SqlError(error.message, hint=error.hint, where=error.where if elsewhere else site)
+        message = error.message
+        if not any("input." in text for _, text in self._expressions):
+            message = message.replace("`input.", "`")  # a name that the user did not write
+        told = SqlError(message, hint=error.hint, where=error.where if elsewhere else site)
         told.excerpt, told.place = error.excerpt if elsewhere else "", error.place
         for start, text in self._expressions:
             if not elsewhere and start <= error.place <= start + len(text):

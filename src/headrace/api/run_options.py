@@ -27,6 +27,8 @@ class RunOptions:
     """How long an epoch should take; its size adapts to it."""
     restarts: int | None = None
     """How often an epoch is tried again after an error that may pass."""
+    start_timeout: str | timedelta | None = None
+    """How long to wait, before the first epoch, for servers that do not answer yet."""
     keep_checkpoints: int | None = None
     """How many checkpoints are kept."""
     compact_after: int | None = None
@@ -49,7 +51,12 @@ class RunOptions:
     ) -> Settings:
         return load_settings(
             flags={
-                "run": {**run, "epoch_target": self.epoch_target, "restarts": self.restarts},
+                "run": {
+                    **run,
+                    "epoch_target": self.epoch_target,
+                    "restarts": self.restarts,
+                    "start_timeout": self.start_timeout,
+                },
                 "state": {
                     "dir": None if state_dir is None else str(state_dir),
                     "keep_checkpoints": self.keep_checkpoints,

@@ -1,20 +1,16 @@
-"""Schemas as users write them, and those that sources have."""
+"""Schemas as users write them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.api.query_text import QueryText
 from headrace.base.errors import HeadraceError, PlanError
 from headrace.base.options import Options
-from headrace.base.spans import Source
-from headrace.connectors.memory import MemorySource
 from headrace.formats.types import parse_type
-from headrace.model.fragments import plain_schema
-from headrace.model.operator import SourceOperator
 from headrace.sql.embed import columns_of
 
 Schema: TypeAlias = pa.Schema | Mapping[str, str | pa.DataType] | str
@@ -30,7 +26,7 @@ def parse_schema(schema: Schema) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         parsed = schema
     elif isinstance(schema, str):
-        parsed = columns_of(Source("schema", schema))
+        parsed = _columns(QueryText().expression(schema))
     elif isinstance(schema, Mapping):
         parsed = pa.schema([(name, _type(name, kind)) for name, kind in schema.items()])
     else:
@@ -52,35 +48,12 @@ def _type(name: str, kind: str | pa.DataType) -> pa.DataType:
     try:
         return parse_type(kind)
     except HeadraceError:
-        return columns_of(Source("schema", f"value {kind}")).field(0).type
+        return _columns(QueryText("value ").expression(kind)).field(0).type
 
 
-def without_hidden(schema: pa.Schema) -> pa.Schema:
-    """The columns that users speak of: event time and retractions left out."""
-    return plain_schema(pa.schema([field for field in schema if field.name not in (TIMESTAMP, RETRACT)]))
-
-
-def source_schema(source: SourceOperator) -> pa.Schema | None:
-    """The columns that a source has by its own account."""
-    if isinstance(source, MemorySource):
-        options = source.options
-        tables = [options.rows] if options.lanes is None else list(options.lanes.values())
-        schemas = [table.schema for table in tables if table is not None]
-        return without_hidden(pa.unify_schemas(schemas, promote_options="permissive")) if schemas else None
-    declared = _declared(source)
-    fixed = declared if declared is not None else getattr(source, "table_schema", None)
-    return without_hidden(fixed) if isinstance(fixed, pa.Schema) and len(fixed) else None
-
-
-def _declared(source: SourceOperator) -> Any:
-    """The value of the option `schema`, if the source has one."""
-    options = getattr(source, "options", None)
-    if not isinstance(options, Options):
-        return None
-    for name, field in type(options).model_fields.items():
-        if (field.alias or name) == "schema":
-            return getattr(options, name)
-    return None
+def _columns(text: QueryText) -> pa.Schema:
+    with text.explained():
+        return columns_of(text.source)
 
 
 def takes_schema(model: type[Options]) -> bool:

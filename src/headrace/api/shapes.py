@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.api.schemas import Schema, parse_schema, without_hidden
+from headrace.api.schemas import Schema, parse_schema
 from headrace.base.columns import RETRACT
+from headrace.connectors.columns import without_hidden
 from headrace.model.builder import Port
 from headrace.model.plan import EdgeKind
 from headrace.sql.bind.logical import Windowing

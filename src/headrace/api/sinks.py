@@ -43,10 +43,6 @@ def __dir__() -> list[str]:
 def blackhole(
     *,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -75,13 +71,6 @@ def blackhole(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -125,10 +114,6 @@ def confluent(
     key: str,
     secret: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -155,6 +140,7 @@ def confluent(
     schema_registry_api_secret: str | None = UNSET,
     value_subject: str | None = UNSET,
     client_configs: Mapping[str, str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     sink_commit_mode: Literal["at_least_once", "exactly_once"] = UNSET,
     sink_key_field: str | None = UNSET,
     sink_timestamp_field: str | None = UNSET,
@@ -165,13 +151,6 @@ def confluent(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -212,6 +191,8 @@ def confluent(
         bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
         topic: The topic to read or to write.
         client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         sink_commit_mode: `exactly_once` writes each epoch in a transaction, for consumers with
             `read_committed`; `at_least_once` writes rows before the commit, and again if the epoch is
             retried.
@@ -328,10 +309,6 @@ def filesystem(
     parquet_row_group_size: int | str | None = UNSET,
     avro_compression: Literal["uncompressed", "deflate", "snappy", "zstd"] = UNSET,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -353,6 +330,7 @@ def filesystem(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     json_compression: Literal["uncompressed", "gzip"] = UNSET,
     with_timestamp: bool = UNSET,
 ) -> ConfiguredSink:
@@ -382,13 +360,6 @@ def filesystem(
         parquet_row_group_size: The approximate uncompressed size of a row group of a Parquet file.
         avro_compression: The compression of Avro files.
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -421,6 +392,8 @@ def filesystem(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         json_compression: The compression of files of lines that a sink writes.
         with_timestamp: Whether to write the event time column `_timestamp` too.
     """
@@ -504,10 +477,6 @@ def kafka(
     bootstrap_servers: str,
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -534,6 +503,7 @@ def kafka(
     schema_registry_api_secret: str | None = UNSET,
     value_subject: str | None = UNSET,
     client_configs: Mapping[str, str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     sink_commit_mode: Literal["at_least_once", "exactly_once"] = UNSET,
     sink_key_field: str | None = UNSET,
     sink_timestamp_field: str | None = UNSET,
@@ -550,13 +520,6 @@ def kafka(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -597,6 +560,8 @@ def kafka(
         bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
         topic: The topic to read or to write.
         client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         sink_commit_mode: `exactly_once` writes each epoch in a transaction, for consumers with
             `read_committed`; `at_least_once` writes rows before the commit, and again if the epoch is
             retried.
@@ -629,10 +594,6 @@ def mqtt(
     url: str,
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -654,6 +615,7 @@ def mqtt(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     tls_ca: str | None = UNSET,
     tls_cert: str | None = UNSET,
     tls_key: str | None = UNSET,
@@ -671,13 +633,6 @@ def mqtt(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -710,6 +665,8 @@ def mqtt(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         tls_ca: A file with the certificates to trust, instead of those of the system.
         tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
@@ -730,10 +687,6 @@ def nats(
     *,
     servers: Sequence[str] | str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -755,6 +708,7 @@ def nats(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     auth_type: Literal["none", "credentials", "jwt", "nkey"] = UNSET,
     auth_username: str | None = UNSET,
     auth_password: str | None = UNSET,
@@ -773,13 +727,6 @@ def nats(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -812,6 +759,8 @@ def nats(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         servers: Servers to connect to, comma-separated, such as `nats://host:4222,nats://other:4222`.
         auth_type: How to log in: `none`, `credentials` (user and password), `jwt` or `nkey`.
         auth_username: With credentials: the user.
@@ -860,10 +809,6 @@ def rabbitmq(
     *,
     host: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -885,6 +830,7 @@ def rabbitmq(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     port: int | None = UNSET,
     username: str = UNSET,
     password: str = UNSET,
@@ -907,13 +853,6 @@ def rabbitmq(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -946,6 +885,8 @@ def rabbitmq(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         host: The name or address of the server.
         port: Its port for AMQP 0.9.1; by default 5672, with TLS 5671.
         username: The user.
@@ -970,10 +911,6 @@ def redis(
     *,
     target: Literal["string", "list", "hash"],
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -995,6 +932,7 @@ def redis(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     address: str | None = UNSET,
     cluster_addresses: Sequence[str] | str | None = UNSET,
     username: str | None = UNSET,
@@ -1015,13 +953,6 @@ def redis(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -1054,6 +985,8 @@ def redis(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         address: The server, such as redis://localhost:6379/0, or rediss://… for TLS.
         cluster_addresses: Some servers of a cluster, instead of `address`.
         username: The user, if the server asks for one.
@@ -1076,10 +1009,6 @@ def single_file(
     *,
     path: str,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -1109,13 +1038,6 @@ def single_file(
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: comma-separated
             values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -1180,10 +1102,6 @@ def spark(
 def stdout(
     *,
     format: Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -1212,13 +1130,6 @@ def stdout(
     Args:
         format: `table`, `json` (lines), `debezium_json`, `raw_string`, `raw_bytes`, or `auto`: a table on a
             terminal, else lines of `json`, or of `debezium_json` if rows change.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -1260,10 +1171,6 @@ def webhook(
     *,
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -1285,6 +1192,7 @@ def webhook(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     tls_ca: str | None = UNSET,
     tls_cert: str | None = UNSET,
     tls_key: str | None = UNSET,
@@ -1299,13 +1207,6 @@ def webhook(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -1338,6 +1239,8 @@ def webhook(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         tls_ca: A file with the certificates to trust, instead of those of the system.
         tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.
@@ -1354,10 +1257,6 @@ def websocket(
     *,
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -1379,6 +1278,7 @@ def websocket(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    bad_data: Literal["fail", "drop"] = UNSET,
     tls_ca: str | None = UNSET,
     tls_cert: str | None = UNSET,
     tls_key: str | None = UNSET,
@@ -1393,13 +1293,6 @@ def websocket(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -1432,6 +1325,8 @@ def websocket(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
+            and count them.
         tls_ca: A file with the certificates to trust, instead of those of the system.
         tls_cert: A file with the client certificate, if the server asks for one.
         tls_key: A file with the key of `tls.cert`, unless it is in the same file.

@@ -45,10 +45,6 @@ def confluent(
     key: str,
     secret: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -70,6 +66,10 @@ def confluent(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     metadata: Mapping[str, str] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     schema_registry_endpoint: str | None = UNSET,
@@ -90,13 +90,6 @@ def confluent(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -129,6 +122,12 @@ def confluent(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         metadata: Column → what of a message it holds: offset_id, partition, topic, timestamp, key.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several comma-
@@ -191,14 +190,7 @@ def delta(
 def filesystem(
     *,
     path: str,
-    parquet_compression: Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"] = UNSET,
-    parquet_row_group_size: int | str | None = UNSET,
-    avro_compression: Literal["uncompressed", "deflate", "snappy", "zstd"] = UNSET,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -220,7 +212,10 @@ def filesystem(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
-    json_compression: Literal["uncompressed", "gzip"] = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     storage: Mapping[str, str] | str = UNSET,
     watch_interval: str | float | timedelta | None = UNSET,
     timestamp_column: str | None = UNSET,
@@ -232,17 +227,7 @@ def filesystem(
     """Reads every file of a directory once, in the order of the paths; then it ends, or watches for new ones.
 
     Args:
-        parquet_compression: The compression of Parquet files.
-        parquet_row_group_size: The approximate uncompressed size of a row group of a Parquet file.
-        avro_compression: The compression of Avro files.
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -275,7 +260,12 @@ def filesystem(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
-        json_compression: The compression of files of lines that a sink writes.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         storage: Settings of the object store, as `storage.KEY` = 'value': `storage.aws_endpoint`,
             `storage.aws_access_key_id`, `storage.aws_region`, `storage.allow_http`, … Never displayed;
             missing settings are taken from the environment.
@@ -325,10 +315,6 @@ def kafka(
     bootstrap_servers: str,
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -350,6 +336,10 @@ def kafka(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     metadata: Mapping[str, str] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     schema_registry_endpoint: str | None = UNSET,
@@ -376,13 +366,6 @@ def kafka(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -415,6 +398,12 @@ def kafka(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         metadata: Column → what of a message it holds: offset_id, partition, topic, timestamp, key.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several comma-
@@ -469,10 +458,6 @@ def mqtt(
     url: str,
     topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -494,6 +479,10 @@ def mqtt(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     metadata: Mapping[str, str] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     tls_ca: str | None = UNSET,
@@ -513,13 +502,6 @@ def mqtt(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -552,6 +534,12 @@ def mqtt(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         metadata: Column → the metadata field that it holds.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         tls_ca: A file with the certificates to trust, instead of those of the system.
@@ -574,10 +562,6 @@ def nats(
     *,
     servers: Sequence[str] | str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -599,6 +583,10 @@ def nats(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     metadata: Mapping[str, str] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     auth_type: Literal["none", "credentials", "jwt", "nkey"] = UNSET,
@@ -636,13 +624,6 @@ def nats(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -675,6 +656,12 @@ def nats(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         metadata: Column → what of a message it holds: subject, sequence.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         servers: Servers to connect to, comma-separated, such as `nats://host:4222,nats://other:4222`.
@@ -743,10 +730,6 @@ def polling_http(
     *,
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -768,6 +751,10 @@ def polling_http(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     metadata: Mapping[str, str] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     tls_ca: str | None = UNSET,
@@ -786,13 +773,6 @@ def polling_http(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -825,6 +805,12 @@ def polling_http(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         metadata: Column → the metadata field that it holds.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         tls_ca: A file with the certificates to trust, instead of those of the system.
@@ -885,10 +871,6 @@ def rabbitmq(
     *,
     host: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -910,6 +892,10 @@ def rabbitmq(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     metadata: Mapping[str, str] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     port: int | None = UNSET,
@@ -933,13 +919,6 @@ def rabbitmq(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -972,6 +951,12 @@ def rabbitmq(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         metadata: Column → what of a message it holds: exchange, routing_key, message_id, redelivered, offset.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         host: The name or address of the server.
@@ -998,10 +983,6 @@ def single_file(
     *,
     path: str,
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -1023,6 +1004,10 @@ def single_file(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     timestamp_column: str | None = UNSET,
     timestamp_unit: Literal["s", "ms", "us", "ns"] = UNSET,
     wait_for_control: bool = UNSET,
@@ -1033,13 +1018,6 @@ def single_file(
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `csv`: comma-separated
             values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored. Without
             it, types are inferred from the first 1000 lines; strings stay strings.
         primary_key: The columns that identify the row of a change (debezium_json).
@@ -1073,6 +1051,12 @@ def single_file(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         path: The file to read.
         timestamp_column: The column with the event time: ISO 8601 strings, or numbers in timestamp_unit.
         timestamp_unit: The unit of event times that are numbers: s, ms, us or ns.
@@ -1116,10 +1100,6 @@ def sse(
     *,
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -1141,6 +1121,10 @@ def sse(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     metadata: Mapping[str, str] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     tls_ca: str | None = UNSET,
@@ -1156,13 +1140,6 @@ def sse(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -1195,6 +1172,12 @@ def sse(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         metadata: Column → the metadata field that it holds.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         tls_ca: A file with the certificates to trust, instead of those of the system.
@@ -1212,10 +1195,6 @@ def websocket(
     *,
     endpoint: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
-    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
-    max_record_bytes: int = UNSET,
-    framing: Literal["newline"] | None = UNSET,
-    framing_max_length: int | None = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
     json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
@@ -1237,6 +1216,10 @@ def websocket(
     csv_quote: str = UNSET,
     csv_header: bool = UNSET,
     csv_null: Sequence[str] | str = UNSET,
+    max_record_bytes: int = UNSET,
+    bad_data: Literal["fail", "drop", "dead_letter"] = UNSET,
+    framing: Literal["newline"] | None = UNSET,
+    framing_max_length: int | None = UNSET,
     metadata: Mapping[str, str] = UNSET,
     idle_timeout: str | float | timedelta | None = UNSET,
     tls_ca: str | None = UNSET,
@@ -1253,13 +1236,6 @@ def websocket(
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
             of a schema; `csv`: comma-separated values; `raw_string`, `raw_bytes`: the column `value`,
             unchanged.
-        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
-            the output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with
-            values that cannot be written.
-        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
-            beginning is reported.
-        framing: `newline`: a message holds several rows, one in each line.
-        framing_max_length: Lines are truncated to this many bytes.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
         json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
@@ -1292,6 +1268,12 @@ def websocket(
         csv_quote: Encloses values that contain a delimiter; empty for no quoting.
         csv_header: Whether the first line of a file names the columns; messages have no header.
         csv_null: Unquoted strings that are read as NULL, comma-separated; the first is used for writing.
+        max_record_bytes: The most bytes of a line or a message. A longer one is bad data, of which only the
+            beginning is reported.
+        bad_data: What to do with rows that cannot be read: end the run, drop and count them, or send them to
+            the output `dead_letter` (in SQL: `dead_letter_table`).
+        framing: `newline`: a message holds several rows, one in each line.
+        framing_max_length: Lines are truncated to this many bytes.
         metadata: Column → the metadata field that it holds.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         tls_ca: A file with the certificates to trust, instead of those of the system.

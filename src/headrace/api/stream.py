@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from headrace.api.arguments import check_id, check_mapping, refuse_column_as_id, refuse_id_alone
+from headrace.api.arguments import (
+    check_duration,
+    check_id,
+    check_mapping,
+    refuse_column_as_id,
+    refuse_id_alone,
+)
 from headrace.api.batch_operators import (
     Batches,
     ConformColumns,
@@ -27,13 +33,14 @@ from headrace.api.joins import JoinKeys, JoinType, join_text
 from headrace.api.live_table import LiveTable
 from headrace.api.query_text import QueryText, SqlText, add_items, expression_text
 from headrace.api.run_options import RunOptions
-from headrace.api.schemas import Schema, parse_schema, without_hidden
+from headrace.api.schemas import Schema, parse_schema
 from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
 from headrace.base.columns import TIMESTAMP
-from headrace.base.errors import PlanError
+from headrace.base.errors import ConfigurationError, PlanError, suggest
+from headrace.connectors.columns import without_hidden
 from headrace.model.builder import Port
 from headrace.model.fragments import Function, quote
-from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS, ArrowOperator
+from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS, ArrowOperator, SourceOperator
 from headrace.model.plan import EdgeKind
 from headrace.model.registry import registry
 from headrace.sql.streams import Relational
@@ -421,7 +428,9 @@ class Stream:
 
         The result has the columns of both; columns of `on` with the same name in both are there once. Rows
         that are results of the same windows are paired by window. Otherwise each row waits for partners as
-        long as `updating_ttl` says (24 hours), and a left, right or full join is updating.
+        long as `updating_ttl` says (24 hours), and a left, right or full join is updating. With `within`, an
+        inner join of streams that are not updating removes rows as soon as the watermark shows that no row on
+        time can be their partner.
 
         Args:
             other: the other stream, of the same pipeline.
@@ -749,7 +758,7 @@ class Stream:
 
         Raises:
             PlanError: there is no such column, or it is not a timestamp.
-            ConfigurationError: `lateness` is not a duration.
+            ConfigurationError: `lateness` is not a duration, or is negative.
 
         >>> import headrace as hr
         >>> from datetime import datetime
@@ -757,6 +766,8 @@ class Stream:
         >>> sales.watermark("at", lateness="5s")
         Stream(watermark_1: amount BIGINT, at TIMESTAMP(6))
         """
+        if check_duration(lateness, "lateness") < timedelta(0):
+            raise ConfigurationError(f"`lateness` must not be negative, got {lateness!r}")
         columns = self._shape.columns
         if columns is not None and column != TIMESTAMP:
             self._check_columns([column], "watermark")
@@ -828,7 +839,8 @@ class Stream:
             The stream of that output.
 
         Raises:
-            PlanError: the stream is the result of a query, which has no other outputs.
+            PlanError: the stream is the result of a query, which has no other outputs, or the source or
+                operator has no output of that name.
 
         >>> import headrace as hr
         >>> source = hr.Pipeline().source("single_file", path="in.json", bad_data="dead_letter")
@@ -840,6 +852,8 @@ class Stream:
             raise PlanError(
                 "the result of a query has no named outputs", hint="ask the source or operator for it"
             )
+        for part in parts:
+            _check_output(name, part.node, self._pipeline._operator(part.node))
         columns = without_hidden(DEAD_LETTERS) if name == DEAD_LETTER else None
         if schema is not None:
             columns = parse_schema(schema)
@@ -971,7 +985,7 @@ class Stream:
 
     def _columns(self, method: str) -> pa.Schema:
         """The columns, which a method needs."""
-        if self._shape.columns is None:
+        if not self._shape.columns:
             names = ", ".join(
                 f"`{part.name if isinstance(part, Derived) else part.node}`" for part in self._parts
             )
@@ -982,9 +996,11 @@ class Stream:
         return self._shape.columns
 
     def _check_columns(self, names: Sequence[str], method: str) -> None:
-        columns = self._columns(method)
         if not names and method == "drop":
             raise PlanError("drop takes the names of columns")
+        if not names:
+            return
+        columns = self._columns(method)
         for name in names:
             if not isinstance(name, str):
                 raise PlanError(f"{method} takes the names of columns, got {name!r}")
@@ -1051,6 +1067,21 @@ def derived_stream(pipeline: Pipeline, rows: Relational, name: str) -> Stream:
     """The stream of a query's rows."""
     shape = StreamShape(rows.columns, rows.updating, rows.key, rows.windowing, has_watermark=True)
     return Stream(pipeline, (Derived(rows, name, call_site()),), shape)
+
+
+def _check_output(name: object, node: str, operator: ArrowOperator | SourceOperator) -> None:
+    """Refuse the name of an output that an operator does not have, as far as it says which it has."""
+    if name == "" or not isinstance(name, str):
+        raise PlanError(f"output takes the name of an output, got {name!r}")
+    outputs = operator.outputs
+    if outputs is None or name in outputs:
+        return
+    message = f"`{node}` has no output `{name}`"
+    options = getattr(operator, "options", None)
+    if name == DEAD_LETTER and getattr(options, "bad_data", None) is not None:
+        raise PlanError(message, hint="pass `bad_data='dead_letter'` to the source")
+    hint = suggest(name, outputs, listing="its outputs are") if outputs else "it has only the one it is"
+    raise PlanError(message, hint=hint)
 
 
 def _check_function(function: object, method: str, kind: str) -> None:

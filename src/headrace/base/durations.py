@@ -43,7 +43,7 @@ def parse_duration(value: str | float | timedelta) -> timedelta:
         total += float(match.group(1)) * _UNITS[match.group(2).lower()]
         position = match.end()
     if not text:
-        raise ConfigurationError("an empty text is not a duration", hint="write it as `10s`")
+        raise ConfigurationError("an empty string is not a duration", hint="write it as `10s`")
     return timedelta(seconds=total)
 
 

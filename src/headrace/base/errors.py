@@ -12,12 +12,14 @@
     │   └── MissingExtraError    an optional library that is not installed
     ├── ExternalError        something outside failed; a retry may help
     │   ├── WorkerError          Spark lost a task, a worker or an executor
+    │   │   └── SparkEndedError      Spark's Java has ended and cannot be started again; no retry helps
     │   ├── RefusedError         the other side says no; no retry helps
     │   └── BadLineError         a line of input that is not what it should be; no retry helps
     ├── StateError           the state on disk and this pipeline do not fit
     │   ├── IncompatibleStateError
     │   ├── CorruptStateError
-    │   └── StateInUseError
+    │   ├── StateInUseError
+    │   └── ReplacedError        another run has taken over while this one was at work
     ├── OutputClosedError    whoever read the output has closed it: a request to stop
     └── InternalError        a bug in Headrace
 
@@ -253,6 +255,13 @@ class WorkerError(ExternalError):
     code = "worker"
 
 
+class SparkEndedError(WorkerError):
+    """Raised when Spark's Java has ended, and with it a session that Headrace cannot start again."""
+
+    code = "spark-ended"
+    retry = False
+
+
 class RefusedError(ExternalError):
     """The other side has answered, and trying again does not help: a wrong password, a missing right."""
 
@@ -321,6 +330,13 @@ class StateInUseError(StateError):
     """Raised when another run holds the state directory, or has taken it over."""
 
     code = "state-in-use"
+
+
+class ReplacedError(StateError):
+    """Raised when another run has taken over the state directory: this one publishes nothing any more."""
+
+    code = "replaced"
+    exit_code = 1
 
 
 class InternalError(HeadraceError):

@@ -100,10 +100,11 @@ def read_settings(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     settings: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in value.split(","))):
+    for number, part in enumerate(filter(None, (part.strip() for part in value.split(","))), 1):
         name, equals, setting = part.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"write settings as `name=value,name=value`; `{name.strip()}` has no value")
+            # It may be the end of a password with a comma, so it is not shown.
+            raise ValueError(f"write settings as `name=value,name=value`; number {number} is no such pair")
         settings[name.strip()] = setting.strip()
     return settings
 
@@ -137,10 +138,17 @@ def _explain(item: ErrorDetails, model: type[Options]) -> tuple[str | None, str]
         return option, f"unknown option `{name}`: {suggestion}"
     if item["type"] == "missing":
         return option, f"option `{name}` is required"
-    message = item["msg"].removeprefix("Value error, ")
-    message = f"option `{name}`: {message}, got {item['input']!r}"
+    message = f"option `{name}`: {item['msg'].removeprefix('Value error, ')}"
+    if _is_hidden(option, model):
+        return option, message
+    message = f"{message}, got {item['input']!r}"
     near = _suggest_value(item)
     return option, message if near is None else f"{message}: {near}"
+
+
+def _is_hidden(option: str, model: type[Options]) -> bool:
+    """Whether the value of an option is never displayed."""
+    return any(not field.repr for name, field in model.model_fields.items() if option in {name, field.alias})
 
 
 _QUOTED = re.compile(r"'([^']*)'")

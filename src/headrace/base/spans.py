@@ -69,16 +69,45 @@ class Span:
         return f"  {margin} | {line}\n  {' ' * len(margin)} | {indent}{'^' * width}"
 
 
-_WRITTEN = re.compile(
-    r"((?:password|secret|token|credentials|nkey_seed|jwt|api_key)[\w.]*['\"]?\s*[=:]\s*)(['\"])(?!\{\{)(.*?)(\2|$)",
-    re.IGNORECASE,
+_HIDDEN_NAMES = (
+    r"pas+w|secret|token|credential|authorization|nkey|seed|jwt|api[_-]?key|access_key|"
+    r"headers|client_configs|settings|storage\.|subscription_message|\b(?:key|body|options)\w?\b"
 )
+_WRITTEN = re.compile(
+    rf"((?:{_HIDDEN_NAMES})[\w.-]*['\"`]?\s*)(?:([=:>\s]+)(['\"])(.*?)(\3|$)|(:\s+)()([^'\"\s].*?)($))",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""`name = 'value'` in SQL and Python, `name: value` in YAML."""
+_IN_ADDRESS = r"(?:\{\{[^'\"]*?\}\}|[^\s'\"?])"
+_USER = re.compile(r"(://)((?:\{\{[^'\"]*?\}\}|[^/@\s'\"])+)(?=@)")
+_QUERY = re.compile(rf"(://{_IN_ADDRESS}*\?)({_IN_ADDRESS}+)")
+"""The user and the query of an address may hold a password or a key."""
+_REFERENCE_OR_CHARACTER = re.compile(r"(\{\{.*?\}\})|.")
 
 
-def hide_written(line: str) -> str:
-    """A line of a program with masked values of options that are secret by their names.
+def hide_written(text: str) -> str:
+    """A program, or a line of it, with masked values of options that are secret by their names.
+
+    What is shown keeps its length; `{{ NAME }}` stays.
 
     >>> hide_written("WITH (password = 'hunter2', topic = 't')")
     "WITH (password = '*******', topic = 't')"
+    >>> hide_written("url = 'postgresql://ada:hunter2@host:5432/shop?sslpassword=x'")
+    "url = 'postgresql://***********@host:5432/shop?*************'"
+    >>> hide_written("token: {{ TOKEN }}")
+    'token: {{ TOKEN }}'
     """
-    return _WRITTEN.sub(lambda match: f"{match[1]}{match[2]}{'*' * len(match[3])}{match[4]}", line)
+
+    def mask_value(match: re.Match[str]) -> str:
+        name, *rest = match.groups()
+        sign, quote, value, end = rest[:4] if rest[0] is not None else rest[4:]
+        return f"{name}{sign}{quote}{_mask(value)}{end}"
+
+    def mask_part(match: re.Match[str]) -> str:
+        return f"{match[1]}{_mask(match[2])}"
+
+    return _QUERY.sub(mask_part, _USER.sub(mask_part, _WRITTEN.sub(mask_value, text)))
+
+
+def _mask(value: str) -> str:
+    return _REFERENCE_OR_CHARACTER.sub(lambda match: match[1] or "*", value)

@@ -1,6 +1,7 @@
 """The `headrace` command: its subcommands, how errors look, and with which code it exits.
 
-Exit codes: 0 done · 1 failed while running · 2 the user's input has to change · 130 ended by Ctrl-C.
+Exit codes: 0 done · 1 failed while running · 2 the user's input has to change · 130 ended by Ctrl-C ·
+143 by SIGTERM.
 Every library that takes long to import is imported inside the function that needs it.
 """
 
@@ -18,6 +19,7 @@ from headrace.cli.check import check
 from headrace.cli.connectors import connectors
 from headrace.cli.doctor import doctor
 from headrace.cli.explain import explain
+from headrace.cli.interrupts import Interruptible, exit_code_of_signal
 from headrace.cli.new import new
 from headrace.cli.operators import operators
 from headrace.cli.run import run
@@ -39,7 +41,8 @@ class CommandLine(click.Group):
         invocation = Invocation()
         extra |= {"standalone_mode": False, "obj": invocation}
         try:
-            result = super().main(args, prog_name, **extra)
+            with Interruptible():
+                result = super().main(args, prog_name, **extra)
         except click.UsageError as error:
             _print_usage_error(error)
             sys.exit(error.exit_code)
@@ -48,7 +51,7 @@ class CommandLine(click.Group):
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             print_text("interrupted")
-            sys.exit(INTERRUPTED)
+            sys.exit(exit_code_of_signal() or INTERRUPTED)
         except HeadraceError as error:
             if error.exit_code != 0:  # 0 is a request to stop, such as a reader that has closed the pipe
                 print_error(error, verbose=invocation.verbose, secrets=invocation.secrets)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.interrupts import end_at_once
 from headrace.cli.program import program_arguments, read_program
 from headrace.cli.terminal import verbose_option
 
@@ -54,6 +54,11 @@ OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("--max-epochs", type=int, metavar="N", help="Stop after this many epochs."),
     click.option("--epoch-rows", type=int, metavar="N", help="The most rows an epoch takes."),
     click.option("--epoch-target", metavar="TIME", help="How long an epoch should take, such as 500ms."),
+    click.option(
+        "--start-timeout",
+        metavar="TIME",
+        help="How long to wait for servers that do not answer yet, such as 60s.",
+    ),
     click.option(
         "--from-epoch",
         type=click.IntRange(min=0),
@@ -115,6 +120,7 @@ class RunFlags:
     max_epochs: int | None
     epoch_rows: int | None
     epoch_target: str | None
+    start_timeout: str | None
     from_epoch: int | None
     allow_drop: bool
     py_files: tuple[str, ...]
@@ -134,6 +140,7 @@ class RunFlags:
             "max_epochs": self.max_epochs,
             "epoch_rows": self.epoch_rows,
             "epoch_target": self.epoch_target,
+            "start_timeout": self.start_timeout,
         }
 
     def sections(self) -> dict[str, dict[str, Any]]:
@@ -168,12 +175,13 @@ def run(files: tuple[str, ...], texts: tuple[str, ...], **options: Any) -> None:
     program = read_program(files, texts)
     result = _run_program(program, flags, master=settings.spark.master)
     if not flags.quiet:
+        from headrace.base.spans import hide_written
         from headrace.cli.progress import summary
         from headrace.cli.terminal import stderr
 
         arguments = [
             *files,
-            *(argument for text in texts for argument in ("-e", text)),
+            *(argument for text in texts for argument in ("-e", hide_written(text))),
             *(argument for udf in flags.udfs for argument in ("--udf", udf)),
         ]
         text = summary(result, program=arguments, state_dir=settings.state.dir)
@@ -220,6 +228,7 @@ def _run_program(program: Program, flags: RunFlags, *, master: str | None) -> Ru
                 watch=flags.watch,
                 options=RunOptions(
                     epoch_target=flags.epoch_target,
+                    start_timeout=flags.start_timeout,
                     spark_conf=flags.conf or None,
                     log_dir=flags.log_dir,
                     config=flags.config,
@@ -319,8 +328,7 @@ def stop_on_signals(stop: threading.Event, display: Display) -> Iterator[None]:
 
     def ask(signum: int, _: FrameType | None) -> None:
         if stop.is_set() and signum == signal.SIGINT:
-            os.write(2, b"\n")  # without buffers and locks, whose owner may be what hangs
-            os._exit(130)
+            end_at_once(signum, None)
         if not stop.is_set():
             stop.set()
             display.say("stopping after this epoch (Ctrl-C again ends at once) …")

@@ -12,6 +12,7 @@ import click
 
 from headrace.base.errors import HeadraceError, InternalError, PlacedError
 from headrace.base.secrets import Secrets
+from headrace.base.spans import hide_written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,13 +81,18 @@ def print_text(
 def print_error(error: Exception, *, verbose: bool, secrets: Secrets | None = None) -> None:
     """Print what went wrong, where, and what to do; a bug asks to be reported. `secrets` are hidden."""
     hide = (secrets or Secrets()).hide
+
+    def hide_program(text: str) -> str:
+        """Also hide passwords in lines of the user's program."""
+        return hide_written(hide(text))
+
     if isinstance(error, InternalError) or not isinstance(error, HeadraceError):
         message = error.message if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
         again = "" if verbose else "; --verbose shows where it happened"
         print_text(
             "error[internal]",
             hide(message),
-            where=hide(getattr(error, "where", None) or ""),
+            where=hide_program(getattr(error, "where", None) or ""),
             hint=hide(getattr(error, "hint", None) or "")
             or f"this is a bug in Headrace, please report it{again}",
         )
@@ -96,19 +102,19 @@ def print_error(error: Exception, *, verbose: bool, secrets: Secrets | None = No
             print_text(
                 f"error[{problem.code}]",
                 hide(problem.message),
-                where=hide(problem.where or ""),
+                where=hide_program(problem.where or ""),
                 excerpt=getattr(problem, "excerpt", None),
                 hint=hide(problem.hint or ""),
             )
         if more:
             stderr().print(f"{1 + len(more)} errors", style="bold red")
         if error.traceback_text:
-            stderr().print(hide(error.traceback_text.rstrip()), markup=False)
+            stderr().print(hide_program(error.traceback_text.rstrip()), markup=False)
     if log_file := getattr(error, "log_file", None):
         stderr().print(f"  log: {log_file}", markup=False)
     if verbose:
         trace = "".join(traceback.format_exception(error)).rstrip()
-        stderr().print(hide(trace), markup=False, style="dim")
+        stderr().print(hide_program(trace), markup=False, style="dim")
 
 
 def print_json(value: Any) -> None:

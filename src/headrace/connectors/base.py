@@ -62,12 +62,16 @@ class Connector:
 
     Options: ClassVar[type[DeclaredOptions]]
     options: Any
+    outputs: Sequence[str] | None = ()
+    """The names of its other outputs; those with `bad_data = 'dead_letter'` have one for bad records."""
     accepts_updates: bool = False
     """Of a sink: whether it accepts retractions (the column `_retract`)."""
     updates_with: ClassVar[str] = "write format = 'debezium_json'"
     """Of a sink: what to write in SQL so that it accepts them."""
     deliveries: ClassVar[Sequence[Delivery]] = ()
     """The delivery guarantees; several if they depend on options."""
+    asked_in_tasks: bool = True
+    """Whether tasks contact the external system, not only the driver."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         if options is None:
@@ -82,6 +86,8 @@ class Connector:
                 hint="give each option by its name",
             )
         self.options = options
+        if getattr(options, "bad_data", None) == DEAD_LETTER:
+            self.outputs = (*(self.outputs or ()), DEAD_LETTER)
 
     @classmethod
     def is_updating(cls, options: Mapping[str, Any]) -> bool:
@@ -94,7 +100,9 @@ class Connector:
     def reach(self) -> str:
         """Contact the external system once, and return a line about it; raises an ExternalError.
 
-        For `headrace connectors test`: it consumes and changes nothing.
+        Every run does so before its first epoch, and `headrace connectors test`: whether it answers, takes
+        the login and has the table, topic or queue. It is quick, and consumes and changes nothing. One that
+        does not answer is asked again by the caller. Not called for a connector that does not have it.
         """
         return ""
 
@@ -119,6 +127,8 @@ class Connector:
 
 class RowsSink(Connector, ArrowOperator):
     """A sink that stages the rows of an epoch until the commit on the driver."""
+
+    asked_in_tasks = False
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -283,11 +293,44 @@ def staged_batches(
 
 def deliver_once(ctx: OperatorContext, attempts: Sequence[str], deliver: Callable[[], None]) -> None:
     """Deliver the staged data of some attempts, unless an earlier commit completed it."""
-    marker = f"delivered/{ctx.task_info.operator_id}.json"
-    if ctx.storage.exists(marker) and json.loads(ctx.storage.read(marker)) == attempts:
+    marker = CommitMarker("delivered", ctx)
+    if marker.read() == attempts:
         return
+    ctx.check_generation()
     deliver()
-    ctx.storage.write(marker, json.dumps(attempts).encode())
+    marker.write(attempts)
+
+
+class CommitMarker:
+    """A JSON value that the commits of a sink keep in the state directory, for the next commit.
+
+    Each run writes a file of its own, so that one that does not know yet that it was replaced cannot
+    overwrite what its successor has written.
+    """
+
+    def __init__(self, folder: str, ctx: OperatorContext) -> None:
+        self._storage, self._generation = ctx.storage, ctx.generation
+        self._folder = f"{folder}/{ctx.task_info.operator_id}"
+
+    def read(self) -> Any:
+        """Return what this run has written last, or the last one before it; None if nobody has."""
+        earlier = [number for number in self._numbers() if number <= self._generation]
+        path = self._path(max(earlier)) if earlier else f"{self._folder}.json"  # of an earlier version
+        return json.loads(self._storage.read(path)) if earlier or self._storage.exists(path) else None
+
+    def write(self, value: Any) -> None:
+        """Replace the value of this run."""
+        self._storage.write(self._path(self._generation), json.dumps(value).encode())
+        for number in self._numbers():
+            if number < self._generation:
+                self._storage.delete(self._path(number))
+
+    def _numbers(self) -> list[int]:
+        names = (name.removesuffix(".json") for name in self._storage.children(self._folder))
+        return [int(name) for name in names if name.isdigit()]
+
+    def _path(self, generation: int) -> str:
+        return f"{self._folder}/{generation:07}.json"
 
 
 def to_ipc(batches: Sequence[pa.RecordBatch]) -> bytes:

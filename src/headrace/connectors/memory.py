@@ -283,6 +283,7 @@ class MemorySink(RowsSink):
     ) -> None:
         """Store the rows of the epoch in this process, in place of an earlier commit of it."""
         batches, _ = self.staged_rows(data, ctx)
+        ctx.check_generation()
         store = _COLLECTED.setdefault(ctx.task_info.job_id, {}).setdefault(self.options.name, {})
         store[epoch, ctx.task_info.operator_id] = batches
 

@@ -68,6 +68,7 @@ class PreviewSink(RowsSink):
         key = (ctx.task_info.job_id, ctx.task_info.operator_id)
         if not batches or _SHOWN.get(key) == attempts:
             return
+        ctx.check_generation()
         _SHOWN[key] = attempts
         show = _SHOWN_APART.get(self.options.name, _show)
         if show is not None:

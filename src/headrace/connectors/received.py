@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 from headrace.base.errors import CorruptStateError, ExternalError, HeadraceError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.retry import Backoff, with_retry
+from headrace.base.waits import current_waits
 from headrace.connectors._shared.messages import MessageOptions, MessageReader, Messages, declared_columns
 from headrace.connectors.base import Connector, from_ipc, to_ipc
 from headrace.connectors.sample import message_columns
@@ -41,7 +43,8 @@ class ReceivedLog:
     """A log of received messages in the state storage, in parts numbered from 1.
 
     A part begins with a line of JSON: whether it is the last one (`ended`), the connector's state after it
-    (`resume`), and the size and checksum of the part.
+    (`resume`), and the size and checksum of the part. A part is written once: of two runs that do not know of
+    each other one writes it, and the other one takes up the log behind it.
     """
 
     def __init__(self, storage: Any, node: str) -> None:
@@ -54,13 +57,19 @@ class ReceivedLog:
         """Return the number of the newest part; 0 if there is none."""
         return last_part(self._storage, self._node)
 
-    def write(self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool, resume: Any = None) -> None:
-        """Write a part; `ended` marks it as the last one."""
+    def append(
+        self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool, resume: Any = None
+    ) -> bool:
+        """Write a part, if no other run has; `ended` marks it as the last one."""
         frames = [to_ipc([batch]) for batch in batches]
         framed = b"".join(len(frame).to_bytes(8, "little") + frame for frame in frames)
         content, checksum = seal({"ended": ended, "resume": resume}, framed)
-        self._storage.write(part_path(self._node, part), content)
+        path = part_path(self._node, part)
+        # A store may report a conflict with our own write, when it retried one whose answer was lost.
+        if not self._storage.create(path, content) and self._storage.read(path) != content:
+            return False
         self._written = {"parts": part, "ended": ended, "checksum": checksum}
+        return True
 
     def _read(self, part: int) -> tuple[dict[str, Any], memoryview]:
         return unseal(self._storage, part_path(self._node, part), what=WHAT)
@@ -111,7 +120,8 @@ class Received(NamedTuple):
 class Inbox:
     """A buffer for received messages, filled by the connector in its own thread."""
 
-    def __init__(self, resume: Any = None) -> None:
+    def __init__(self, resume: Any = None, *, name: str = "") -> None:
+        self._name, self._waits = name, current_waits()
         self._changed = threading.Condition()
         self._messages: deque[Received] = deque()
         self._bytes = 0
@@ -132,6 +142,8 @@ class Inbox:
         """Record a sign of life. `listen` calls it once it is connected; `put` implies it."""
         self.last_contact = clock.monotonic()
         self.contacts += 1
+        if self._waits is not None and self._name in self._waits:
+            self._waits.answered(self._name)
 
     def extend_patience(self, seconds: float) -> None:
         """Extend the patience by a time that the server asked to wait."""
@@ -225,6 +237,11 @@ class LoggedSource(SourceOperator):
     _node = ""
     _parts = 0
 
+    @property
+    def _the_log(self) -> ReceivedLog:
+        assert self._log is not None, "open comes first"
+        return self._log
+
     @abstractmethod
     def receive(self, rows: int) -> bool:
         """Write about so many received rows as the next part, if any; return whether it is the last one."""
@@ -240,8 +257,7 @@ class LoggedSource(SourceOperator):
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Log the received messages, and return the end of the log."""
-        before, log, parts = start[LANE], self._log, self._parts
-        assert log is not None, "open comes first"
+        before, log, parts = start[LANE], self._the_log, self._parts
         if before["ended"]:
             return start
         if parts > before["parts"]:
@@ -275,6 +291,7 @@ class ReceivedSource(Connector, LoggedSource):
     options: Any
     label: ClassVar[str]
     """The connector's name."""
+    asked_in_tasks = False
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -307,6 +324,11 @@ class ReceivedSource(Connector, LoggedSource):
     def address(self) -> str:
         """Return the address of the server for error messages, without secrets."""
 
+    @property
+    def waits_for(self) -> str:
+        """Return the server and its address, for what is told while it is away."""
+        return f"{self.label} {self.address}"
+
     @abstractmethod
     def listen(self, inbox: Inbox) -> None:
         """Connect, and put messages into the inbox until `inbox.closed` is set.
@@ -337,43 +359,66 @@ class ReceivedSource(Connector, LoggedSource):
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """Take the state storage, and find logged messages that are not processed yet."""
         super().open(storage, job_id=job_id, node=node)
-        assert self._log is not None
-        self._resume = self._log.resume(self._parts)
+        self._resume = self._the_log.resume(self._parts)
 
     def close(self) -> None:
-        """Stop `listen`; unacknowledged messages are redelivered, the others are logged."""
-        inbox, thread = self._inbox, self._thread
-        self._inbox = self._thread = None
-        if inbox is None or thread is None:
+        """Stop `listen`; unacknowledged messages are redelivered, the others are logged.
+
+        Unless another run has taken over the log.
+        """
+        inbox = self._stop_listening()
+        if inbox is None:
             return
-        inbox.close()
-        thread.join(CLOSE_SECONDS)
         left = [*self._unkept, *inbox.take(2 * BUFFERED_MESSAGES, 0)]
         left = [message for message in left if message.token is None]
         if left and self._log is not None:
             self._write(left, ended=False)
 
+    def _stop_listening(self) -> Inbox | None:
+        inbox, thread = self._inbox, self._thread
+        self._inbox = self._thread = None
+        if inbox is None or thread is None:
+            return None
+        inbox.close()
+        thread.join(CLOSE_SECONDS)
+        return inbox
+
+    def _take_up_log(self) -> None:
+        """Go on behind what another run has logged, as a new run does.
+
+        What was received meanwhile may be there: what is not comes again, if the sender can repeat it.
+        """
+        self._stop_listening()
+        self._parts = self._the_log.last()
+        self._resume = self._the_log.resume(self._parts)
+
     def receive(self, rows: int) -> bool:
         """Write the messages of the inbox to the log."""
         if self._inbox is None:
-            self._start(Inbox(self._resume))
+            self._start(Inbox(self._resume, name=self.waits_for))
         assert self._inbox is not None
         ended = self._ended
-        messages = self._inbox.take(max(1, rows), _WAIT_SECONDS)
+        # What could not be written is written again, alone: it may be there, and only the answer was lost.
+        messages = self._unkept or self._inbox.take(max(1, rows), _WAIT_SECONDS)
         if not messages and not ended:
             self._check(self._inbox)
             return False
         ends = ended and not messages
         self._unkept = messages
-        self._write(messages, ended=ends)
+        is_logged = self._write(messages, ended=ends)
         self._unkept = []
+        if not is_logged:
+            self._take_up_log()
+            return False
         if self._acknowledges:
             self._inbox.written()
         return ends
 
     def _start(self, inbox: Inbox) -> None:
         self._inbox, self._problem, self._ended = inbox, None, False
-        self._thread = threading.Thread(target=self._listen, args=(inbox,), name=self.label, daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._listen, inbox), name=self.label, daemon=True
+        )
         self._thread.start()
 
     def _listen(self, inbox: Inbox) -> None:
@@ -398,6 +443,7 @@ class ReceivedSource(Connector, LoggedSource):
                 stop=inbox.closed,
                 on_retry=lambda _error, _attempt: inbox.reconnect(),
                 progress=lambda: inbox.contacts,
+                waits_for=self.waits_for,
             )
             self._ended = not inbox.closed.is_set()
 
@@ -414,20 +460,23 @@ class ReceivedSource(Connector, LoggedSource):
         text = str(problem) or type(problem).__name__
         raise ExternalError(f"{self.label} does not answer: {text}", where=self.address) from problem
 
-    def _write(self, messages: Sequence[Received], *, ended: bool) -> None:
-        assert self._log is not None
+    def _write(self, messages: Sequence[Received], *, ended: bool) -> bool:
+        """Log messages; False if another run has written the next part of the log."""
         messages, resume = self.settle(self._resume, messages)
         if not messages and not ended:
             self._resume = resume
-            return
+            return True
         columns: dict[str, pa.Array] = {
             "value": pa.array([message.value for message in messages], pa.binary()),
             "time": pa.array([message.time for message in messages], pa.int64()),
         }
         for name, kind in self.options.METADATA.items():
             columns[f"metadata.{name}"] = pa.array([message.metadata.get(name) for message in messages], kind)
-        self._log.write(self._parts + 1, [pa.record_batch(columns)], ended=ended, resume=resume)
-        self._parts, self._resume = self._parts + 1, resume
+        rows, part = [pa.record_batch(columns)], self._parts + 1
+        if not self._the_log.append(part, rows, ended=ended, resume=resume):
+            return False
+        self._parts, self._resume = part, resume
+        return True
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read a part of the log."""

@@ -455,6 +455,7 @@ class SparkSink(RowsSink):
         if self.options.columns is not None:
             rows = rows.select(self.options.columns.names).cast(self.options.columns)
         names = {"{epoch}": str(epoch), "{job}": ctx.task_info.job_id}
+        ctx.check_generation()
         try:
             writer = spark.createDataFrame(rows).write.format(self.options.format).mode(self.options.mode)
             writer = writer.options(

@@ -112,6 +112,7 @@ class StdoutSink(RowsSink):
             text = printer.table([self._visible_columns(batch) for batch in batches])
         else:
             text = self._lines(batches)
+        ctx.check_generation()
         printer.written = attempts
         _write(out, text)
 

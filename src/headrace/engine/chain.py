@@ -20,6 +20,7 @@ from headrace.base.errors import (
     user_traceback,
 )
 from headrace.base.keys import key_range
+from headrace.base.position import move_to, position_label
 from headrace.base.watermarks import END_OF_TIME, Watermark, WatermarkHolder, advance, before_end, merge
 from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import EnvelopeKind, EnvelopeWriter
@@ -146,6 +147,9 @@ class ChainRun:
         self._time = time
         self._context = context
         self._failure: HeadraceError | None = None
+        place = f"subtask {subtask}, epoch {epoch}"
+        self._labels = {node: position_label(f"operator {node}, {place}") for node in chain.nodes}
+        move_to(position_label(f"between operators {', '.join(chain.nodes)}, {place}"))
         attempt = uuid.uuid4().hex[:12]
         self.nodes: dict[str, _NodeRun] = {}
         for node_id in chain.nodes:
@@ -216,6 +220,7 @@ class ChainRun:
 
     def call(self, node_id: str, method: Callable[..., Any], *args: Any) -> Any:
         """Call an operator's method; what it raises becomes an error that says whose it is."""
+        before = move_to(self._labels[node_id])
         try:
             result = method(*args)
         except HeadraceError as error:
@@ -228,6 +233,7 @@ class ChainRun:
         except (Exception, SystemExit) as error:
             self._failure = wrap_failure(error, node_id, self.subtask, self._epoch)
             raise self._failure from error
+        move_to(before)
         if self._failure is not None:
             # An operator caught the failure of the one behind it: the epoch has failed all the same.
             raise self._failure

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.base.errors import IncompatibleStateError
@@ -23,6 +24,8 @@ class Change:
     what: str
     droppable: bool
     migratable: bool = False
+    renumbered: str = ""
+    """The id that an operator had before others changed places with it."""
 
 
 def check_compatible(
@@ -42,7 +45,13 @@ def check_compatible(
         for name in pending
         if name not in plan.by_id
     ]
-    changes = [*_changed_sources(plan, checkpoint), *_changed_operators(plan, operators), *lost]
+    changes = [
+        *_changed_sources(plan, checkpoint),
+        *_changed_operators(plan, operators),
+        *_moved(plan, checkpoint, operators),
+        *_added_behind_updates(plan, checkpoint, operators),
+        *lost,
+    ]
     if allow_drop:
         changes = [change for change in changes if not change.droppable]
     if not changes:
@@ -51,6 +60,9 @@ def check_compatible(
     choices = ["undo the change", "use a new state directory"]
     if all(change.droppable for change in changes):
         choices.insert(1, "pass --allow-drop (allow_drop=True) to go on without that state")
+    renumbered = [change.renumbered for change in changes if change.renumbered]
+    if renumbered:
+        choices.insert(1, f"in Python, give each its old id, such as `id='{renumbered[0]}'`")
     if any(change.migratable for change in changes):
         choices.insert(1, "raise the table's `version` and give the operator a `migrate_table`")
     raise IncompatibleStateError(
@@ -99,6 +111,65 @@ def _changed_operators(plan: Plan, operators: Mapping[str, OperatorCheckpointMet
                     )
                 )
     return changes
+
+
+def _moved(
+    plan: Plan, checkpoint: CheckpointMetadata, operators: Mapping[str, OperatorCheckpointMetadata]
+) -> list[Change]:
+    """Operators whose ids are numbers in the order of the program, and that have another number now."""
+    held = {name for name, saved in operators.items() if saved.table_configs and saved.files()}
+    changes = []
+    for name in sorted({*held, *checkpoint.offsets.get("sources", {})}):
+        lineage = checkpoint.lineages.get(name)
+        if lineage is None or plan.lineages.get(name) == lineage:
+            continue
+        for other, present in plan.lineages.items():
+            if (
+                present == lineage
+                and checkpoint.lineages.get(other) != lineage
+                and _unnumbered(other) == _unnumbered(name)
+            ):
+                what = f"`{other}` is now what `{name}` was, and would take up the state of something else"
+                changes.append(Change(what, False, renumbered=name.partition(".")[0]))
+    return changes
+
+
+def _unnumbered(name: str) -> str:
+    return re.sub(r"_\d+(?=\.|$)", "", name)
+
+
+def _added_behind_updates(
+    plan: Plan, checkpoint: CheckpointMetadata, operators: Mapping[str, OperatorCheckpointMetadata]
+) -> list[Change]:
+    """Operators with state that are new, and read changes of rows that they have never seen."""
+    resumed = {name for name, saved in operators.items() if saved.table_configs and saved.files()}
+    resumed |= set(checkpoint.offsets.get("sources", {}))
+    changes = []
+    before = checkpoint.operator_names or plan.by_id  # checkpoints of early versions do not list operators
+    for node in plan.nodes:
+        if node.role == "operator" and node.tables and node.id not in before:
+            origin = _resumed_updates(plan, node.id, resumed)
+            if origin is not None:
+                what = (
+                    f"operator `{node.id}` is new, and reads the changes of `{origin}`: "
+                    "it would be told of changes to rows that it has never seen"
+                )
+                changes.append(Change(what, False))
+    return changes
+
+
+def _resumed_updates(plan: Plan, node_id: str, resumed: Collection[str]) -> str | None:
+    """The operator with state, or the source, whose changes reach a node and go on where they stopped."""
+    for edge in plan.inputs(node_id):
+        if edge.source in resumed:
+            origin = edge.source if edge.source in plan.updating else None
+        elif plan.by_id[edge.source].tables:  # new as well: it begins with rows, not with changes
+            origin = None
+        else:
+            origin = _resumed_updates(plan, edge.source, resumed)
+        if origin is not None:
+            return origin
+    return None
 
 
 def _changed_tables(node: PlanNode, saved: OperatorCheckpointMetadata) -> list[Change]:

@@ -7,7 +7,6 @@ and `commit` makes the sinks' output visible. Any step may be the last before a 
 
 from __future__ import annotations
 
-import json
 import time as clock
 import uuid
 from collections import defaultdict
@@ -20,6 +19,7 @@ from headrace.base.errors import (
     IncompatibleStateError,
     InternalError,
     OutputClosedError,
+    StateError,
     StateInUseError,
 )
 from headrace.base.watermarks import END_OF_TIME, Watermark
@@ -34,16 +34,17 @@ from headrace.engine.stages import StagePlan, cut_stages
 from headrace.engine.task import SplitTask
 from headrace.model.operator import OperatorContext, TaskInfo
 from headrace.model.plan import Plan
-from headrace.state.backend import ParquetBackend, content_checksum
+from headrace.state.backend import ParquetBackend
+from headrace.state.generation import Generation
+from headrace.state.identity import IDENTITY, Identity, load_identity, missing_identity
 from headrace.state.metadata import (
     CheckpointMetadata,
     OperatorCheckpointMetadata,
+    SavedOperator,
     StateFile,
     SubtaskCheckpointMetadata,
 )
 from headrace.storage.base import Storage
-
-IDENTITY = "pipeline.json"
 
 Step = Callable[[str, int], None]
 """Called as (step, epoch) when the driver has come past a step of an epoch; tests crash here."""
@@ -74,6 +75,8 @@ class EpochDriver:
             node.id: load_operator(node) for node in stages.plan.nodes if node.role != "source"
         }
         self._run_id = uuid.uuid4().hex
+        self.generation: Generation | None = None
+        self._checked = float("-inf")
         self.job: JobContext | None = None
         self.checkpoint: CheckpointMetadata | None = None
         self._restored: dict[str, OperatorCheckpointMetadata] = {}
@@ -92,11 +95,43 @@ class EpochDriver:
             and {node.id for node in self.stages.sources} <= set(self.checkpoint.offsets["sources"])
         )
 
-    def open(self, *, from_epoch: int | None = None, allow_drop: bool = False) -> None:
-        """Take up the job where its state directory says it is."""
+    def open(
+        self,
+        *,
+        from_epoch: int | None = None,
+        allow_drop: bool = False,
+        before_claim: Callable[[], None] | None = None,
+    ) -> None:
+        """Take up the job where its state directory says it is, and replace a run that still works on it.
+
+        `before_claim` is called before that, when the checkpoint is known; it may raise what refuses the run.
+        """
         self.storage.check_writable()
-        identity = self._load_identity()
+        latest, is_committed = self._restore(from_epoch, allow_drop=allow_drop)
+        if before_claim is not None:
+            before_claim()
+        # Only now, when nothing is refused any more: a run with a mistake must not end the one that works.
+        self.generation = Generation.claim(self.storage, self._run_id)
+        self._step("claimed", self.epoch)
+        if self.backend.latest_epoch() != latest:  # the other run has come further meanwhile
+            latest, is_committed = self._restore(from_epoch, allow_drop=allow_drop)
+        self.generation.start_from(self.epoch)
+        if from_epoch is not None and latest is not None and latest > from_epoch:
+            self.backend.discard_after(from_epoch, check=self.check_generation)
+        if self.checkpoint is not None and (from_epoch is not None or not is_committed):
+            try:
+                self._commit(self.epoch)
+            except CorruptStateError as error:
+                raise self.offer_last_good(error, self.epoch) from error
+
+    def _restore(self, from_epoch: int | None, *, allow_drop: bool) -> tuple[int | None, bool]:
+        """Read the checkpoint to start from; returns the latest, and whether the sinks have committed it.
+
+        Whatever can be refused is refused here. Nothing is written, except into a directory that is new.
+        """
+        # In this order: another run may create both between the two questions.
         latest = self.backend.latest_epoch()
+        identity = self._load_identity()
         if from_epoch is not None and from_epoch not in self.backend.epochs():
             epochs = ", ".join(map(str, self.backend.epochs())) or "none"
             raise ConfigurationError(
@@ -107,90 +142,89 @@ class EpochDriver:
         if epoch is None:
             # Nothing can be refused any more: only now does the directory belong to this pipeline.
             self._use_identity(identity or self._create_identity())
-            return
+            return None, True
         if identity is None:
-            raise self._unknown_pipeline(f"is missing in {self.storage.url}, which has checkpoints")
-        job_id = identity[0]
+            raise missing_identity(self.storage)
+        job_id = identity.job_id
         try:
             checkpoint = self.backend.load_checkpoint_metadata(job_id, epoch)
             self.backend.prepare_checkpoint_load(checkpoint)
-            restored = {
-                name: self._load_operator(job_id, name, at) for name, at in checkpoint.operators.items()
-            }
-        except CorruptStateError as error:
-            raise self.offer_last_good(error, epoch) from error
-        committed = self.backend.is_committed(checkpoint)
-        pending = [] if committed else [n for n, m in restored.items() if _commit_data(m, epoch)]
+            restored = self._load_operators(checkpoint)
+            is_committed = self.backend.is_committed(checkpoint)
+        except StateError as error:
+            if from_epoch is None and self.backend.latest_epoch() != latest:
+                # The run that is still at work has gone on, and removed what this one was about to read.
+                return self._restore(None, allow_drop=allow_drop)
+            if isinstance(error, CorruptStateError):
+                raise self.offer_last_good(error, epoch) from error
+            raise
+        pending = [] if is_committed else [n for n, m in restored.items() if _commit_data(m, epoch)]
         check_compatible(self.stages.plan, checkpoint, restored, pending=pending, allow_drop=allow_drop)
+        if latest is not None and latest > epoch:
+            self._check_whole(epoch)
         self._use_identity(identity)
-        if from_epoch is not None and latest is not None and latest > from_epoch:
-            self._check_whole(from_epoch)
-            self.backend.discard_after(from_epoch)
         self.checkpoint = checkpoint
         self._restored = {n: m for n, m in restored.items() if n in self.stages.plan.by_id}
-        if from_epoch is not None or not committed:
-            try:
-                self._commit(epoch)
-            except CorruptStateError as error:
-                raise self.offer_last_good(error, epoch) from error
+        return latest, is_committed
 
-    def _load_operator(self, job_id: str, name: str, epoch: int) -> OperatorCheckpointMetadata:
-        metadata = self.backend.load_operator_metadata(job_id, name, epoch)
+    def _load_operators(self, checkpoint: CheckpointMetadata) -> dict[str, OperatorCheckpointMetadata]:
+        return {
+            saved.operator_id: self._load_operator(checkpoint.job_id, saved)
+            for saved in checkpoint.saved_operators()
+        }
+
+    def _load_operator(self, job_id: str, saved: SavedOperator) -> OperatorCheckpointMetadata:
+        metadata = self.backend.load_operator_metadata(job_id, saved)
         if metadata is None:
             raise CorruptStateError(
-                f"the metadata of operator `{name}` at epoch {epoch} is missing in {self.storage.url}"
+                f"the metadata of operator `{saved.operator_id}` at epoch {saved.epoch} is missing in "
+                f"{self.storage.url}"
             )
         return metadata
 
-    def _use_identity(self, identity: tuple[str, float]) -> None:
-        job_id, started = identity
+    def _claim(self) -> Generation:
+        if self.generation is None:
+            raise InternalError("the driver was not opened")
+        return self.generation
+
+    def check_generation(self, *, every: float = 0.0) -> None:
+        """Raise a ReplacedError if another run has taken over the state directory.
+
+        `every` is for how many seconds the last answer is good enough.
+        """
+        if not 0 <= self.now() - self._checked < every:  # a clock may be set back
+            self._claim().check()
+            self._checked = self.now()
+
+    def _use_identity(self, identity: Identity) -> None:
         self.job = JobContext(
-            job_id=job_id,
+            job_id=identity.job_id,
             state_url=self.storage.url,
-            started=started,
+            started=identity.created,
             compact_after=self._compact_after,
         )
 
-    def _create_identity(self) -> tuple[str, float]:
-        """Let the state directory belong to this pipeline; return its job id and when it was created."""
-        name, created = self.stages.plan.name, self.now()
-        job_id = f"{name}-{uuid.uuid4().hex[:8]}"
-        content: dict[str, object] = {"pipeline": name, "job_id": job_id, "created": created, "format": 1}
-        content["checksum"] = content_checksum(content)
-        if self.storage.create(IDENTITY, json.dumps(content, indent=2).encode()):
-            return job_id, created
+    def _create_identity(self) -> Identity:
+        """Let the state directory belong to this pipeline."""
+        name = self.stages.plan.name
+        identity = Identity(name, f"{name}-{uuid.uuid4().hex[:8]}", self.now())
+        if self.storage.create(IDENTITY, identity.to_bytes()):
+            return identity
         saved = self._load_identity()
         if saved is None:
             raise StateInUseError(f"another run has created and removed {IDENTITY} in {self.storage.url}")
         return saved
 
-    def _load_identity(self) -> tuple[str, float] | None:
-        """The job id of the state directory and when it was created; None if it is new."""
-        name = self.stages.plan.name
-        try:
-            saved = json.loads(self.storage.read(IDENTITY))
-            checksum = saved.pop("checksum", None)  # files of earlier versions have none
-            is_damaged = checksum is not None and checksum != content_checksum(saved)
-            owner, job_id, created = saved["pipeline"], str(saved["job_id"]), float(saved["created"])
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._unknown_pipeline(f"in {self.storage.url} cannot be read: {error}") from error
-        if is_damaged:
-            raise self._unknown_pipeline(f"in {self.storage.url} is damaged: its checksum does not match")
-        if owner != name:
+    def _load_identity(self) -> Identity | None:
+        """The job of the state directory, which is of this pipeline; None if the directory is new."""
+        name, identity = self.stages.plan.name, load_identity(self.storage)
+        if identity is not None and identity.pipeline != name:
             raise IncompatibleStateError(
-                f"the state in {self.storage.url} belongs to the pipeline `{owner}`, not to `{name}`",
+                f"the state in {self.storage.url} belongs to the pipeline `{identity.pipeline}`, "
+                f"not to `{name}`",
                 hint="use another state directory, or rename the pipeline if it is the same one",
             )
-        return job_id, created
-
-    @staticmethod
-    def _unknown_pipeline(problem: str) -> CorruptStateError:
-        return CorruptStateError(
-            f"{IDENTITY} {problem}",
-            hint="it names the pipeline this state belongs to; restore it or use a new directory",
-        )
+        return identity
 
     def _check_whole(self, epoch: int) -> None:
         """Read what the checkpoint needs besides its tables: newer checkpoints are about to be removed."""
@@ -200,7 +234,12 @@ class EpochDriver:
             raise self.offer_last_good(error, epoch) from error
 
     def offer_last_good(self, error: CorruptStateError, epoch: int) -> CorruptStateError:
-        """The same error, with the last checkpoint before `epoch` that is whole."""
+        """The same error, with the last checkpoint before `epoch` that is whole.
+
+        Raises a ReplacedError if another run has taken over: it removes what this one needs.
+        """
+        if self.generation is not None:
+            self.check_generation()
         good = self.backend.last_good_epoch(before=epoch)
         hint = (
             f"the last good checkpoint is epoch {good}: resume from it with --from-epoch {good} "
@@ -292,6 +331,7 @@ class EpochDriver:
         if reports.immediate:
             return self._report(context, reports, written=0)
         ended = reports.ended(self._ended())
+        self.check_generation()
         try:
             restored, written = self._write_operators(context, reports.subtasks())
         except StateInUseError:
@@ -315,7 +355,12 @@ class EpochDriver:
             rows_in=reports.rows_in,
             rows_out=reports.rows_out,
             operator_names={node.id: node.operator for node in self.stages.plan.nodes},
+            lineages=self.stages.plan.lineages,
             run_id=self._run_id,
+            generation=self._claim().number,
+            operator_generations={
+                name: metadata.generation for name, metadata in restored.items() if metadata.generation
+            },
         )
         try:
             self.backend.write_checkpoint_metadata(checkpoint)
@@ -333,10 +378,7 @@ class EpochDriver:
         checkpoint = self.backend.load_checkpoint_metadata(context.job.job_id, context.epoch)
         if checkpoint.run_id != self._run_id:
             return False
-        self._restored = {
-            name: self._load_operator(context.job.job_id, name, at)
-            for name, at in checkpoint.operators.items()
-        }
+        self._restored = self._load_operators(checkpoint)
         self.checkpoint = checkpoint
         return True
 
@@ -367,6 +409,7 @@ class EpochDriver:
                 table_configs={table.name: table for table in node.tables},
                 subtasks=tuple(parts),
                 routing=self.stages.plan.routing(name),
+                generation=self._claim().number,
             )
             self.backend.write_operator_checkpoint_metadata(metadata)
             operators[name] = metadata
@@ -375,6 +418,7 @@ class EpochDriver:
     def commit(self) -> None:
         """Phase two: let every sink make its part of the sealed epoch visible. May be repeated."""
         self._commit(self.epoch)
+        self.check_generation()
         if self.checkpoint is not None:
             self.sources.committed(self.checkpoint.offsets["sources"], epoch=self.epoch)
         self._step("committed", self.epoch)
@@ -386,21 +430,24 @@ class EpochDriver:
             data = _commit_data(self._restored.get(name), epoch)
             if not data:
                 continue
+            self.check_generation()
             try:
                 operator.handle_commit(epoch, data, self._commit_context(name, epoch))
             except OutputClosedError as error:
                 closed = error  # the other sinks get their rows before the run ends
-            except CorruptStateError as error:
+            except StateError as error:
+                self.check_generation()  # the successor may have removed what is missing
                 error.where = f"operator {name}, commit of epoch {epoch} on the driver"
                 raise
             except Exception as error:
+                self.check_generation()  # the successor may be why the sink has failed
                 failure = wrap_failure(error, name, 0, epoch)
                 failure.where = f"operator {name}, commit of epoch {epoch} on the driver"
                 failure.hint = failure.hint or "the epoch is saved: the next run commits it first"
                 raise failure from error
             self._step(f"sink_committed:{name}", epoch)
         if self.checkpoint is not None and self.checkpoint.needs_commit:
-            self.backend.mark_committed(epoch)
+            self.backend.mark_committed(epoch, self._claim().number)
         if closed is not None:
             raise closed
 
@@ -421,6 +468,7 @@ class EpochDriver:
             time=self.now(),
             staging=staging_path(epoch, name, 0, "commit"),
             storage=self.storage,
+            claim=self.generation,
         )
 
     def live_files(self) -> list[StateFile]:

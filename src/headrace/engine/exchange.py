@@ -26,4 +26,7 @@ class Exchange(Protocol):
         """Run one epoch: the splits, then the stages behind them. Returns what they send to the driver."""
 
     def check(self) -> None:
-        """Raise a WorkerError if no further epoch can run because the other side has ended."""
+        """Raise a WorkerError if the other side has ended; a later attempt may start it again."""
+
+    def cancel(self) -> None:
+        """End the tasks at work, from another thread: `run` then raises an ExternalError soon."""

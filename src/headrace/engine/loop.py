@@ -23,6 +23,9 @@ QUESTION_RETRIES = 3
 """How often a source whose server does not answer is asked again."""
 _POLL_SECONDS = 0.01
 """Seconds between two questions to sources that have nothing new."""
+_CHECK_SECONDS = 10.0
+"""Seconds after which a run looks again whether another one has taken over, before it asks the sources. They
+also pass while it is suspended."""
 _EPOCH_BACKOFF = Backoff(first=0.2, factor=5.0, longest=15.0)
 _QUESTION_BACKOFF = Backoff(first=0.2, factor=5.0, longest=5.0)
 
@@ -74,8 +77,12 @@ class EpochLoop:
             raise InternalError("the driver was not opened")
         try:
             self._run(driver, driver.job)
-        except CorruptStateError as error:
-            raise driver.offer_last_good(error, driver.epoch) from error
+        except HeadraceError as error:
+            if not error.retry:
+                driver.check_generation()  # a successor removes files that this run still reads
+            if isinstance(error, CorruptStateError):
+                raise driver.offer_last_good(error, driver.epoch) from error
+            raise
 
     def _run(self, driver: EpochDriver, job: JobContext) -> None:
         self._exchange.use(driver.stages)
@@ -98,7 +105,7 @@ class EpochLoop:
         while start is not None and not self._stop.is_set():
             end = self._ask(partial(planner.latest, start))
             if end == start:
-                self._exchange.check()
+                self._retry(self._exchange.check)
                 idle += 1
                 self._wait(idle)
                 continue
@@ -140,15 +147,22 @@ class EpochLoop:
     def _ask(self, question: Callable[[], T]) -> T | None:
         """Ask the sources something; a server that does not answer is asked again.
 
-        None if the run was told to stop meanwhile.
+        None if the run was told to stop meanwhile. A source may change something outside when it is asked:
+        one that creates a replication slot, or logs what it receives and acknowledges it.
         """
+
+        def attempt() -> T:
+            self._driver.check_generation(every=_CHECK_SECONDS)
+            return question()
+
         try:
             return with_retry(
-                question,
+                attempt,
                 is_transient=_is_transient,
                 backoff=self._question_backoff,
                 attempts=self._question_retries + 1,
                 stop=self._stop,
+                on_retry=self._tell_retry,
             )
         except HeadraceError as error:
             if error.retry and self._stop.is_set():

@@ -41,7 +41,7 @@ class LocalExchange:
         splits = order.sample(tasks, len(tasks))
         envelopes = [envelope for task in splits for envelope in run_split(stages, context.job, task)]
         for stage in range(1, stages.depth + 1):
-            partitions = _route(envelopes, stages.width(stage), order)
+            partitions = route(envelopes, stages.width(stage), order)
             subtasks = order.sample(range(len(partitions)), len(partitions))
             envelopes = [
                 envelope
@@ -53,8 +53,11 @@ class LocalExchange:
     def check(self) -> None:
         """There is no other side that could be lost."""
 
+    def cancel(self) -> None:
+        """Tasks run in the calling thread and end by themselves: they see that the run is told to stop."""
 
-def _route(envelopes: Iterable[Envelope], width: int, order: random.Random) -> list[list[Envelope]]:
+
+def route(envelopes: Iterable[Envelope], width: int, order: random.Random) -> list[list[Envelope]]:
     """What Spark's shuffle does: every envelope goes to the partition that its `to` names."""
     partitions: list[list[Envelope]] = [[] for _ in range(width)]
     for envelope in envelopes:

@@ -50,6 +50,9 @@ def plain_field(field: pa.Field) -> pa.Field:
 class RowEnds(Protocol):
     """Finds the ends of rows in bytes that start with a row; without `last`, more bytes may follow."""
 
+    longest: int
+    """The most bytes of a row with several lines; a longer one is its first line alone."""
+
     def __call__(self, data: bytes, *, last: bool) -> NDArray[np.int64]: ...
 
 

@@ -72,20 +72,37 @@ class CommonOptions(Options):
             "column `value`, unchanged."
         ),
     )
-    bad_data: Literal["fail", "drop", "dead_letter"] = Field(
-        "fail",
-        description=(
-            "What to do with rows that cannot be read: end the run, drop and count them, or send them to the "
-            "output `dead_letter` (in SQL: `dead_letter_table`). A sink ends the run or drops rows with "
-            "values that cannot be written."
-        ),
+    columns: Columns | None = Field(
+        None,
+        alias="schema",
+        description="Column → type, such as int64, double, string, timestamp; other columns are ignored.",
     )
+    primary_key: Names = Field(
+        default=[], description="The columns that identify the row of a change (debezium_json)."
+    )
+
+
+class LimitOptions(Options):
+    """The limit of what is read at once."""
+
     max_record_bytes: int = Field(
         64 * 1024 * 1024,
         ge=1,
         description=(
             "The most bytes of a line or a message. A longer one is bad data, of which only the beginning is "
             "reported."
+        ),
+    )
+
+
+class ReadOptions(LimitOptions):
+    """The options of sources that read lines or messages."""
+
+    bad_data: Literal["fail", "drop", "dead_letter"] = Field(
+        "fail",
+        description=(
+            "What to do with rows that cannot be read: end the run, drop and count them, or send them to the "
+            "output `dead_letter` (in SQL: `dead_letter_table`)."
         ),
     )
     framing: Literal["newline"] | None = Field(
@@ -97,13 +114,24 @@ class CommonOptions(Options):
         alias="framing.newline.max_length",
         description="Lines are truncated to this many bytes.",
     )
-    columns: Columns | None = Field(
-        None,
-        alias="schema",
-        description="Column → type, such as int64, double, string, timestamp; other columns are ignored.",
-    )
-    primary_key: Names = Field(
-        default=[], description="The columns that identify the row of a change (debezium_json)."
+
+
+def _refuse_dead_letter(value: Any) -> Any:
+    if value == "dead_letter":
+        raise ValueError(
+            "'dead_letter' is for sources, whose records that cannot be read have an output of their own; "
+            "write 'drop' or 'fail'"
+        )
+    return value
+
+
+class DropOptions(Options):
+    """The option of sinks and lookups that can go on without a row."""
+
+    bad_data: Annotated[Literal["fail", "drop"], BeforeValidator(_refuse_dead_letter)] = Field(
+        "fail",
+        description="What to do with rows that have a value that cannot be written or read: end the run, or "
+        "drop and count them.",
     )
 
 
@@ -112,9 +140,10 @@ class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, Commo
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.framing_max_length is not None and self.framing is None:
+        framing, max_length = self._framing
+        if max_length is not None and framing is None:
             raise ValueError("`framing.newline.max_length` needs `framing` = 'newline'")
-        if self.framing is not None and (self.format in _NOT_LINES or self.names_schemas):
+        if framing is not None and (self.format in _NOT_LINES or self.names_schemas):
             raise ValueError(
                 "`framing` = 'newline' is for messages of lines: not for avro, protobuf or registries"
             )
@@ -145,6 +174,15 @@ class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, Commo
             raise ValueError(f"`json.unstructured` does not go with the format {self.format}")
 
     @property
+    def _framing(self) -> tuple[str | None, int | None]:
+        return getattr(self, "framing", None), getattr(self, "framing_max_length", None)
+
+    @property
+    def drop_bad(self) -> bool:
+        """Whether rows that cannot be read do not end the run."""
+        return getattr(self, "bad_data", "fail") != "fail"
+
+    @property
     def _prefix(self) -> str:
         return "json" if self.format == "debezium_json" else self.format
 
@@ -167,7 +205,8 @@ class FormatOptions(CsvOptions, ProtobufOptions, AvroOptions, JsonOptions, Commo
     def format_for(self, schema: pa.Schema | None) -> Format:
         """Return the format for rows with these columns; None writes all columns."""
         inner = _MAKERS.get(self.format, _MAKERS["json"])(self, schema)
-        return inner if self.framing is None else Framed(inner, self.framing_max_length)
+        framing, max_length = self._framing
+        return inner if framing is None else Framed(inner, max_length)
 
 
 class LineFormatOptions(FormatOptions):
@@ -182,17 +221,12 @@ class LineFormatOptions(FormatOptions):
     )
 
 
-class FileFormatOptions(FormatOptions, AvroFileOptions, ParquetOptions):
+class FileFormatOptions(FormatOptions):
     """The options of formats for files."""
 
     format: FileFormatName = Field(  # type: ignore[assignment]
         "json",
         description="In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.",
-    )
-    json_compression: Literal["uncompressed", "gzip"] = Field(
-        "uncompressed",
-        alias="json.compression",
-        description="The compression of files of lines that a sink writes.",
     )
 
     @model_validator(mode="after")
@@ -202,11 +236,25 @@ class FileFormatOptions(FormatOptions, AvroFileOptions, ParquetOptions):
         return self
 
 
+class FileReadOptions(ReadOptions, FileFormatOptions):
+    """The options of files that a source reads."""
+
+
+class FileWriteOptions(DropOptions, FileFormatOptions, AvroFileOptions, ParquetOptions):
+    """The options of files that a sink writes."""
+
+    json_compression: Literal["uncompressed", "gzip"] = Field(
+        "uncompressed",
+        alias="json.compression",
+        description="The compression of files of lines that a sink writes.",
+    )
+
+
 _Maker = Callable[[Any, "pa.Schema | None"], Format]
 
 
 def _raw(kind: pa.DataType) -> _Maker:
-    return lambda options, schema: RawFormat(schema, kind=kind, drop_bad=options.bad_data != "fail")
+    return lambda options, schema: RawFormat(schema, kind=kind, drop_bad=options.drop_bad)
 
 
 _MAKERS: Mapping[str, _Maker] = {
@@ -214,13 +262,13 @@ _MAKERS: Mapping[str, _Maker] = {
     "debezium_json": debezium_format,
     "avro": avro.avro_format,
     "protobuf": protobuf.protobuf_format,
-    "csv": lambda options, schema: CsvFormat(schema, options=options, drop_bad=options.bad_data != "fail"),
+    "csv": lambda options, schema: CsvFormat(schema, options=options, drop_bad=options.drop_bad),
     "raw_string": _raw(pa.string()),
     "raw_bytes": _raw(pa.binary()),
     "parquet": lambda options, schema: ParquetFormat(
         schema,
-        compression=options.parquet_compression,
-        row_group_bytes=options.parquet_row_group_size,
+        compression=getattr(options, "parquet_compression", "zstd"),
+        row_group_bytes=getattr(options, "parquet_row_group_size", None),
     ),
 }
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
 from headrace.base.errors import BadLineError, ConfigurationError, suggest
 from headrace.base.options import Options, Size
+from headrace.formats._shared.refused import convert_accepted
 from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field
 from headrace.formats.json.write import encode_json_lines
 
@@ -161,60 +163,58 @@ def conform(
 
     Raises a ConfigurationError for a type that cannot be converted to the declared one.
     """
-    bad: list[BadLineError] = []
-    tables = list(_conform(table, schema, first, where, bad))
-    if bad and not drop_bad:
-        raise bad[0]
-    return Decoded(pa.concat_tables(tables) if tables else _plain(schema).empty_table(), bad)
-
-
-def _conform(
-    table: pa.Table, schema: pa.Schema, first: int, where: str, bad: list[BadLineError]
-) -> Iterator[pa.Table]:
-    try:
-        yield _cast(table, schema, where)
-    except LineError as error:
-        if table.num_rows == 1:
-            bad.append(_bad_row(first, table, error, where))
-            return
-        # Some rows do not fit: the halves tell which.
-        half = table.num_rows // 2
-        yield from _conform(table.slice(0, half), schema, first, where, bad)
-        yield from _conform(table.slice(half), schema, first + half, where, bad)
-
-
-def _cast(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    errors: dict[int, LineError] = {}
     columns = []
     for field in schema:
-        kind = plain_field(field).type
-        if field.name not in table.schema.names:
-            if not field.nullable:
-                raise ConfigurationError(
-                    f"column `{field.name}` is NOT NULL, and the file does not have it",
-                    where=where,
-                    hint=suggest(field.name, table.schema.names),
-                )
-            column = pa.nulls(table.num_rows, kind)
-        else:
-            column = table.column(field.name)
-            try:
-                column = column if column.type == kind else column.cast(kind)
-            except pa.ArrowInvalid as error:
-                raise LineError(str(error), path=(field.name,)) from None
-            except (pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-                raise ConfigurationError(
-                    f"column `{field.name}` is {column.type} and cannot be read as {kind}: {error}",
-                    where=where,
-                    hint="declare the column with the type it has in the file",
-                ) from None
-        if column.null_count and not field.nullable:
-            raise LineError("the value is missing, and the column is NOT NULL", path=(field.name,))
+        column, refused = _fit(table, field, where)
         columns.append(column)
-    return pa.table(columns, schema=_plain(schema))
+        errors = refused | errors
+    rows = pa.table(columns, schema=_plain(schema))
+    if not errors:
+        return Decoded(rows)
+    indices = sorted(errors) if drop_bad else [min(errors)]
+    contents = encode_json_lines(table.take(pa.array(indices))).decode().rstrip("\n").split("\n")
+    bad = [
+        _bad_row(first + index, content, errors[index], where)
+        for index, content in zip(indices, contents, strict=True)
+    ]
+    if not drop_bad:
+        raise bad[0]
+    good = np.delete(np.arange(table.num_rows), list(errors))
+    return Decoded(rows.take(pa.array(good)), bad)
 
 
-def _bad_row(number: int, row: pa.Table, error: LineError, where: str) -> BadLineError:
-    content = encode_json_lines(row).decode().strip()
+def _fit(table: pa.Table, field: pa.Field, where: str) -> tuple[Any, dict[int, LineError]]:
+    """Return a column in the type of a field; values that do not fit are null, with an error by row."""
+    kind = plain_field(field).type
+    if field.name not in table.schema.names:
+        if not field.nullable:
+            raise ConfigurationError(
+                f"column `{field.name}` is NOT NULL, and the file does not have it",
+                where=where,
+                hint=suggest(field.name, table.schema.names),
+            )
+        return pa.nulls(table.num_rows, kind), {}
+    column, errors = table.column(field.name), {}
+    if column.null_count and not field.nullable:
+        missing = LineError("the value is missing, and the column is NOT NULL", path=(field.name,))
+        nulls = column.is_null().combine_chunks().to_numpy(zero_copy_only=False)
+        errors = dict.fromkeys(np.flatnonzero(nulls).tolist(), missing)
+    if column.type == kind:
+        return column, errors
+    try:
+        converted, refused = convert_accepted(column.combine_chunks(), lambda values: values.cast(kind))
+    except (pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise ConfigurationError(
+            f"column `{field.name}` is {column.type} and cannot be read as {kind}: {error}",
+            where=where,
+            hint="declare the column with the type it has in the file",
+        ) from None
+    errors |= {index: LineError(str(error), path=(field.name,)) for index, error in refused.items()}
+    return converted, errors
+
+
+def _bad_row(number: int, content: str, error: LineError, where: str) -> BadLineError:
     excerpt = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
     return BadLineError(
         f"row {number} cannot be read, column `{error.column}`: {error.reason}: {excerpt}",

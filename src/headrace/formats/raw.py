@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.base.errors import BadLineError, ConfigurationError
+from headrace.base.errors import ConfigurationError
+from headrace.formats._shared.refused import convert_accepted
 from headrace.formats.base import Decoded, Format, Rows, bad_line, split_lines
 
 COLUMN = "value"
@@ -31,16 +33,12 @@ class RawFormat(Format):
         try:
             return Decoded(pa.table({COLUMN: values.cast(pa.string())}))
         except pa.ArrowInvalid:
-            texts: list[str] = []
-            bad: list[BadLineError] = []
-            for number, line in lines:
-                try:
-                    texts.append(line.decode())
-                except UnicodeDecodeError:
-                    bad.append(bad_line(number, line, "it is not UTF-8", where=where))
-                    if not self._drop_bad:
-                        raise bad[0] from None
-            return Decoded(pa.table({COLUMN: pa.array(texts, pa.string())}), bad)
+            texts, refused = convert_accepted(values, lambda part: part.cast(pa.string()))
+        bad = [bad_line(*lines[index], "it is not UTF-8", where=where) for index in sorted(refused)]
+        if not self._drop_bad:
+            raise bad[0]
+        good = np.delete(np.arange(len(lines)), list(refused))
+        return Decoded(pa.table({COLUMN: texts.take(pa.array(good))}), bad)
 
     def encode(self, rows: Rows) -> bytes:
         """Return the values, each followed by a newline."""

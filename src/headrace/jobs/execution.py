@@ -8,13 +8,15 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from headrace.base.errors import HeadraceError, InternalError, UserError
 from headrace.base.private import process_directory
+from headrace.base.waits import Waits
+from headrace.connectors.base import Connector
 from headrace.engine.chain import load_operator
 from headrace.engine.driver import EpochDriver, Step
 from headrace.engine.loop import EpochLoop
@@ -22,9 +24,18 @@ from headrace.engine.offsets import EpochSize
 from headrace.engine.reports import EpochReport
 from headrace.engine.stages import cut_stages
 from headrace.exchanges.spark.rdd import RddExchange
-from headrace.exchanges.spark.session import SparkRequest, cores_of, is_lost, keep_log, using_spark
+from headrace.exchanges.spark.session import (
+    SparkRequest,
+    SparkRuntime,
+    cores_of,
+    is_lost,
+    keep_log,
+    open_spark,
+    using_spark,
+)
 from headrace.exchanges.spark.shipping import ship_code
 from headrace.jobs.progress import RunResult, Tally, collected_rows
+from headrace.jobs.services import ServiceWatch, WatchedExchange, check_services, connectors_of
 from headrace.jobs.settings import Settings
 from headrace.model.plan import Plan
 from headrace.state.cache import cache_directory
@@ -65,6 +76,9 @@ class Execution:
         self._settings = settings
         self._options = options
         self._stop = stop
+        self.waits = Waits(stop, _log.warning)
+        self._connectors: dict[str, Connector] = {}
+        self._watch: ServiceWatch | None = None
         self._opened = ExitStack()
         self._request: SparkRequest | None = None
         self._driver: EpochDriver | None = None
@@ -96,6 +110,8 @@ class Execution:
         """Take up the job where its state directory says it is, and return its id."""
         for node in self._plan.nodes:
             load_operator(node).validate()
+        self._connectors = connectors_of(self._plan)
+        self._watch = self._opened.enter_context(ServiceWatch(self._connectors, self.waits))
         settings, options = self._settings, self._options
         storage = open_storage(self._state_dir or self._temporary_state_dir())
         storage.check_writable()
@@ -117,12 +133,29 @@ class Execution:
             compact_after=settings.state.compact_after,
             step=options.on_step,
         )
-        self._driver.open(from_epoch=options.from_epoch, allow_drop=options.allow_drop)
+        with self.waits.active():
+            self._driver.open(
+                from_epoch=options.from_epoch,
+                allow_drop=options.allow_drop,
+                before_claim=self._check_services,
+            )
         if self._driver.job is None:
             raise InternalError("the driver was not opened")
         job_id = self._driver.job.job_id
         self._tally = Tally(job_id, first_epoch=self._driver.epoch + 1, max_epochs=settings.run.max_epochs)
         return job_id
+
+    def _check_services(self) -> None:
+        """Ask the outside systems whether they answer, unless there is nothing left to do."""
+        if self._driver is None or self._driver.finished:
+            return
+        checkpoint = self._driver.checkpoint
+        check_services(
+            self._connectors,
+            timeout=self._settings.run.start_timeout.total_seconds(),
+            waits=self.waits,
+            skip=() if checkpoint is None else checkpoint.offsets["ended"],
+        )
 
     def _temporary_state_dir(self) -> str:
         directory = tempfile.mkdtemp(prefix="headrace-state-", dir=process_directory())
@@ -160,22 +193,28 @@ class Execution:
         self, on_start: Callable[[], None], on_epoch: Callable[[EpochReport], bool]
     ) -> str | None:
         """Run until there is a reason to end; returns where Spark's log is."""
-        driver, request, run = self._driver, self._request, self._settings.run
-        if driver is None or request is None:
+        driver, request, watch, run = self._driver, self._request, self._watch, self._settings.run
+        if driver is None or request is None or watch is None:
             raise InternalError("the job was not opened")
 
         def on_retry(error: HeadraceError, attempt: int) -> None:
             _log.warning("epoch %d, try %d failed: %s", driver.epoch + 1, attempt, error)
 
-        with using_spark(request) as runtime:
+        def reopen() -> SparkRuntime:
+            runtime = open_spark(request)
+            ship_code(runtime.spark, self._plan, self._options.py_files)
+            return runtime
+
+        with using_spark(request) as runtime, self.waits.active():
             if self._stop.is_set():
                 return runtime.log_file
             ship_code(runtime.spark, self._plan, self._options.py_files)
+            exchange = RddExchange(runtime, reopen=reopen)
             loop = EpochLoop(
                 driver,
-                RddExchange(runtime.spark, log_file=runtime.log_file),
+                WatchedExchange(exchange, watch),
                 size=EpochSize(target=run.epoch_target.total_seconds(), most=run.epoch_rows),
-                on_epoch=on_epoch,
+                on_epoch=lambda report: on_epoch(self._with_waits(report)),
                 stop=self._stop,
                 restarts=run.restarts,
                 on_retry=on_retry,
@@ -185,10 +224,14 @@ class Execution:
             try:
                 loop.run()
             except HeadraceError as error:
-                error.log_file = runtime.log_file
-                keep_log(runtime.log_file)
+                error.log_file = exchange.log_file
+                keep_log(exchange.log_file)
                 raise
-            return runtime.log_file
+            return exchange.log_file
+
+    def _with_waits(self, report: EpochReport) -> EpochReport:
+        """The report, with what was waited for since the last one."""
+        return replace(report, errors=(*report.errors, *self.waits.take_over()))
 
     def _unless_told_to_end(self, work: Callable[[], str | None]) -> str | None:
         """Do the work. Whoever asks for a stop may end Spark's Java too: then what fails is no error.

@@ -11,6 +11,6 @@ from headrace.jobs.settings import Settings
 def explain_spark(stages: StagePlan, settings: Settings) -> str:
     """Spark's plan of one epoch of these stages: its RDDs, the last one first."""
     runtime = open_spark(SparkRequest(None, settings.spark.memory, settings.spark.conf))
-    exchange = RddExchange(runtime.spark)
+    exchange = RddExchange(runtime)
     exchange.use(stages)
     return exchange.lineage()

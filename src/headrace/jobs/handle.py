@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from headrace.base.errors import InternalError
+from headrace.base.errors import InternalError, UserError
 from headrace.base.start_guard import check_start_allowed
+from headrace.base.waits import Wait
 from headrace.engine.driver import Step
 from headrace.engine.reports import EpochReport
 from headrace.jobs.execution import Execution, JobOptions
@@ -178,11 +179,18 @@ class PipelineRun:
             return RunStatus(_outcome(result), _summary(result))
         if self._stop.is_set():
             return RunStatus("stopping", "the epoch at work is finished and committed")
+        if waits := self.waiting_for:
+            return RunStatus("running" if spark_ready else "starting", str(waits[0]))
         if last is not None:
             return RunStatus("running", _progress_line(last))
         if spark_ready:
             return RunStatus("running", "the first epoch has not been committed")
         return RunStatus("starting", "Spark is being started")
+
+    @property
+    def waiting_for(self) -> Sequence[Wait]:
+        """The servers that do not answer and that the run waits for, the oldest wait first."""
+        return self._execution.waits.current if self.is_active else ()
 
     @property
     def last_progress(self) -> Progress | None:
@@ -226,7 +234,13 @@ class PipelineRun:
 
         Raises:
             HeadraceError: what made the run fail, as `exception()` returns it.
+            UserError: `timeout` is not a number.
         """
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise UserError(
+                f"`timeout` takes seconds, got {type(timeout).__name__} {timeout!r}",
+                hint="such as `await_termination(60)`",
+            )
         if not self._over.wait(timeout):
             return None
         if self._failure is not None:

@@ -10,10 +10,13 @@ from typing import Literal
 
 import pyarrow as pa
 
+from headrace.base.columns import RETRACT, TIMESTAMP
+from headrace.connectors.columns import source_schema
 from headrace.connectors.memory import MemorySink, take_collected
 from headrace.engine.chain import load_operator
 from headrace.engine.reports import EpochReport
-from headrace.model.plan import Plan
+from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS
+from headrace.model.plan import Edge, Plan
 
 Reason = Literal["finished", "max_epochs", "stopped", "immediate"]
 """Why a run ended: the sources ended, the limit was reached, it was asked to, a source said so."""
@@ -149,9 +152,27 @@ def late_by(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
 
 def collected_rows(plan: Plan, job_id: str) -> dict[str, pa.Table]:
     """What the memory sinks of a plan have committed in this process and nobody has been given yet."""
-    sinks = [load_operator(node) for node in plan.nodes if node.role == "sink"]
-    empty = {sink.options.name: pa.table({}) for sink in sinks if isinstance(sink, MemorySink)}
-    return empty | take_collected(job_id)
+    rows = take_collected(job_id)
+    for node in plan.nodes:
+        sink = load_operator(node) if node.role == "sink" else None
+        if isinstance(sink, MemorySink) and not rows.get(sink.options.name):
+            schemas = (_written_columns(plan, edge) for edge in plan.inputs(node.id))
+            columns = next((schema for schema in schemas if schema is not None), None)
+            rows[sink.options.name] = pa.table({}) if columns is None else columns.empty_table()
+    return rows
+
+
+def _written_columns(plan: Plan, edge: Edge) -> pa.Schema | None:
+    """The columns of the rows on an edge, if an operator on the way says which they are."""
+    if edge.output:
+        return DEAD_LETTERS if edge.output == DEAD_LETTER else None
+    node = plan.by_id[edge.source]
+    if node.role == "source":
+        columns = source_schema(load_operator(node))
+        hidden = [(TIMESTAMP, pa.timestamp("ns")), *([(RETRACT, pa.bool_())] if node.emits_updates else [])]
+        return None if columns is None else pa.schema([*columns, *hidden])
+    output = getattr(load_operator(node), "output", None)
+    return output if isinstance(output, pa.Schema) else None
 
 
 class Tally:

@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
 
 from headrace.base.errors import InternalError
-from headrace.engine.driver import Step
 from headrace.jobs.execution import parallelism_of
-from headrace.jobs.handle import start_job
-from headrace.jobs.progress import Progress, RunResult
-from headrace.jobs.settings import Settings
-from headrace.model.plan import Plan
+from headrace.jobs.handle import PipelineRun, start_job
+from headrace.jobs.progress import RunResult
 
-__all__ = ["parallelism_of", "run_job"]
+__all__ = ["await_result", "parallelism_of", "run_job"]
+
+Parameters = ParamSpec("Parameters")
 
 
-def run_job(
-    plan: Plan,
-    settings: Settings,
-    *,
-    from_epoch: int | None = None,
-    allow_drop: bool = False,
-    py_files: Sequence[str] = (),
-    verbose: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_step: Step | None = None,
-    stop: threading.Event | None = None,
-    refresh: Callable[[], Plan | None] | None = None,
-) -> RunResult:
-    """Run a plan on Spark until its sources end, a limit is reached or `stop` is set: see `start_job`.
+def await_result(run: PipelineRun) -> RunResult:
+    """What a run has done when it is over; whatever interrupts the wait stops the run first.
 
     The epochs run in another thread: this one can be interrupted, and then the epoch at work is finished and
     committed before the interrupt goes on.
     """
-    run = start_job(
-        plan,
-        settings,
-        from_epoch=from_epoch,
-        allow_drop=allow_drop,
-        py_files=py_files,
-        verbose=verbose,
-        on_progress=on_progress,
-        on_step=on_step,
-        stop=stop,
-        refresh=refresh,
-    )
     try:
         result = run.await_termination()
     except BaseException:
@@ -54,3 +30,15 @@ def run_job(
     if result is None:
         raise InternalError("the run is over and has no result")
     return result
+
+
+def _awaited(start: Callable[Parameters, PipelineRun]) -> Callable[Parameters, RunResult]:
+    @functools.wraps(start)
+    def run(*args: Parameters.args, **options: Parameters.kwargs) -> RunResult:
+        return await_result(start(*args, **options))
+
+    return run
+
+
+run_job = _awaited(start_job)
+"""Run a plan on Spark until its sources end, a limit is reached or `stop` is set: see `start_job`."""

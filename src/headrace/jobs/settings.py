@@ -70,6 +70,10 @@ class RunSettings(Options):
     restarts: int = Field(
         3, ge=0, description="How often a failed epoch is tried again when something outside failed."
     )
+    start_timeout: Duration = Field(
+        timedelta(seconds=5),
+        description="How long a run waits, before its first epoch, for servers that do not answer yet.",
+    )
 
 
 class StateSettings(Options):

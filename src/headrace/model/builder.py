@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
+import pyarrow as pa
 
+from headrace.base.columns import RETRACT
 from headrace.base.errors import PlanError
+from headrace.base.options import Options
 from headrace.base.secrets import Secrets
 from headrace.model.operator import ArrowOperator, SourceOperator
 from headrace.model.plan import Edge, EdgeKind, Plan, PlanNode, Role
@@ -50,18 +53,20 @@ class PlanBuilder:
         options: Mapping[str, Any] | None = None,
         max_parallelism: int | None = None,
         details: Mapping[str, str] | None = None,
+        derivation: str = "",
     ) -> Port:
         """Add an operator, as an object or by its registered name, downstream of its inputs.
 
         Each input is the ports whose rows it takes; several are a union. `max_parallelism` limits an operator
-        that is to be chained to one with few subtasks. `details` are shown with the plan.
+        that is to be chained to one with few subtasks. `details` are shown with the plan; `derivation` says
+        what a query computes up to here.
         """
         operator, kind = _build(role, what, options or {})
         node = _node(role, operator, kind, self._new_id(kind, id))
         node = replace(node, max_parallelism=max_parallelism or node.max_parallelism)
         config = (*node.config, *(details or {}).items())
         masked = tuple((key, self._hide(text)) for key, text in config)
-        node = replace(node, display=self._hide(node.display), config=masked)
+        node = replace(node, display=self._hide(node.display), config=masked, derivation=derivation)
         self._claim(node, operator.claims())
         self._nodes.append(node)
         for index, ports in enumerate(inputs):
@@ -132,7 +137,9 @@ def _build(
             f"`{what.__name__}` is a class; an object is needed", hint=f"write `{what.__name__}(...)`"
         )
     if not isinstance(what, expected):
-        raise PlanError(f"a {role} must be a name or a {expected.__name__}, got {type(what).__name__}")
+        raise PlanError(
+            f"{role}: expected a name or an object of {expected.__name__}, got {type(what).__name__} {what!r}"
+        )
     if options:
         raise PlanError(
             f"options {', '.join(options)} were given with an object",
@@ -166,8 +173,22 @@ def _node(role: Role, operator: ArrowOperator | SourceOperator, kind: str, node_
         tick=tick,
         ends=arrow is not None and arrow.ends_run,
         stops=arrow is not None and type(arrow).handle_stop is not ArrowOperator.handle_stop,
+        emits_updates=_emits_updates(operator),
         payload=_pickle(operator, node_id),
     )
+
+
+def _emits_updates(operator: ArrowOperator | SourceOperator) -> bool | None:
+    """Whether rows of an operator may be taken back, by its schema or, of a source, by its options."""
+    if isinstance(operator, SourceOperator):
+        is_updating, options = getattr(operator, "is_updating", None), getattr(operator, "options", None)
+        return (
+            isinstance(options, Options)
+            and is_updating is not None
+            and bool(is_updating(options.model_dump(by_alias=True)))
+        )
+    output = getattr(operator, "output", None)
+    return RETRACT in output.names if isinstance(output, pa.Schema) else None
 
 
 def _tables(operator: ArrowOperator, node_id: str) -> tuple[TableConfig, ...]:

@@ -22,6 +22,7 @@ from headrace.base.columns import TIMESTAMP
 from headrace.base.options import Options
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
+from headrace.state.generation import Generation
 from headrace.state.tables import GlobalTable, KeyedTable, StateTable, TimeTable
 
 T = TypeVar("T")
@@ -223,6 +224,7 @@ class OperatorContext:
     ...     def handle_checkpoint(self, barrier, ctx, collector):
     ...         ctx.insert_committing_data("journal", str(ctx.task_info.epoch).encode())
     ...     def handle_commit(self, epoch, data, ctx):
+    ...         ctx.check_generation()
     ...         print("committed", data["journal"])
     >>> pipeline = hr.Pipeline()
     >>> stream = pipeline.source("memory", rows=[{"shop": "mill"}, {"shop": "weir"}])
@@ -255,6 +257,8 @@ class OperatorContext:
     """Set by an operator with `ends_run` when it has nothing left to do."""
     stop_requested: bool = False
     """Set by an operator to stop the run after this epoch, as a user would."""
+    claim: Generation | None = None
+    """The claim of this run to the state directory; only `handle_commit` has one."""
 
     def __repr__(self) -> str:
         return f"OperatorContext({_place(self.task_info)}, watermark: {self.watermark or 'none'})"
@@ -300,6 +304,29 @@ class OperatorContext:
             TypeError: the table was declared as one of another kind.
         """
         return _expect(self.tables.get(name), KeyedTable, name)
+
+    @property
+    def generation(self) -> int:
+        """The number of this run among all that ever used the state directory; for `handle_commit`.
+
+        A sink with transactions writes it with the rows, and refuses to write if a greater one is there.
+        """
+        return 0 if self.claim is None else self.claim.number
+
+    def check_generation(self, *, every: float = 0.0) -> None:
+        """Check, in `handle_commit`, that no other run has taken over the state directory.
+
+        The engine does so before each `handle_commit`. A sink that has no transactions calls it again right
+        before it makes rows visible, and between parts: this run may have been suspended meanwhile.
+
+        Args:
+            every: for how many seconds the last answer is good enough, so that it can be asked for each row.
+
+        Raises:
+            ReplacedError: another run has taken over; nothing may be published any more.
+        """
+        if self.claim is not None:
+            self.claim.check(every=every)
 
     def insert_committing_data(self, table: str, data: bytes) -> None:
         """Pass `data` to `handle_commit` once the epoch is past its commit point.
@@ -406,6 +433,9 @@ class ArrowOperator(ABC):
     max_parallelism: int | None = None
     ends_run: bool = False
     """Whether it says when it is done (`ctx.over`); the run ends when all such operators are."""
+    outputs: Sequence[str] | None = None
+    """The names of its other outputs, to which it collects with `collector.collect(batch, name)`; None if it
+    does not say, and then `stream.output` takes any name."""
 
     def __repr__(self) -> str:
         return _describe(self)
@@ -720,6 +750,8 @@ class SourceOperator(ABC):
 
     idle_timeout: timedelta | None = None
     """After this long without new rows a lane no longer holds the watermark back."""
+    outputs: Sequence[str] | None = None
+    """The names of its other outputs; None if it does not say, and then `stream.output` takes any name."""
 
     @property
     def name(self) -> str:

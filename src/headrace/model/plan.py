@@ -37,6 +37,10 @@ class PlanNode:
     """Whether it says when it is done: the run ends when all such operators are."""
     stops: bool = False
     """Whether it needs one more epoch when the run is asked to stop."""
+    emits_updates: bool | None = None
+    """Whether its rows may be taken back (`_retract`); None if nothing says so."""
+    derivation: str = field(default="", compare=False, repr=False)
+    """What a query computes up to this operator, from the streams and tables that it reads."""
     payload: bytes = field(default=b"", compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -189,6 +193,36 @@ class Plan:
         ]
         shape = json.dumps([node.operator, self.routing(node_id), tables])
         return hashlib.sha256(shape.encode()).hexdigest()[:16]
+
+    @cached_property
+    def lineages(self) -> Mapping[str, str]:
+        """For each node a hash of what its rows are computed from, whatever the ids of operators are."""
+        lineages: dict[str, str] = {}
+        origins: dict[str, set[str]] = {}
+        """Of the nodes of queries: what the queries read."""
+        for node in self.nodes:
+            edges = self.inputs(node.id)
+            if node.derivation:
+                sources = [
+                    {lineages[e.source]} if e.source not in origins else origins[e.source] for e in edges
+                ]
+                origins[node.id] = set().union(*sources)
+                content: Any = [node.operator, node.derivation, sorted(origins[node.id])]
+            else:
+                inputs = [[e.input, e.kind, list(e.keys), e.output, lineages[e.source]] for e in edges]
+                content = [node.operator, node.display, [list(item) for item in node.config], inputs]
+            lineages[node.id] = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+        return lineages
+
+    @cached_property
+    def updating(self) -> frozenset[str]:
+        """The nodes whose rows may be taken back; what nothing is known of passes on what it reads."""
+        nodes: set[str] = set()
+        for node in self.nodes:
+            passes_on = not node.tables and any(edge.source in nodes for edge in self.inputs(node.id))
+            if passes_on if node.emits_updates is None else node.emits_updates:
+                nodes.add(node.id)
+        return frozenset(nodes)
 
     def to_json(self) -> dict[str, Any]:
         return {

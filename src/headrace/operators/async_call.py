@@ -45,6 +45,8 @@ class AsyncCall(ArrowOperator):
     calls are awaited. On resume, at any parallelism, the pending rows are called first.
     """
 
+    outputs = ()
+
     def __init__(
         self,
         function: AsyncFunction,

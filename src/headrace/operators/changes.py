@@ -309,6 +309,10 @@ class StoredRows:
         """Remove every row that arrived before an instant, without reading any."""
         ctx.time_table(self.name).expire(before)
 
+    def remove_arrivals(self, first: int, last: int, ctx: OperatorContext) -> None:
+        """Remove every row that arrived between two instants, both included, without reading any."""
+        ctx.time_table(self.name).delete_time_range(first, last + 1)
+
     def delete(self, keys: pa.Table, ctx: OperatorContext) -> None:
         """Remove every row of these keys."""
         if keys.num_rows:

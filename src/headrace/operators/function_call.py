@@ -17,6 +17,8 @@ from headrace.operators.table_function import argument_columns
 class FunctionCall(ArrowOperator):
     """Calls a function with the columns `arguments` of each row; its result is the column `output`."""
 
+    outputs = ()
+
     def __init__(
         self, function: ScalarFunction | NativeFunction, arguments: Sequence[str], *, output: str
     ) -> None:

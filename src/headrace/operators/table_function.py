@@ -20,6 +20,8 @@ class TableFunctionCall(ArrowOperator):
     keep their order, and are emitted in batches: a call may return any number of rows.
     """
 
+    outputs = ()
+
     def __init__(
         self,
         function: TableFunction,

@@ -24,7 +24,8 @@ from headrace.operators.changes import (
     difference,
     signed,
 )
-from headrace.state.config import TableConfig
+from headrace.operators.recorded_arrivals import ARRIVALS, RecordedArrivals
+from headrace.state.config import TableConfig, global_table_config
 
 
 class UpdatingJoin(ArrowOperator):
@@ -39,6 +40,10 @@ class UpdatingJoin(ArrowOperator):
     A row expires `ttl` after its arrival, by the wall clock. From then on it matches no new rows. Its pairs
     stay: they are not retracted, and a later retraction of the row is ignored and counted as
     `unmatched_retractions`.
+
+    `time_bounds` are the least and the greatest that the event time of a left row is later than that of a
+    right row in any pair of the fragment, in nanoseconds. With them, rows of append-only inputs are removed
+    once the watermark says that no row on time can match them; a row that comes late finds what is left.
     """
 
     def __init__(
@@ -48,7 +53,9 @@ class UpdatingJoin(ArrowOperator):
         *,
         ttl: timedelta,
         updating: tuple[bool, bool],
+        time_bounds: tuple[int, int] | None = None,
     ) -> None:
+        self.time_bounds = time_bounds
         self.fragment = fragment
         self.keys = (tuple(keys[0]), tuple(keys[1]))
         self.ttl = ttl
@@ -79,6 +86,8 @@ class UpdatingJoin(ArrowOperator):
                 " and in none of them otherwise"
             )
         if any(self.updating):
+            if self.time_bounds is not None:
+                raise PlanError("a join of updating streams keeps rows that a retraction may need")
             for schema, what in ((left, "the left side"), (right, "the right side")):
                 check_comparable(schema, what)
             check_comparable(self.fragment.output, "the result")
@@ -89,7 +98,10 @@ class UpdatingJoin(ArrowOperator):
         return self.fragment.output
 
     def tables(self) -> Sequence[TableConfig]:
-        return [side.config(f"the {side.name} rows") for side in (self._left, self._right)]
+        tables = [side.config(f"the {side.name} rows") for side in (self._left, self._right)]
+        if self.time_bounds is not None:
+            tables.append(global_table_config(ARRIVALS, "the latest event time of rows, by their arrival"))
+        return tables
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         raise PlanError("a join has two inputs", hint="stream.apply(join, other)")
@@ -109,8 +121,20 @@ class UpdatingJoin(ArrowOperator):
     ) -> None:
         for side in (self._left, self._right):
             side.expire(cutoff(ctx, self.ttl), ctx)
-        if not any(self._batches):
-            return
+        if any(self._batches):
+            self._join(ctx, collector)
+        if self.time_bounds is not None and ctx.last_present_watermark is not None:
+            earliest, latest = self.time_bounds
+            # Left rows that come from now on match right rows from `watermark - latest` on, and vice versa.
+            self._remove_before(self._left, ctx.last_present_watermark + earliest, ctx)
+            self._remove_before(self._right, ctx.last_present_watermark - latest, ctx)
+
+    def _remove_before(self, side: StoredRows, time: int, ctx: OperatorContext) -> None:
+        """Remove rows of epochs in which all rows were of an earlier event time."""
+        for first, last in RecordedArrivals(ctx, side.name).take_before(time):
+            side.remove_arrivals(first, last, ctx)
+
+    def _join(self, ctx: OperatorContext, collector: Collector) -> None:
         left = self._revised(self._left, 0, ctx)
         right = self._revised(self._right, 1, ctx)
         # New left rows are joined with the old right side, new right rows with the new left side.
@@ -121,6 +145,9 @@ class UpdatingJoin(ArrowOperator):
         pairs.append(self._pairs(self._partners(self._left, came.select(self._right.key), ctx), came))
         self._right.write(right, ctx)
         collect_rows(self._settled(pa.concat_tables(pairs)), collector)
+        if self.time_bounds is not None:
+            for side, revision in ((self._left, left), (self._right, right)):
+                RecordedArrivals(ctx, side.name).add(revision.added)
 
     def _revised(self, side: StoredRows, index: int, ctx: OperatorContext) -> Revision:
         """The new rows of one side, and the stored ones that its retractions may match."""
@@ -161,7 +188,11 @@ class UpdatingJoin(ArrowOperator):
 
     def display(self) -> str:
         on = ", ".join(f"{left} = {right}" for left, right in zip(*self.keys, strict=True))
-        return f"join on {on}, ttl {format_duration(self.ttl)}"
+        within = ""
+        if self.time_bounds is not None:
+            earliest, latest = (format_duration(timedelta(microseconds=t / 1000)) for t in self.time_bounds)
+            within = f", {earliest} to {latest} apart"
+        return f"join on {on}{within}, ttl {format_duration(self.ttl)}"
 
     def details(self) -> Mapping[str, str]:
         return {"sql": self.fragment.sql}

@@ -28,6 +28,8 @@ _EARLIEST = -(2**63)
 class _Watermarks(ArrowOperator):
     """What operators that make watermarks have in common."""
 
+    outputs = ()
+
     @property
     def name(self) -> str:
         return "watermark"

@@ -143,8 +143,10 @@ def _scan_stream(stream: PlannedStream) -> BoundQuery:
 def columns_of(text: Source) -> pa.Schema:
     """The columns of a list like `id BIGINT, name TEXT`."""
     problems = Problems()
-    definition = Source(text.name, f"CREATE TABLE t ({text.text})")
-    statements = parse_statements(definition, problems)
+    before = "CREATE TABLE t ("
+    statements = parse_statements(Source(text.name, f"{before}{text.text})"), problems)
+    for error in problems.errors:
+        error.place = max(0, error.place - len(before))
     problems.raise_all()
     statement = statements[0][1]
     if not isinstance(statement, CreateTable):

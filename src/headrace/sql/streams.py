@@ -44,6 +44,7 @@ from headrace.sql.bind.tables import bind_lookup_table, bind_scan
 from headrace.sql.lower.context import LoweringContext
 from headrace.sql.lower.lowering import start_lowering
 from headrace.sql.parse.create_function import CreateFunction
+from headrace.sql.parse.dialect import copy_position, to_sql
 from headrace.sql.parse.statements import (
     CreateView,
     Insert,
@@ -137,7 +138,10 @@ class StreamSql:
         problems.raise_all()
         if len(statements) != 1 or not isinstance(statements[0], SelectStatement):
             fail("one SELECT is expected here", None, "definitions go to `pipeline.execute(…)`")
-        return self._bind(text, statements[0].query, problems, tables or {})
+        query = statements[0].query
+        for select in query.find_all(exp.Select):
+            select.set("expressions", [_named_as_written(item) for item in select.expressions])
+        return self._bind(text, query, problems, tables or {})
 
     def define(self, text: Source) -> dict[str, Relational]:
         """Define tables, views and functions, and return the views; SET changes a setting."""
@@ -325,6 +329,22 @@ class LoweredStreams:
 
 def _constant(rows: Relational) -> LazyRelation:
     return LazyRelation(lambda: rows.bound, kind="source")
+
+
+def _named_as_written(item: exp.Expr) -> exp.Expr:
+    """An item of a SELECT that nobody has named, under the SQL that it is written as: `sum(amount)`.
+
+    DataFusion would call it `sum(input.amount)`, or `input.amount * Int64(2)`.
+    """
+    if isinstance(item.unnest(), exp.Alias | exp.Column | exp.Star | exp.Subquery):
+        return item
+    written = item.unnest().copy()
+    for name in written.find_all(exp.Identifier):
+        if re.fullmatch(r"[a-z_][a-z0-9_]*", name.name):
+            name.set("quoted", False)
+    alias = exp.Alias(this=item, alias=exp.to_identifier(to_sql(written), quoted=True))
+    copy_position(item, alias)
+    return alias
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -1,11 +1,14 @@
 """Checkpoints on storage: metadata, the commit point, and the removal of unreferenced files.
 
-    checkpoints/checkpoint-0000012/metadata.json                 the commit point of epoch 12
-    checkpoints/checkpoint-0000012/committed.json                its sinks have committed
-    checkpoints/checkpoint-0000012/operator-<id>/metadata.json   which files hold an operator's state
+    checkpoints/checkpoint-0000012/metadata-0000003.json    the commit point of epoch 12, by generation 3
+    checkpoints/checkpoint-0000012/committed.json           its sinks have committed
+    checkpoints/checkpoint-0000012/operator-<id>/metadata-0000003.json    which files hold an operator's state
     checkpoints/checkpoint-0000012/operator-<id>/table-….parquet
 
-An epoch is a checkpoint if and only if its `metadata.json` exists. It is written last and removed first.
+An epoch is a checkpoint if and only if its metadata exist. They are written last and removed first. Each
+generation writes its own, so that a run that does not know yet that it was replaced cannot touch those of its
+successor; the newest generation counts (`state/generation.py`). State from before there were generations has
+`metadata.json`.
 """
 
 from __future__ import annotations
@@ -28,15 +31,20 @@ from headrace.state.files import (
     checkpoint_directory,
     operator_directory,
 )
-from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
+from headrace.state.generation import generations, start_of
+from headrace.state.metadata import (
+    FORMAT,
+    CheckpointMetadata,
+    OperatorCheckpointMetadata,
+    SavedOperator,
+    check_format,
+)
 from headrace.state.verify import METADATA, FileChecks, NeededPaths, Verification
 from headrace.storage.base import Storage
 
-FORMAT: Final = 1
-"""The version of the layout and of the metadata that this code reads and writes."""
-
 _ROOT: Final = "checkpoints"
 _EPOCH: Final = re.compile(r"checkpoint-(\d{7,})")
+_METADATA: Final = re.compile(r"metadata(?:-(\d+))?\.json")
 _T = TypeVar("_T")
 
 
@@ -52,10 +60,8 @@ class BackingStore(Protocol):
     def load_checkpoint_metadata(self, job_id: str, epoch: int) -> CheckpointMetadata:
         """Load the metadata of one checkpoint."""
 
-    def load_operator_metadata(
-        self, job_id: str, operator_id: str, epoch: int
-    ) -> OperatorCheckpointMetadata | None:
-        """Load the state of one operator as of `epoch`; None if it saved none then."""
+    def load_operator_metadata(self, job_id: str, saved: SavedOperator) -> OperatorCheckpointMetadata | None:
+        """Load the state of one operator as a checkpoint refers to it; None if there is none."""
 
     def write_operator_checkpoint_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
         """Save the state of one operator, before the checkpoint that refers to it."""
@@ -77,6 +83,10 @@ class ParquetBackend:
         """Epochs that are no longer checkpoints and hold only files that are still in use."""
         self._needs: dict[int, set[str]] = {}
         """The files of each retained checkpoint; they do not change, so an epoch reads only the newest."""
+        self._generations: dict[int, int] = {}
+        """The generation of each checkpoint that this object has written: it need not be looked for."""
+        self._starts: dict[int, int] = {}
+        """Where each generation started, which does not change."""
 
     def name(self) -> str:
         """Return the name of the store in settings."""
@@ -86,14 +96,36 @@ class ParquetBackend:
 
     def epochs(self) -> list[int]:
         """Return every epoch that is a checkpoint, oldest first."""
-        return [epoch for epoch in self._directories() if self.storage.exists(_metadata_path(epoch))]
+        return [epoch for epoch in self._directories() if self.has_checkpoint(epoch)]
 
     def latest_epoch(self) -> int | None:
         """Return the newest checkpoint, or None if there is none."""
-        for epoch in reversed(self._directories()):
-            if self.storage.exists(_metadata_path(epoch)):
-                return epoch
-        return None
+        return next((epoch for epoch in reversed(self._directories()) if self.has_checkpoint(epoch)), None)
+
+    def has_checkpoint(self, epoch: int) -> bool:
+        """Whether an epoch is a checkpoint."""
+        return self._generation_of(epoch) is not None
+
+    def _was_checkpoint(self, epoch: int) -> bool:
+        """Whether an epoch is a checkpoint; one that this object has written is not looked for."""
+        return epoch in self._generations or self.has_checkpoint(epoch)
+
+    def _generation_of(self, epoch: int) -> int | None:
+        """Return the generation whose checkpoint of an epoch counts; None if there is none."""
+        names = self.storage.children(checkpoint_directory(epoch))
+        written = [int(match[1] or 0) for match in map(_METADATA.fullmatch, names) if match]
+        return max((number for number in written if not self._is_late(epoch, number)), default=None)
+
+    def _is_late(self, epoch: int, generation: int) -> bool:
+        """Whether a checkpoint was written by a run that had been replaced already."""
+        for later in reversed(generations(self.storage)):
+            if later <= generation:
+                break
+            if later not in self._starts and (start := start_of(self.storage, later)) is not None:
+                self._starts[later] = start
+            if later in self._starts and self._starts[later] < epoch:
+                return True
+        return False
 
     def _directories(self) -> list[int]:
         matches = (_EPOCH.fullmatch(name) for name in self.storage.children(_ROOT))
@@ -101,7 +133,8 @@ class ParquetBackend:
 
     def load_checkpoint_metadata(self, job_id: str, epoch: int) -> CheckpointMetadata:
         """Load the metadata of one checkpoint; an empty `job_id` accepts any job."""
-        path = _metadata_path(epoch)
+        generation = self._generations.get(epoch)
+        path = _metadata_path(epoch, (self._generation_of(epoch) or 0) if generation is None else generation)
         try:
             metadata = self._load(path, CheckpointMetadata.from_json)
         except FileNotFoundError:
@@ -114,11 +147,9 @@ class ParquetBackend:
         _check_job(path, job_id, metadata.job_id)
         return metadata
 
-    def load_operator_metadata(
-        self, job_id: str, operator_id: str, epoch: int
-    ) -> OperatorCheckpointMetadata | None:
-        """Load the state of one operator as saved in `epoch`; None if it saved none then."""
-        path = _operator_path(epoch, operator_id)
+    def load_operator_metadata(self, job_id: str, saved: SavedOperator) -> OperatorCheckpointMetadata | None:
+        """Load the state of one operator as a checkpoint refers to it; None if there is none."""
+        path = _operator_path(saved)
         try:
             metadata = self._load(path, OperatorCheckpointMetadata.from_json)
         except FileNotFoundError:
@@ -131,8 +162,8 @@ class ParquetBackend:
 
         The content of files is checked when they are read: a resume must not read the whole state.
         """
-        for operator_id, epoch in metadata.operators.items():
-            for file in self._referred(metadata.job_id, operator_id, epoch).files():
+        for saved in metadata.saved_operators():
+            for file in self._referred(metadata.job_id, saved).files():
                 try:
                     size = self.storage.size(file.file)
                 except FileNotFoundError:
@@ -147,11 +178,11 @@ class ParquetBackend:
                     hint="restore the file, or resume from an older checkpoint",
                 )
 
-    def _referred(self, job_id: str, operator_id: str, epoch: int) -> OperatorCheckpointMetadata:
-        operator = self.load_operator_metadata(job_id, operator_id, epoch)
+    def _referred(self, job_id: str, saved: SavedOperator) -> OperatorCheckpointMetadata:
+        operator = self.load_operator_metadata(job_id, saved)
         if operator is None:
             raise CorruptStateError(
-                f"`{_operator_path(epoch, operator_id)}` is missing, and a checkpoint refers to it",
+                f"`{_operator_path(saved)}` is missing, and a checkpoint refers to it",
                 where=self.storage.url,
                 hint="restore the file, or resume from an older checkpoint",
             )
@@ -169,19 +200,10 @@ class ParquetBackend:
 
         try:
             envelope = json.loads(data)
-            version, checksum, content = (
-                envelope["format"],
-                envelope["checksum"],
-                envelope["metadata"],
-            )
+            check_format(envelope["format"], path, where=self.storage.url)
+            checksum, content = envelope["checksum"], envelope["metadata"]
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(f"{len(data)} bytes that are not metadata ({error})") from None
-        if not isinstance(version, int) or version > FORMAT:
-            raise IncompatibleStateError(
-                f"`{path}` has format {version}, and this version reads formats up to {FORMAT}",
-                where=self.storage.url,
-                hint="use the version of Headrace that wrote it, or a newer one",
-            )
         actual = content_checksum(content)
         if actual != checksum:
             raise damaged(f"expected checksum {str(checksum)[:16]}…, found {actual[:16]}…")
@@ -194,20 +216,21 @@ class ParquetBackend:
 
     def write_operator_checkpoint_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
         """Save the state of one operator; may overwrite that of a failed epoch, never of a committed one."""
-        if self.storage.exists(_metadata_path(metadata.epoch)):
+        if self.storage.exists(_metadata_path(metadata.epoch, metadata.generation)):
             raise self._in_use_error(metadata.epoch)
-        self.storage.write(_operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json()))
+        self.storage.write(_operator_path(_saved(metadata)), _dump(metadata.to_json()))
 
     def rewrite_operator_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
         """Replace the list of an operator's files by an equivalent one; offline compaction only."""
-        self.storage.write(_operator_path(metadata.epoch, metadata.operator_id), _dump(metadata.to_json()))
+        self.storage.write(_operator_path(_saved(metadata)), _dump(metadata.to_json()))
 
     def write_checkpoint_metadata(self, metadata: CheckpointMetadata) -> None:
         """Commit the epoch: this is the commit point. A second writer of the epoch gets a StateInUseError."""
-        path, data = _metadata_path(metadata.epoch), _dump(metadata.to_json())
+        path, data = _metadata_path(metadata.epoch, metadata.generation), _dump(metadata.to_json())
         # A store may report a conflict with our own write, when it retried one whose answer was lost.
         if not self.storage.create(path, data) and self.storage.read(path) != data:
             raise self._in_use_error(metadata.epoch)
+        self._generations[metadata.epoch] = metadata.generation
 
     def _in_use_error(self, epoch: int) -> StateInUseError:
         return StateInUseError(
@@ -216,13 +239,23 @@ class ParquetBackend:
             hint="one state directory serves one run of one pipeline; stop one of them",
         )
 
-    def mark_committed(self, epoch: int) -> None:
-        """Record that the sinks of an epoch have committed; may be repeated."""
-        self.storage.write(_committed_path(epoch), _dump({"epoch": epoch, "time": time.time()}))
+    def mark_committed(self, epoch: int, generation: int = 0) -> None:
+        """Record that the sinks of an epoch have committed, in a run of `generation`; may be repeated."""
+        mark = {"epoch": epoch, "time": time.time(), "generation": generation}
+        self.storage.write(_committed_path(epoch), _dump(mark))
 
     def is_committed(self, metadata: CheckpointMetadata) -> bool:
-        """Whether the sinks of an epoch have committed, or had nothing to commit."""
-        return not metadata.needs_commit or self.storage.exists(_committed_path(metadata.epoch))
+        """Whether the sinks of an epoch have committed, or had nothing to commit.
+
+        The mark of an earlier generation than that of the checkpoint was meant for another checkpoint.
+        """
+        if not metadata.needs_commit:
+            return True
+        try:
+            mark = self._load(_committed_path(metadata.epoch), dict)
+        except FileNotFoundError:
+            return False
+        return bool(mark.get("generation", 0) >= metadata.generation)
 
     # ------------------------------------------------------------------------------ checking
 
@@ -231,8 +264,8 @@ class ParquetBackend:
         metadata = self.load_checkpoint_metadata("", epoch)
         return {
             file.file
-            for operator_id, saved in metadata.operators.items()
-            for file in self._referred(metadata.job_id, operator_id, saved).files()
+            for saved in metadata.saved_operators()
+            for file in self._referred(metadata.job_id, saved).files()
         }
 
     def verify(self, epoch: int) -> list[str]:
@@ -256,9 +289,9 @@ class ParquetBackend:
             return checks.end()
         checks.count(METADATA)
         operators = []
-        for operator_id, saved in metadata.operators.items():
+        for saved in metadata.saved_operators():
             try:
-                operators.append(self._referred(metadata.job_id, operator_id, saved))
+                operators.append(self._referred(metadata.job_id, saved))
                 checks.count(METADATA)
             except StateError as error:
                 checks.problem(error.message)
@@ -276,26 +309,29 @@ class ParquetBackend:
     def needed_paths(self, epoch: int) -> NeededPaths:
         """Return what a checkpoint refers to; raises a StateError if that cannot be read."""
         metadata = self.load_checkpoint_metadata("", epoch)
-        operators = [
-            self._referred(metadata.job_id, operator_id, saved)
-            for operator_id, saved in metadata.operators.items()
-        ]
+        operators = [self._referred(metadata.job_id, saved) for saved in metadata.saved_operators()]
         return NeededPaths.of(self.storage, metadata, operators, self._needed_by(epoch))
 
     # ------------------------------------------------------------------------------ removing
 
-    def discard_after(self, epoch: int) -> None:
-        """Delete every checkpoint newer than `epoch`, so that a run can resume there."""
+    def discard_after(self, epoch: int, *, check: Callable[[], None] = lambda: None) -> None:
+        """Delete every checkpoint newer than `epoch`, so that a run can resume there.
+
+        `check` raises if another run has taken over: what that one writes is not listed yet, and stays.
+        """
         newer = [newer_epoch for newer_epoch in self._directories() if newer_epoch > epoch]
         # The newest first: whatever a crash leaves is again an unbroken row of checkpoints.
-        for newer_epoch in reversed(newer):
-            # Its commit first: a mark left behind would speak for the next checkpoint of that number.
-            self.storage.delete(_committed_path(newer_epoch))
-            self.storage.delete(_metadata_path(newer_epoch))
-        for newer_epoch in reversed(newer):
-            for path in self.storage.list(checkpoint_directory(newer_epoch)):
-                self.storage.delete(path)
+        paths = [
+            path for number in reversed(newer) for path in self.storage.list(checkpoint_directory(number))
+        ]
+        check()
+        # First what makes them checkpoints: of each epoch the mark of its commit, which would speak for the
+        # next checkpoint of that number, and then its metadata.
+        for path in sorted(paths, key=lambda path: path.count("/") > 2):
+            self.storage.delete(path)
         self._settled -= set(newer)
+        for newer_epoch in newer:
+            self._generations.pop(newer_epoch, None)
         self._needs = {}
 
     def cleanup_checkpoint(self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int) -> None:
@@ -316,7 +352,7 @@ class ParquetBackend:
         for epoch in reversed(older):
             if len(retained) == max(1, keep):
                 break
-            if epoch in self._needs or self.storage.exists(_metadata_path(epoch)):
+            if epoch in self._needs or self._was_checkpoint(epoch):
                 retained.append(epoch)
         if not retained:
             return []
@@ -333,17 +369,15 @@ class ParquetBackend:
         except (StateError, FileNotFoundError):
             return []  # what a damaged checkpoint needs is not known, so nothing may go yet
         is_first = not self._settled
-        removed = []
+        removed = [epoch for epoch in doomed if self._was_checkpoint(epoch)]
+        dead = set().union(*(self._paths_of(epoch) for epoch in doomed)) - in_use
+        # All commit points first: until it is none, a checkpoint needs files of the epochs before it.
+        paths = sorted(dead, key=lambda path: (_removal_order(path), path))
+        for path in paths:
+            self.storage.delete(path)
+        drop_cached(self.storage.url, paths, cache_dir=self._cache_dir)
         for epoch in doomed:
-            candidates = self._paths_of(epoch)
-            if self.storage.exists(_metadata_path(epoch)):
-                removed.append(epoch)
-                self.storage.delete(_metadata_path(epoch))
-            # The operators' metadata go last: until then a later cleanup can find what is left.
-            dead = sorted(candidates - in_use, key=lambda path: path.endswith("/metadata.json"))
-            for path in dead:
-                self.storage.delete(path)
-            drop_cached(self.storage.url, dead, cache_dir=self._cache_dir)
+            self._generations.pop(epoch, None)
             self._settled.add(epoch)
         if is_first:
             evict_cache(self.storage.url, in_use, cache_dir=self._cache_dir)
@@ -358,49 +392,73 @@ class ParquetBackend:
 
     def _needed_by(self, epoch: int) -> set[str]:
         metadata = self.load_checkpoint_metadata("", epoch)
-        paths = {_metadata_path(epoch), _committed_path(epoch)}
-        for operator_id, saved in metadata.operators.items():
-            paths.add(_operator_path(saved, operator_id))
-            paths |= {file.file for file in self._referred("", operator_id, saved).files()}
+        paths = {_metadata_path(epoch, metadata.generation), _committed_path(epoch)}
+        for saved in metadata.saved_operators():
+            paths.add(_operator_path(saved))
+            paths |= {file.file for file in self._referred("", saved).files()}
         return paths
 
     def _paths_of(self, epoch: int) -> set[str]:
         """Return the paths that an epoch wrote and refers to."""
         paths = set(self.storage.list(checkpoint_directory(epoch)))
         try:
-            metadata = self.load_checkpoint_metadata("", epoch)
-            operators = set(metadata.operators.items())
+            operators = set(self.load_checkpoint_metadata("", epoch).saved_operators())
         except StateError:
-            operator_ids = (_operator_of(path) for path in paths)
-            operators = {(operator_id, epoch) for operator_id in operator_ids if operator_id}
-        for operator_id, saved in operators:
+            operators = set()
+        operators |= {saved for path in paths if (saved := _saved_in(path, epoch)) is not None}
+        for saved in sorted(operators):
             try:
-                operator = self.load_operator_metadata("", operator_id, saved)
+                operator = self.load_operator_metadata("", saved)
             except StateError:
                 continue
             if operator is not None:
-                paths.add(_operator_path(saved, operator_id))
+                paths.add(_operator_path(saved))
                 paths |= {file.file for file in operator.files()}
         return paths
 
 
-def _metadata_path(epoch: int) -> str:
-    return f"{checkpoint_directory(epoch)}/metadata.json"
+def _metadata_path(epoch: int, generation: int) -> str:
+    return f"{checkpoint_directory(epoch)}/{_metadata_name(generation)}"
 
 
 def _committed_path(epoch: int) -> str:
     return f"{checkpoint_directory(epoch)}/committed.json"
 
 
-def _operator_path(epoch: int, operator_id: str) -> str:
-    return f"{operator_directory(epoch, operator_id)}/metadata.json"
+def _operator_path(saved: SavedOperator) -> str:
+    return f"{operator_directory(saved.epoch, saved.operator_id)}/{_metadata_name(saved.generation)}"
 
 
-def _operator_of(path: str) -> str | None:
+def _metadata_name(generation: int) -> str:
+    return f"metadata-{generation:07}.json" if generation else "metadata.json"
+
+
+def is_metadata(path: str) -> bool:
+    """Whether a file of a checkpoint holds metadata: they go last, since they tell what belongs to them."""
+    return _METADATA.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def _removal_order(path: str) -> int:
+    """Return when a file of a checkpoint is removed: first what makes it one, of every generation.
+
+    The operators' metadata go last: until then a later cleanup can find what is left.
+    """
+    if not is_metadata(path):
+        return 1
+    return 0 if path.count("/") == 2 else 2
+
+
+def _saved(metadata: OperatorCheckpointMetadata) -> SavedOperator:
+    return SavedOperator(metadata.operator_id, metadata.epoch, metadata.generation)
+
+
+def _saved_in(path: str, epoch: int) -> SavedOperator | None:
+    """Return the operator whose metadata a file of an epoch holds; None for other files."""
     parts = path.split("/")
-    if len(parts) == 4 and parts[-1] == "metadata.json":
-        return parts[2].removeprefix("operator-")
-    return None
+    match = _METADATA.fullmatch(parts[-1])
+    if len(parts) != 4 or match is None:
+        return None
+    return SavedOperator(parts[2].removeprefix("operator-"), epoch, int(match[1] or 0))
 
 
 def content_checksum(content: object) -> str:

@@ -22,6 +22,7 @@ from headrace.storage.urls import canonical_url
 _STORAGE: Final = "storage"
 """A link to the storage, if it is a directory of this machine."""
 _UNUSED_SECONDS: Final = 7 * 24 * 3600
+_WRITTEN_SECONDS: Final = 3600
 _GONE_SECONDS: Final = 3600
 """Not at once: a container may share the directory and not see the storage of another container."""
 
@@ -61,12 +62,21 @@ def cached_name(file: str, version: str) -> str:
 
 
 def evict_cache(storage_url: str, live_files: Iterable[str], *, cache_dir: str | None = None) -> None:
-    """Remove the copies of every file that is not among `live_files`."""
+    """Remove the copies of every file that is not among `live_files`, and what killed tasks left."""
     directory = cache_directory(storage_url, cache_dir)
     live = {_stem(file) for file in live_files} | {_STORAGE}
     for name in _names(directory):
-        if name.partition("-")[0] not in live:
-            _remove(os.path.join(directory, name))
+        path = os.path.join(directory, name)
+        if name.partition("-")[0] not in live and not _is_being_written(path):
+            _remove(path)
+
+
+def _is_being_written(path: str) -> bool:
+    """Whether a task may still write this file; one that was killed left it an hour ago or longer."""
+    try:
+        return path.endswith(".tmp") and time.time() - os.stat(path).st_mtime < _WRITTEN_SECONDS
+    except FileNotFoundError:
+        return False
 
 
 def drop_cached(storage_url: str, files: Iterable[str], *, cache_dir: str | None = None) -> None:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from headrace.base.columns import KEY_HASH, TIMESTAMP
 from headrace.base.errors import CorruptStateError, IncompatibleStateError
 from headrace.state.cache import cache_directory, cached_name, make_cache
-from headrace.state.metadata import StateFile
+from headrace.state.metadata import FORMAT, StateFile, check_format
 from headrace.state.runs import CHUNK, DELETE_KEY, INSERT, OPERATION, RunLayout, Segment
 from headrace.storage.base import Storage
 
@@ -33,6 +33,8 @@ Migrate = Callable[[str, int, pa.Table], pa.Table]
 """(table, the version that saved the rows, the rows) → the rows as the declared version has them."""
 
 _ORDER_KEY: Final = b"headrace.order"
+_FORMAT_KEY: Final = b"headrace.format"
+"""Files of format 1 do not have it."""
 _MAX_OPEN: Final = 256
 _MAX_VERIFIED: Final = 16384
 _TRAILER_BYTES: Final = 64 + 8
@@ -187,17 +189,26 @@ def read_verified(storage: Storage, file: StateFile) -> pa.Buffer:
             where=storage.url,
             hint="restore the file, or resume from an older checkpoint",
         )
-    return pa.py_buffer(data)
+    content = pa.py_buffer(data)
+    try:
+        metadata = pq.read_schema(pa.BufferReader(content)).metadata or {}
+    except pa.ArrowInvalid as error:
+        raise _not_parquet(file, error, where=storage.url) from None
+    check_format(int(metadata.get(_FORMAT_KEY, FORMAT)), file.file, where=storage.url)
+    return content
+
+
+def _not_parquet(file: StateFile, error: pa.ArrowInvalid, *, where: str) -> CorruptStateError:
+    return CorruptStateError(f"state file `{file.file}` is not readable as Parquet: {error}", where=where)
 
 
 def read_rows(storage: Storage, file: StateFile) -> pa.Table:
     """Read every row of a state file as stored, verified."""
+    content = read_verified(storage, file)
     try:
-        return pq.read_table(pa.BufferReader(read_verified(storage, file)))
+        return pq.read_table(pa.BufferReader(content))
     except pa.ArrowInvalid as error:
-        raise CorruptStateError(
-            f"state file `{file.file}` is not readable as Parquet: {error}", where=storage.url
-        ) from None
+        raise _not_parquet(file, error, where=storage.url) from None
 
 
 class RunFiles:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import json
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
@@ -117,12 +116,15 @@ class GlobalTable(StateTable):
     def __init__(self, config: TableConfig, **where: Any) -> None:
         super().__init__(config, **where)
         self._changed: dict[bytes, bytes | None] = {}
+        self._loaded: dict[bytes, bytes] | None = None
 
-    @functools.cached_property
+    @property
     def _entries(self) -> dict[bytes, bytes]:
-        rows = live_rows(self.saved, self.layout, everything, cutoff=MIN_TIME).table
-        keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
-        return dict(zip(keys, values, strict=True))
+        if self._loaded is None:
+            rows = live_rows(self.saved, self.layout, everything, cutoff=MIN_TIME).table
+            keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+            self._loaded = dict(zip(keys, values, strict=True))
+        return self._loaded
 
     def insert(self, key: GlobalKey, value: Any) -> None:
         """Set the value of `key`.

@@ -16,12 +16,14 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.base.errors import CorruptStateError, StateError, UserError, suggest
+from headrace.base.errors import CorruptStateError, IncompatibleStateError, StateError, UserError, suggest
 from headrace.base.keys import KEY_SPACE, key_range
-from headrace.state.backend import ParquetBackend
+from headrace.state.backend import ParquetBackend, is_metadata
 from headrace.state.base import restored_run
 from headrace.state.config import TableConfig
 from headrace.state.files import RunFiles, run_path, write_run
+from headrace.state.generation import Generation
+from headrace.state.identity import load_identity, missing_identity
 from headrace.state.lock import StateLock
 from headrace.state.manager import select_files
 from headrace.state.metadata import (
@@ -136,7 +138,7 @@ def list_checkpoints(storage: Storage) -> list[CheckpointSummary]:
                 file.file: file for operator in _operators(backend, metadata) for file in operator.files()
             }
         except StateError as error:
-            if not storage.exists(f"checkpoints/checkpoint-{epoch:07}/metadata.json"):
+            if not backend.has_checkpoint(epoch):
                 continue  # cleaned up since it was listed
             summaries.append(CheckpointSummary(epoch, problem=error.message))
             continue
@@ -246,19 +248,30 @@ def cleanup(storage: Storage, keep: int) -> list[int]:
 
 
 def verify(storage: Storage, epoch: int | None = None) -> list[Verification]:
-    """Read every file that the checkpoints refer to, or one of them, and compare sizes and checksums."""
+    """Read every file that the checkpoints refer to, or one of them, and compare sizes and checksums.
+
+    Without a good `pipeline.json` none of them can be resumed.
+    """
     backend = ParquetBackend(storage)
     epochs = backend.epochs()
     if epoch is not None and epoch not in epochs:
         backend.load_checkpoint_metadata("", epoch)  # raises the error that lists the checkpoints
     checks = FileChecks(storage)
+    of_all = _identity_problems(storage)
     results = []
     for checked in epochs if epoch is None else [epoch]:
         result = backend.verification(checked, checks)
         if result.problems and checked not in backend.epochs():
             continue  # cleaned up since it was listed
-        results.append(result)
+        results.append(replace(result, problems=(*of_all, *result.problems)))
     return results
+
+
+def _identity_problems(storage: Storage) -> tuple[str, ...]:
+    try:
+        return () if load_identity(storage) is not None else (missing_identity(storage).message,)
+    except StateError as error:
+        return (error.message,)
 
 
 def repair(storage: Storage, *, dry_run: bool = False) -> RepairReport:
@@ -273,6 +286,8 @@ def repair(storage: Storage, *, dry_run: bool = False) -> RepairReport:
         _latest(backend)
         try:
             needed = [backend.needed_paths(epoch) for epoch in backend.epochs()]
+        except IncompatibleStateError:
+            raise  # a newer version knows what it needs
         except StateError as error:
             raise CorruptStateError(
                 f"nothing was removed, since a checkpoint does not tell what it needs: {error.message}",
@@ -289,7 +304,7 @@ def repair(storage: Storage, *, dry_run: bool = False) -> RepairReport:
         ]
         if not dry_run:
             # An operator's metadata goes last: until then a cleanup can find what is left.
-            for file in sorted(strays, key=lambda file: file.path.endswith("/metadata.json")):
+            for file in sorted(strays, key=lambda file: is_metadata(file.path)):
                 storage.delete(file.path)
         return RepairReport(
             removed=tuple(file.path for file in strays),
@@ -301,14 +316,15 @@ def repair(storage: Storage, *, dry_run: bool = False) -> RepairReport:
 def compact(storage: Storage) -> CompactionReport:
     """Merge every table of the latest checkpoint into one file per subtask, in place.
 
-    Raises an error while a run holds the state directory. Safe against a crash at any point: the merged files
-    are written first, under new names; then each operator's `metadata.json` is replaced in one step by one
-    that lists files with the same rows; only then, and only in a local directory, files that no checkpoint
-    refers to are deleted.
+    Raises an error while a run holds the state directory; on an object store, such a run ends. Safe against a
+    crash at any point: the merged files are written first, under new names; then each operator's metadata are
+    replaced in one step by those that list files with the same rows; only then, and only in a local
+    directory, files that no checkpoint refers to are deleted.
     """
     with StateLock(storage):
         backend = ParquetBackend(storage)
         epoch = _latest(backend)
+        Generation.claim(storage, "compaction")  # an object store has no lock: a run that is at work ends
         metadata = backend.load_checkpoint_metadata("", epoch)
         before: list[StateFile] = []
         after: list[StateFile] = []
@@ -432,11 +448,11 @@ def _latest(backend: ParquetBackend) -> int:
 
 def _operators(backend: ParquetBackend, metadata: CheckpointMetadata) -> list[OperatorCheckpointMetadata]:
     operators = []
-    for operator_id, saved in sorted(metadata.operators.items()):
-        operator = backend.load_operator_metadata(metadata.job_id, operator_id, saved)
+    for saved in sorted(metadata.saved_operators()):
+        operator = backend.load_operator_metadata(metadata.job_id, saved)
         if operator is None:
             raise CorruptStateError(
-                f"the metadata of operator `{operator_id}` as of epoch {saved} is missing",
+                f"the metadata of operator `{saved.operator_id}` as of epoch {saved.epoch} is missing",
                 where=backend.storage.url,
                 hint="resume from an older checkpoint",
             )

@@ -17,7 +17,7 @@ class StateLock:
     """Holds a local state directory for one process; `acquire` raises StateInUseError if it is held.
 
     The lock is held by the kernel, on the file `lock`, so it cannot outlive its holder. On an object store it
-    does nothing: there, the second writer of an epoch fails at its commit point.
+    does nothing: there, the second run replaces the first (`state/generation.py`).
     """
 
     def __init__(self, storage: Storage) -> None:

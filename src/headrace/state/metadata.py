@@ -5,10 +5,24 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+from headrace.base.errors import IncompatibleStateError
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
+
+FORMAT: Final = 2
+"""The version of the layout, the metadata and the files that this code reads and writes."""
+
+
+def check_format(version: object, path: str, *, where: str) -> None:
+    """Refuse a file of the state directory that a newer version of Headrace wrote."""
+    if not isinstance(version, int) or version > FORMAT:
+        raise IncompatibleStateError(
+            f"`{path}` has format {version}, and this version reads formats up to {FORMAT}",
+            where=where,
+            hint="use the version of Headrace that wrote it, or a newer one",
+        )
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,8 @@ class OperatorCheckpointMetadata:
     table_configs: Mapping[str, TableConfig]
     subtasks: tuple[SubtaskCheckpointMetadata, ...]
     routing: str = ""
+    generation: int = 0
+    """The generation of the run that wrote it; 0 in state from before there were any."""
 
     def files(self) -> list[StateFile]:
         return [file for subtask in self.subtasks for files in subtask.tables.values() for file in files]
@@ -114,6 +130,7 @@ class OperatorCheckpointMetadata:
             "table_configs": {n: config.to_json() for n, config in self.table_configs.items()},
             "subtasks": [subtask.to_json() for subtask in self.subtasks],
             "routing": self.routing,
+            "generation": self.generation,
         }
 
     @classmethod
@@ -130,7 +147,16 @@ class OperatorCheckpointMetadata:
             },
             subtasks=tuple(SubtaskCheckpointMetadata.from_json(item) for item in data["subtasks"]),
             routing=data.get("routing", ""),
+            generation=data.get("generation", 0),
         )
+
+
+class SavedOperator(NamedTuple):
+    """Which operator metadata a checkpoint refers to."""
+
+    operator_id: str
+    epoch: int
+    generation: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,7 +164,8 @@ class CheckpointMetadata:
     """One checkpoint: the commit point of its epoch.
 
     `operators` maps each operator with state to the epoch whose operator metadata holds it (an operator
-    without changes keeps the older one). `offsets` is where every source continues. `watermarks` holds
+    without changes keeps the older one), and `operator_generations` to the generation that wrote it; 0 is
+    left out. `offsets` is where every source continues. `watermarks` holds
     the last event time of each source lane, by the operator the lane's rows leave the source's chain
     through, and of each operator's output by subtask.
     """
@@ -159,9 +186,21 @@ class CheckpointMetadata:
     rows_in: int = 0
     rows_out: int = 0
     operator_names: Mapping[str, str] = field(default_factory=dict)
+    lineages: Mapping[str, str] = field(default_factory=dict)
+    """What the rows of each operator were computed from, as a hash."""
     run_id: str = ""
     """Which run wrote it, so that a run recognizes its own write when the response was lost."""
     format: int = 1
+    generation: int = 0
+    """The generation of the run that wrote it; 0 in state from before there were any."""
+    operator_generations: Mapping[str, int] = field(default_factory=dict)
+
+    def saved_operators(self) -> list[SavedOperator]:
+        """Return which metadata holds the state of each operator."""
+        return [
+            SavedOperator(operator_id, epoch, self.operator_generations.get(operator_id, 0))
+            for operator_id, epoch in self.operators.items()
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

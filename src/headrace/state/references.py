@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.base.errors import CorruptStateError
+from headrace.state.metadata import FORMAT, check_format
 from headrace.storage.base import Storage
 
 _PATH: Final = "state_file"
@@ -53,6 +54,7 @@ class FileReference:
         """Parse what `to_json` returned, or the path alone, which earlier versions wrote."""
         if isinstance(data, str):
             return cls(data)
+        check_format(data.get("format", FORMAT), str(data[_PATH]), where="the checkpoint that refers to it")
         return cls(
             data[_PATH], data["bytes"], data["checksum"], data.get("begin"), bool(data.get("index", False))
         )
@@ -156,6 +158,7 @@ def unseal(storage: Storage, path: str, *, what: str = "file") -> tuple[dict[str
     body = memoryview(content)[len(line) + 1 :]
     try:
         head = json.loads(line)
+        check_format(head.get("format", FORMAT), path, where=storage.url)
         size, expected = head.get("bytes"), head.get("checksum")
     except (ValueError, AttributeError) as error:
         raise damaged(f"its first line cannot be read ({error})") from None

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from headrace.base.errors import CorruptStateError, StateError
+from headrace.base.errors import StateError
 from headrace.base.keys import KEY_SPACE
 from headrace.state.base import restored_run
 from headrace.state.files import RunFiles, operator_directory, read_verified
@@ -101,18 +101,10 @@ class FileChecks:
                 for file in operator.files():
                     self._check(STATE, file.file, partial(self._read_state, file))
             if operator.epoch == metadata.epoch:  # what an earlier epoch staged is committed
-                for reference in staged_files(operator):
-                    self._check_reference(STAGED, reference, "staged file")
-            try:
-                references = list(waiting_files(self._storage, operator))
-            except StateError as error:
-                self.problem(error.message)
-                continue
-            for reference in references:
-                self._check_reference(WAITING, reference, "file of waiting rows")
+                self._check_references(STAGED, staged_files(operator), "staged file")
+            self._check_references(WAITING, waiting_files(self._storage, operator), "file of waiting rows")
         sources: Mapping[str, Any] = metadata.offsets.get("sources", {})
-        for reference in source_files(sources):
-            self._check_reference(SOURCES, reference, "file of a source")
+        self._check_references(SOURCES, source_files(sources), "file of a source")
         for node, part, expected in needed_parts(self._storage, sources):
             self._check(
                 RECEIVED,
@@ -138,6 +130,14 @@ class FileChecks:
     def _read_part(self, node: str, part: int, expected: str | None) -> _Outcome:
         return _Outcome(*check_part(self._storage, node, part, expected))
 
+    def _check_references(self, kind: str, references: Iterator[FileReference], what: str) -> None:
+        """Check all that can be found; what cannot be read is a problem of its own."""
+        try:
+            for reference in references:
+                self._check_reference(kind, reference, what)
+        except StateError as error:
+            self.problem(error.message)
+
     def _check_reference(self, kind: str, reference: FileReference, what: str) -> None:
         outcome = self._check(kind, reference, partial(self._read_reference, reference, what))
         if reference.index and outcome.content is not None:
@@ -152,7 +152,7 @@ class FileChecks:
         if key not in self._outcomes:
             try:
                 self._outcomes[key] = read()
-            except CorruptStateError as error:
+            except StateError as error:
                 self._outcomes[key] = _Outcome(problem=error.message)
         outcome = self._outcomes[key]
         if key not in self._counted:

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError
+from headrace.storage.identity import content_identity
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -67,6 +68,8 @@ class Storage(ABC):
 
     is_local: ClassVar[bool] = False
     """Whether the files are on this machine, or mounted."""
+    creates_atomically: ClassVar[bool] = True
+    """Whether of several `create` of one path in the same moment exactly one returns True."""
     _client_errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
     """The exceptions of the client of this storage."""
     _hint: ClassVar[str | None] = None
@@ -117,6 +120,13 @@ class Storage(ABC):
     def list_files(self) -> Sequence[StoredFile] | None:
         """Return every file below the root, or the root if it is a file itself; None if there is neither."""
 
+    def is_there(self) -> bool:
+        """Whether the root is a file or a directory; in an object store a directory is there with files.
+
+        One small request, however many files there are.
+        """
+        return self.exists("") or bool(self.children(""))
+
     @abstractmethod
     def children(self, prefix: str) -> Paths:
         """Return the names of files and directories directly below `prefix`, sorted."""
@@ -136,6 +146,14 @@ class Storage(ABC):
     @abstractmethod
     def size(self, path: str) -> int:
         """Return the size of a file in bytes; raises a FileNotFoundError."""
+
+    def identity(self, path: str, size: int) -> str:
+        """Return what changes when a file is replaced by another; raises a FileNotFoundError.
+
+        Bytes after the first `size` do not count, where a storage can append to a file.
+        """
+        with self.open(path) as file, self._errors("read", path):
+            return content_identity(file, size)
 
     def local_path(self, path: str) -> str | None:
         """Return the path on this machine, or None for a remote storage."""

@@ -18,6 +18,8 @@ from headrace.storage.base import Paths, Storage, StorageSettings, StoredFile, e
 class HdfsStorage(Storage):
     """A directory on HDFS."""
 
+    creates_atomically = False
+    """HDFS refuses a rename to a name that exists; Arrow's client then deletes that file and tries again."""
     _client_errors = (OSError, pa.ArrowException)
 
     def __init__(self, url: str, settings: StorageSettings | None = None) -> None:
@@ -71,7 +73,7 @@ class HdfsStorage(Storage):
         self.write(path, Path(source).read_bytes())
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write a file by a rename, which HDFS refuses if the name exists."""
+        """Write a file by a rename, if the name is free; who looks in the same moment may write it too."""
         with self._errors("written", path):
             if self.exists(path):
                 return False
@@ -120,6 +122,13 @@ class HdfsStorage(Storage):
             for info in self._list("", recursive=True)
             if info.is_file
         ]
+
+    def is_there(self) -> bool:
+        """Whether there is a file or a directory."""
+        from pyarrow import fs
+
+        with self._errors("listed", ""):
+            return bool(self._fs.get_file_info(self._path("")).type != fs.FileType.NotFound)
 
     def children(self, prefix: str) -> Paths:
         """Return the names directly below the directory `prefix`."""

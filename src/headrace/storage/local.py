@@ -207,6 +207,10 @@ class LocalStorage(Storage):
             StoredFile(info.path[start:], info.size, info.mtime_ns or 0) for info in infos if info.is_file
         ]
 
+    def is_there(self) -> bool:
+        """Whether there is a file or a directory."""
+        return os.path.exists(self.url)
+
     def children(self, prefix: str) -> Paths:
         """Return the names directly below the directory `prefix`."""
         with self._errors("listed", prefix):

@@ -104,6 +104,11 @@ class ObjectStorage(Storage):
                 self._obstore.put(self._store, self._key(path), data, mode="create")
             except (AlreadyExistsError, PreconditionError, FileExistsError):
                 return False
+            except NotImplementedError:
+                raise ConfigurationError(
+                    f"conditional writes are switched off for `{self.url}`: two runs could not be kept apart",
+                    hint="do not set AWS_CONDITIONAL_PUT, or set it to `etag`",
+                ) from None
         return True
 
     def move(self, source: str, target: str) -> None:
@@ -135,6 +140,15 @@ class ObjectStorage(Storage):
                 return [_stored_file("", self._obstore.head(self._store, self._prefix))]
         except FileNotFoundError:
             return None
+
+    def is_there(self) -> bool:
+        """Whether an object has this name, or there are objects below the prefix."""
+        try:
+            if next(self._objects(""), None) is not None:
+                return True
+        except FileNotFoundError as error:
+            raise ExternalError(f"there is no bucket of `{self.url}`: {error_line(error)}") from None
+        return bool(self._prefix) and self.exists("")
 
     def children(self, prefix: str) -> Paths:
         """Return the names directly below `prefix`."""
@@ -168,6 +182,12 @@ class ObjectStorage(Storage):
         """Return the size of an object in bytes."""
         with self._errors("read", path):
             return int(self._obstore.head(self._store, self._key(path))["size"])
+
+    def identity(self, path: str, size: int) -> str:
+        """Return the ETag of an object, or when it was written."""
+        with self._errors("read", path):
+            head = self._obstore.head(self._store, self._key(path))
+        return str(head.get("e_tag") or head["last_modified"].isoformat())
 
 
 def _stored_file(path: str, item: Mapping[str, Any]) -> StoredFile:

@@ -16,6 +16,8 @@ from headrace.testing.in_process import ManualClock
 
 HERE = Path(__file__).parent
 RESULTS = "expected.json"
+PROCESSES = ("process", "checked_process")
+"""Cases whose messages a process sends."""
 CASES = sorted(folder.name for folder in HERE.iterdir() if list(folder.glob("pipeline.*")))
 
 
@@ -35,7 +37,7 @@ def load() -> hr.Pipeline:
 
 def clock_for(name: str) -> Callable[[], float]:
     """Processes live in real time; for the others time passes only while nothing is new."""
-    return time.time if name == "process" else ManualClock()
+    return time.time if name in PROCESSES else ManualClock()
 
 
 def read_rows(out: Path) -> dict[str, list[str]]:

@@ -2,9 +2,11 @@
 
     python tests/golden/old_state/make.py [CASE …]
 
-It was run once, with the code of commit 9a3b58f: version 0.1.0, format 1 of the state, before the modules of
-`src/headrace` moved. It is not run again for these cases: the archives are what earlier code wrote. For a new
-format add folders of new cases and name them in the call; it refuses to replace an archive.
+It was run once for each case, and is not run again for it: the archives are what earlier code wrote. For a
+new format add folders of new cases and name them in the call; it refuses to replace an archive.
+
+    commit 9a3b58f   all but the following: version 0.1.0, format 1, before the modules moved
+    commit 07129dd   `checked_…`: format 1, with checksums of pipeline.json, referenced files, received logs
 
 A case is a folder with `pipeline.sql`, `pipeline.yml` or `pipeline.py`. Its paths are relative, so that no
 state holds the directory that it was written in. For each case this writes

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
@@ -22,7 +24,48 @@ def double(x: int) -> int:
     return x * 2
 
 
+class Split(hr.ArrowOperator):
+    """Has an output of its own besides the one that every operator has."""
+
+    outputs = ("odd",)
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector) -> None:
+        collector.collect(batch)
+
+
 MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
+    "a window longer than a century": (lambda s: s.tumble("900000000d"), "`width` is at most 36500 days"),
+    "a window longer than a timedelta": (lambda s: s.session("9999999999d"), "`gap` is at most 36500 days"),
+    "within longer than a century": (
+        lambda s: s.join(s.select("id"), on="id", within="40000d"),
+        "`within` is at most 36500 days",
+    ),
+    "negative lateness": (
+        lambda s: s.watermark(lateness=timedelta(seconds=-1)),
+        "`lateness` must not be negative",
+    ),
+    "lateness that is no duration": (
+        lambda s: s.watermark(lateness="x"),
+        "`lateness` takes a duration, got 'x'",
+    ),
+    "a query over rows of which nothing says the columns": (
+        lambda s: s.pipeline.source("memory", rows=[]).filter("a > 1"),
+        "filter needs the columns of the stream",
+    ),
+    "a field of a struct as a column": (
+        lambda s: s.tumble("1m").aggregate(n="count(*)").select(hr.col("window.start")),
+        r"hr\.col\('window'\)\.field\('start'\)",
+    ),
+    "a number as a function": (lambda _: hr.Pipeline(udfs=[3]), "`udfs` takes functions made with @hr.udf"),  # type: ignore[list-item]
+    "one file of functions that is missing": (
+        lambda _: hr.Pipeline(udfs="missing.py"),
+        "there is no file missing.py with functions",
+    ),
+    "an infinite literal": (lambda _: hr.lit(float("inf")), "SQL has no literal for float inf"),
+    "a number as a sink": (
+        lambda s: s.sink(3),  # type: ignore[arg-type]
+        "sink: expected a name or an object of ArrowOperator, got int 3",
+    ),
     "map of a number": (lambda s: s.map(3), "map takes a function, got int 3"),  # type: ignore[arg-type]
     "flat_map of nothing": (lambda s: s.flat_map(None), "flat_map takes a function, got NoneType"),  # type: ignore[arg-type]
     "flat_map per": (lambda s: s.flat_map(print, per="day"), "`per` is 'row' or 'batch'"),  # type: ignore[arg-type]
@@ -58,7 +101,7 @@ MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
     "nothing aggregated": (lambda s: s.group_by("id").aggregate(), "at least one aggregate"),
     "a column that is no key": (
         lambda s: s.group_by("shop").aggregate(x="amount"),
-        "amount",
+        "^`amount` is neither grouped nor aggregated",
     ),
     "union of other columns": (lambda s: s.union(s.select("id")), "union of different columns"),
     "union of a list": (lambda s: s.union([s]), "union takes streams, got list"),  # type: ignore[arg-type]
@@ -164,6 +207,47 @@ MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
         lambda s: (s.filter("id > 1"), s.filter("id > 2", id="filter_1")),
         "already an operator with the id `filter_1`",
     ),
+    "output of a source": (
+        lambda s: s.output("no_such"),
+        "`memory_1` has no output `no_such`(.|\\n)*it has only the one it is",
+    ),
+    "an output that is like another": (
+        lambda s: s.pipeline.source("single_file", path="x.json", bad_data="dead_letter").output(
+            "dead_leter"
+        ),
+        "no output `dead_leter`(.|\\n)*did you mean `dead_letter`",
+    ),
+    "dead letters of a source that fails": (
+        lambda s: s.pipeline.source("single_file", path="x.json").output("dead_letter"),
+        "no output `dead_letter`(.|\\n)*pass `bad_data='dead_letter'`",
+    ),
+    "output of a map": (lambda s: s.map(lambda b: b).output("late"), "`map_1` has no output `late`"),
+    "output of no name": (lambda s: s.output(3), "takes the name of an output, got 3"),  # type: ignore[arg-type]
+    "an output that an operator does not declare": (
+        lambda s: s.apply(Split()).output("odds"),
+        "no output `odds`(.|\\n)*did you mean `odd`",
+    ),
+    "a type that is none": (
+        lambda s: s.map(lambda b: b, schema="id BIGINT, name TEXXT"),
+        "there is no type `texxt`|TEXXT",
+    ),
+    "a type of a mapping": (
+        lambda s: s.map(lambda b: b, schema={"id": "BIGNT"}),
+        "BIGNT|bignt",
+    ),
+    "a schema of a typed source": (
+        lambda s: s.pipeline.source(hr.sources.single_file(path="x.json", schema="id BIGNT")),
+        "BIGNT|bignt",
+    ),
+    "an option of a typed source": (
+        lambda s: s.pipeline.source(hr.sources.impulse(event_rate="fast")),  # type: ignore[arg-type]
+        "event_rate",
+    ),
+    "col of a number": (lambda s: s.filter(hr.col(3) > 2), "col takes the name of a column, got 3"),  # type: ignore[arg-type]
+    "a value that is no literal": (lambda s: s.filter(hr.col("id") == object()), "object"),
+    "none": (lambda s: s.filter(hr.col("id") == None), "`=` with None is never true"),  # noqa: E711
+    "an alias that is none": (lambda s: s.select(hr.col("id").alias("")), "alias takes the name"),
+    "a function of an object": (lambda s: s.select(hr.fn.upper(object())), "object"),
     "run options": (
         lambda s: (s.sink("blackhole"), s.pipeline.run(options={"restarts": 1})),  # type: ignore[arg-type]
         "hr.RunOptions",
@@ -178,6 +262,7 @@ def test_a_mistake_is_refused_with_words(mistake: str) -> None:
         make(hr.Pipeline("mistakes").source("memory", rows=ROWS))
     # Not the whole text of the error: it shows the line of the call, which holds the expected words too.
     assert re.search(expected, f"{caught.value.message}\n{caught.value.hint}")
+    assert Path(__file__).name in str(caught.value.where)
 
 
 def test_an_error_in_an_expression_names_the_line_of_the_program_and_points_into_the_expression() -> None:
@@ -189,6 +274,14 @@ def test_an_error_in_an_expression_names_the_line_of_the_program_and_points_into
     assert Path(__file__).name in caught.value.where
     assert caught.value.excerpt == "  1 | amont * 2\n    | ^^^^^"
     assert caught.value.hint == "did you mean `amount`?"
+
+
+def test_an_error_in_a_schema_names_the_line_of_the_program_and_points_into_the_schema() -> None:
+    sales = hr.Pipeline().source("memory", rows=ROWS)
+    with pytest.raises(hr.SqlError) as caught:
+        sales.map(lambda batch: batch, schema="id BIGINT, shop TEXXT")
+    assert 'sales.map(lambda batch: batch, schema="id BIGINT, shop TEXXT")' in str(caught.value.where)
+    assert caught.value.excerpt == "  1 | id BIGINT, shop TEXXT\n    |                 ^^^^^"
 
 
 def test_all_errors_of_the_expressions_of_a_call_are_told_at_once() -> None:

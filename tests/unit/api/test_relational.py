@@ -493,3 +493,81 @@ def test_a_generated_id_leaves_out_those_that_the_user_has_chosen() -> None:
 def test_functions_of_sql_are_listed_and_shown() -> None:
     assert {"sum", "upper", "count"} <= set(dir(hr.fn))
     assert repr(hr.fn.sum) == "headrace.fn.sum"
+
+
+@pytest.mark.parametrize(
+    ("build", "columns"),
+    [
+        (lambda sales, _: sales.filter("id > 9"), ["id", "shop", "amount", "_timestamp"]),
+        (
+            lambda sales, _: sales.filter("id > 9").group_by("shop").aggregate(n="count(*)"),
+            ["shop", "n", "_timestamp", "_retract"],
+        ),
+        (lambda sales, paid: sales.join(paid, on="id = order_id + 100"), None),
+        (
+            lambda sales, _: sales.map(lambda batch: batch.slice(0, 0), schema="id BIGINT"),
+            ["id", "_timestamp"],
+        ),
+    ],
+    ids=["filter", "aggregate", "join", "map"],
+)
+def test_a_result_without_rows_has_the_columns_of_one_with_rows(
+    tmp_path: Path, build: Build, columns: list[str] | None
+) -> None:
+    sales, paid = inputs()
+    stream = build(sales, paid).sink(hr.MemorySink("out"))
+    rows = run_in_process(stream.pipeline, tmp_path).rows["out"]
+    assert rows.num_rows == 0
+    expected = columns or [*sales.schema.names, *paid.schema.names, "_timestamp"]  # type: ignore[union-attr]
+    assert rows.schema.names == expected
+    assert stream.schema is not None
+    assert [rows.schema.field(field.name).type for field in stream.schema] == stream.schema.types
+
+
+def test_a_source_without_rows_has_the_columns_it_declares(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.json"
+    empty.write_text("")
+    pipeline = hr.Pipeline()
+    pipeline.source("single_file", path=str(empty), schema="id BIGINT, shop TEXT").sink("memory", name="out")
+    rows = run_in_process(pipeline, tmp_path / "state").rows["out"]
+    assert rows.schema.names == ["id", "shop", "_timestamp"]
+
+
+@pytest.mark.parametrize(
+    ("build", "columns"),
+    [
+        (lambda s: s.select("amount * 2", "upper(shop)", "CAST(id AS TEXT)"), None),
+        (lambda s: s.select(hr.col("amount") * 2, hr.fn.upper("shop")), ["amount * 2", "upper(shop)"]),
+        (
+            lambda s: s.group_by("shop").aggregate("sum(amount)", "count(*)", "max(id) - min(id)"),
+            ["shop", "sum(amount)", "count(*)", "max(id) - min(id)"],
+        ),
+        (lambda s: s.group_by("upper(shop)").aggregate(n="count(*)"), ["upper(shop)", "n"]),
+        (
+            lambda s: s.group_by("shop").tumble("1h").aggregate(hr.fn.sum("amount")),
+            ["shop", "window", "sum(amount)"],
+        ),
+        (lambda s: s.sql("SELECT input.id, sum(amount) FROM input GROUP BY 1"), ["id", "sum(amount)"]),
+        (lambda s: s.sql("SELECT * FROM (SELECT id + 1 FROM input)"), ["id + 1"]),
+        (lambda s: s.sql("SELECT id + 1 FROM input UNION ALL SELECT amount FROM input"), ["id + 1"]),
+        (lambda s: s.sql("SELECT id AS n, shop FROM input"), ["n", "shop"]),
+    ],
+)
+def test_a_column_that_nobody_names_is_called_as_it_is_written(
+    tmp_path: Path, build: Callable[[hr.Stream], hr.Stream], columns: list[str] | None
+) -> None:
+    sales = hr.Pipeline().source("memory", rows=SALES)
+    stream = build(sales)
+    expected = columns or ["amount * 2", "upper(shop)", "CAST(id AS TEXT)"]
+    assert stream.schema is not None
+    assert stream.schema.names == expected
+    rows = rows_of(stream, tmp_path)
+    assert rows
+    assert list(rows[0]) == expected
+
+
+def test_a_column_that_nobody_names_can_be_used_by_its_name() -> None:
+    sales = hr.Pipeline().source("memory", rows=SALES)
+    doubled = sales.select("amount * 2").filter(hr.col("amount * 2") > 4)
+    assert doubled.schema is not None
+    assert doubled.schema.names == ["amount * 2"]

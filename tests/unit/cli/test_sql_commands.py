@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -16,6 +13,8 @@ from headrace.api.loading import find_program
 from headrace.cli.main import main
 from headrace.exchanges.spark.session import SparkRequest
 from headrace.testing.in_process import run_in_process
+from tests.canary.options import CANARY
+from tests.canary.search import file_holds_canary
 
 GOOD = """
 create table numbers with (connector = 'impulse', message_count = '10');
@@ -28,7 +27,6 @@ create table numbers with (connector = 'impuls');
 create table others with (connector = 'impulse', mesage_count = '10');
 select countr from others;
 """
-CANARY = "canary-0a1b2c3d"
 
 
 def headrace(*args: object, stdin: str | None = None) -> Result:
@@ -204,27 +202,8 @@ def test_no_file_of_the_state_directory_holds_a_secret(secret: str, tmp_path: Pa
     run_in_process(pipeline, state, epoch_rows=7, max_epochs=4)
     files = [file for file in state.rglob("*") if file.is_file()]
     assert len(files) > 10
-    assert [file for file in files if holds_canary(file)] == []
+    assert [file for file in files if file_holds_canary(file)] == []
     assert [file for file in files if CANARY in str(file.relative_to(tmp_path))] == []
-
-
-def holds_canary(file: Path) -> bool:
-    """Whether a file holds the secret: as it is, in base64, or compressed in a table."""
-    content = file.read_bytes()
-    if content.startswith(b"PAR1"):
-        content = str(pq.read_table(file).to_pylist()).encode()
-    shifted = [base64.b64encode(b"." * shift + CANARY.encode())[4:-4] for shift in range(3)]
-    return any(part in content for part in [CANARY.encode(), *shifted])
-
-
-def test_the_search_for_a_secret_finds_one(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_text(f"..{CANARY}..")
-    pq.write_table(pa.table({"x": [f"..{CANARY}.."]}), tmp_path / "table")
-    for shift in range(3):
-        (tmp_path / f"base64 {shift}").write_bytes(
-            base64.b64encode(b"x" * shift + CANARY.encode() + b"yyyyyy")
-        )
-    assert all(holds_canary(file) for file in tmp_path.iterdir())
 
 
 def test_a_missing_secret_is_named() -> None:

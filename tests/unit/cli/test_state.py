@@ -210,10 +210,10 @@ def test_verify_reads_received_messages_that_no_checkpoint_has_read(tmp_path: Pa
     storage = open_storage(str(state))
     log = ReceivedLog(storage, "rows")
     for part in (1, 2, 3):
-        log.write(part, [pa.record_batch({"a": [part]})], ended=False)
+        log.append(part, [pa.record_batch({"a": [part]})], ended=False)
     backend = ParquetBackend(storage)
     metadata = backend.load_checkpoint_metadata("", 3)
-    storage.delete("checkpoints/checkpoint-0000003/metadata.json")
+    storage.delete("checkpoints/checkpoint-0000003/metadata-0000001.json")
     offsets = {**metadata.offsets, "sources": {"rows": {"received": log.position(1)}}}
     backend.write_checkpoint_metadata(replace(metadata, offsets=offsets))
     (result,) = lines("verify", state, "--epoch", "3")
@@ -264,7 +264,7 @@ def test_repair_keeps_what_a_sink_has_staged_in_a_form_of_its_own(tmp_path: Path
 
 def test_repair_removes_nothing_if_a_checkpoint_cannot_be_read(tmp_path: Path) -> None:
     state = rolling_state(tmp_path)
-    (state / "checkpoints/checkpoint-0000002/operator-out/metadata.json").write_bytes(b"{")
+    (state / "checkpoints/checkpoint-0000002/operator-out/metadata-0000001.json").write_bytes(b"{")
     before = files_below(state)
     result = call("repair", state)
     assert result.exit_code == 1

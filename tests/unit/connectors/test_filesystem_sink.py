@@ -15,6 +15,7 @@ from headrace.base.errors import ConfigurationError, PlanError, RefusedError
 from headrace.connectors.filesystem.layout import NameOptions, directory_problem
 from headrace.connectors.filesystem.sink import FileSystemSink
 from headrace.connectors.filesystem.source import FileSystemSource
+from headrace.storage.local import LocalStorage
 from tests.support import SinkDriver, plan, read_range
 
 EACH_EPOCH = {"rolling_policy.interval": 0}
@@ -77,6 +78,24 @@ def test_half_a_commit_is_made_whole_when_it_is_repeated(tmp_path: Path) -> None
     assert len(names) == 3
     sink.commit(1, data)
     assert visible(tmp_path) == names
+
+
+def test_a_file_that_another_commit_moves_in_the_same_moment_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = driver(tmp_path)
+    data = sink.prepare(1, [batch(1)])
+    ((staged, name),) = json.loads(data["files"][0])["files"]
+
+    def exists(_storage: LocalStorage, path: str) -> bool:
+        found = (tmp_path / "out" / path).exists()
+        if path == name:
+            (tmp_path / "out" / staged).rename(tmp_path / "out" / name)
+        return found
+
+    monkeypatch.setattr(LocalStorage, "exists", exists)
+    sink.commit(1, data)
+    assert [path.name for path in visible(tmp_path)] == [name]
 
 
 def test_what_no_commit_took_is_removed_by_the_next(tmp_path: Path) -> None:
@@ -247,3 +266,27 @@ def test_a_file_name_that_is_too_long_fails_in_the_task(tmp_path: Path) -> None:
     sink = driver(tmp_path, **{"filename.prefix": "p" * 250})
     with pytest.raises(ConfigurationError, match="more than 255 bytes"):
         sink.prepare(1, [batch(1)])
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "gzip"])
+def test_a_row_with_line_breaks_in_a_value_is_never_cut_into_two_files(
+    tmp_path: Path, compression: str
+) -> None:
+    texts = [f"{number}\nof\nmany" for number in range(50)]
+    rows = pa.record_batch({"n": list(range(50)), "k": texts})
+    given = {"format": "csv", "json.compression": compression, "rolling_policy.file_size": 60}
+    driver(tmp_path, **given).run(1, [rows])
+    assert len(visible(tmp_path)) > 2
+    schema = pa.schema({"n": pa.int64(), "k": pa.string()})
+    read = everything(FileSystemSource(path=str(tmp_path / "out"), schema=schema, format="csv"))
+    assert sorted(row["k"] for row in read) == sorted(texts)
+
+
+def test_any_value_names_a_directory_from_which_it_is_read_again(tmp_path: Path) -> None:
+    values = ["a/b", "nul\0", ".", "..", "../up", "", " ", "é", "x=y", "%2F", None]
+    driver(tmp_path, **{"partitioning.fields": "k"}).run(1, [batch(*range(1, 12), key=values)])
+    assert all(path.parent.parent == tmp_path / "out" for path in visible(tmp_path))
+    schema = pa.schema({"n": pa.int64(), "k": pa.string()})
+    read = everything(FileSystemSource(path=str(tmp_path / "out"), schema=schema, format="json"))
+    expected = dict(enumerate(values, 1))
+    assert {row["n"]: row["k"] for row in read} == expected

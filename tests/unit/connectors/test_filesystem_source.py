@@ -1,4 +1,5 @@
 import bz2
+import gzip
 import json
 import os
 from datetime import timedelta
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
 from headrace.connectors.filesystem import content as filesystem_content
 from headrace.connectors.filesystem import files as filesystem_files
 from headrace.connectors.filesystem import listing as filesystem_listing
@@ -531,3 +532,45 @@ def test_small_pieces_of_a_file_become_few_batches_in_their_order(monkeypatch: p
     assert [table.num_rows for table in found] == [7, 9, 1, 3]
     assert [n for table in found[:2] for n in table["n"].to_pylist()] == list(range(16))
     assert list(filesystem_files.gathered([pieces[1]])) == []
+
+
+@pytest.mark.parametrize("compression", ["", ".gz"])
+def test_a_file_that_is_replaced_by_one_of_its_size_while_it_is_read_is_an_error(
+    tmp_path: Path, compression: str
+) -> None:
+    def content(first: int) -> bytes:
+        lines = "".join(f'{{"a":{n}}}\n' for n in range(first, first + 5)).encode()
+        return gzip.compress(lines, 0, mtime=0) if compression else lines
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "0.json").write_text('{"a":0}\n')
+    file = tmp_path / "data" / f"1.json{compression}"
+    file.write_bytes(content(1))
+    source = FileSystemSource(path=str(tmp_path / "data"))
+    start, middle, later, end = plan(source, [3, 2, 10**9], start=100.0, now=101.0)
+    splits = source.splits(middle, later, parallelism=1)
+    file.write_bytes(content(5))
+    for attempt in (
+        lambda: source.latest_offset(middle, Limit(rows=10, time=102.0), parallelism=1),
+        lambda: source.latest_offset(later, Limit(rows=10, time=102.0), parallelism=1),
+        lambda: source.run(SourceContext(task(), splits[0]), ListCollector()),
+    ):
+        with pytest.raises(RefusedError, match=r"1\.json.*` is another file") as caught:
+            attempt()
+        assert "put the file back" in str(caught.value.hint)
+    file.write_bytes(content(1))
+    rows = read_range(source, start, middle) + read_range(source, middle, later)
+    assert [row["a"] for row in rows + read_range(source, later, end)] == [0, 1, 2, 3, 4, 5]
+    assert "identity" not in end[LANE]
+
+
+def test_a_position_of_an_earlier_version_is_continued_and_knows_the_file_from_then_on(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, {"1.json": "".join(f'{{"a":{n}}}\n' for n in range(9))})
+    source = FileSystemSource(path=path)
+    _, middle, _ = plan(source, [3, 10**9], start=100.0, now=101.0)
+    old = {LANE: {name: value for name, value in middle[LANE].items() if name != "identity"}}
+    later = source.latest_offset(old, Limit(rows=3, time=102.0), parallelism=1)
+    assert [row["a"] for row in read_range(source, old, later)] == [3, 4, 5]
+    assert later[LANE]["identity"] == middle[LANE]["identity"]

@@ -48,7 +48,7 @@ def test_every_option_is_described(role: Any, name: str) -> None:
         ),
         ({**LOGIN, "auth.password": None}, "needs `auth.password`"),
         ({"auth.username": "me"}, "`auth.username` needs `auth.type` = 'sasl'"),
-        ({"client_configs": "fetch.min.bytes"}, "`fetch.min.bytes` has no value"),
+        ({"client_configs": "fetch.min.bytes"}, "number 1 is no such pair"),
         ({"client_configs": "group.id=mine"}, "see the option `source.group_id`"),
         ({"json.confluent_schema_registry": True}, "needs `schema_registry.endpoint`"),
         ({"schema_registry.endpoint": "registry:8081"}, "is an http or https address"),

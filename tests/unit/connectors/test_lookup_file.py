@@ -116,7 +116,7 @@ def test_a_file_that_is_gone_is_an_outside_failure(file: Path) -> None:
         ({"primary_key": "id, name"}, "got id, name"),
         ({"primary_key": "idd"}, "there is no column `idd`"),
         ({"schema": None}, "needs columns"),
-        ({"framing": "newline"}, "`framing` does not go with a lookup"),
+        ({"framing": "newline"}, "unknown option `framing`"),
         ({"format": "debezium_json"}, "option `format`"),
         ({"pth": "x"}, "did you mean `path`"),
     ],

@@ -153,7 +153,7 @@ def test_a_file_that_a_crash_left_half_written_is_no_part(storage: Any) -> None:
     log = ReceivedLog(storage, "op")
     assert log.last() == 0
     assert log.resume(0) is None
-    log.write(1, [pa.record_batch({"a": [1]})], ended=False, resume={"x": 1})
+    log.append(1, [pa.record_batch({"a": [1]})], ended=False, resume={"x": 1})
     storage.write("received/op/.53ae5b31", b"half")
     storage.write("received/op/.53ae5b31.arrow", b"half")
     assert (log.last(), log.ends(1), log.resume(1)) == (1, False, {"x": 1})
@@ -187,20 +187,83 @@ def test_messages_that_could_not_be_written_are_written_by_the_end_of_the_run(
     storage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = make(sending(range(3)), storage)
-    start, kept = source.initial_offset(time=0), ReceivedLog.write
+    start, kept = source.initial_offset(time=0), ReceivedLog.append
 
     def failing(*_: Any, **__: Any) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(ReceivedLog, "write", failing)
+    monkeypatch.setattr(ReceivedLog, "append", failing)
     with pytest.raises(OSError, match="no room"):
         advance(source, start)
-    monkeypatch.setattr(ReceivedLog, "write", kept)
+    monkeypatch.setattr(ReceivedLog, "append", kept)
     wait_for_puts(source, 3)
     source.close()
     again = make(hold, storage)
     end = again.latest_offset(start, LIMIT, parallelism=1)
     assert read(again, storage, start, end)[0] == [0, 1, 2]
+
+
+def test_messages_that_could_not_be_written_are_not_acknowledged_before_they_are(
+    storage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acknowledged: list[int] = []
+
+    def talk(inbox: Inbox) -> None:
+        for n in range(4):
+            put(inbox, [n], token=n)
+        while not inbox.closed.wait(0.005):
+            acknowledged.extend(inbox.take_logged_tokens())
+
+    source = make(talk, storage)
+    start = source.initial_offset(time=0)
+
+    def failing(*_: Any, **__: Any) -> bool:
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReceivedLog, "append", failing)
+        with pytest.raises(OSError, match="no room"):
+            advance(source, start, Limit(2, 0))
+    end = advance(source, start, Limit(2, 0))
+    wait_for(lambda: acknowledged)
+    assert read(source, storage, start, end)[0] == acknowledged
+    source.close()
+
+
+def test_of_two_runs_neither_overwrites_what_the_other_has_logged(storage: Any) -> None:
+    """One run was suspended, and does not know yet that another has taken over."""
+    awake, acknowledged, resumed = threading.Event(), list[int](), list[Any]()
+
+    def first_talk(inbox: Inbox) -> None:
+        resumed.append(inbox.resume)
+        put(inbox, [1], token=1, resume="after 1")
+        while not inbox.closed.wait(0.005):
+            acknowledged.extend(inbox.take_logged_tokens())
+            if awake.is_set() and len(resumed) == 1:
+                put(inbox, [2], token=2, resume="after 2")
+                break
+        hold(inbox)
+
+    first = make(first_talk, storage)
+    start = first.initial_offset(time=0)
+    before = advance(first, start)
+    wait_for(lambda: acknowledged == [1])
+
+    def second_talk(inbox: Inbox) -> None:
+        put(inbox, [3], token=3, resume="after 3")
+        hold(inbox)
+
+    second = make(second_talk, storage)
+    after = advance(second, before)
+    TALKS["talk"] = first_talk
+    awake.set()
+    assert advance(first, before) == after  # what it had is not logged, and not acknowledged
+    assert read(first, storage, start, after)[0] == [1, 3]
+    assert acknowledged == [1]
+    advance(first, after)
+    assert resumed[1:] == ["after 3"]  # it has connected anew, behind the log
+    first.close()
+    second.close()
 
 
 def test_a_bad_message_is_named_by_its_place_in_the_log(storage: Any) -> None:
@@ -517,7 +580,7 @@ def test_messages_without_columns_cannot_be_read() -> None:
 def test_a_damaged_part_of_the_log_is_named_and_not_read(storage: Any, damage: str) -> None:
     log = ReceivedLog(storage, "op")
     for part in (1, 2):
-        log.write(part, [pa.record_batch({"a": [part]})], ended=False, resume={"seen": 1234})
+        log.append(part, [pa.record_batch({"a": [part]})], ended=False, resume={"seen": 1234})
     path = "received/op/0000000002.arrow"
     data = bytearray(storage.read(path))
     if damage == "lose":

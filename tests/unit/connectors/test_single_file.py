@@ -1,3 +1,4 @@
+import fcntl
 import itertools
 import json
 import os
@@ -7,8 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, PlanError
+from headrace.base.errors import (
+    BadLineError,
+    ConfigurationError,
+    ExternalError,
+    PlanError,
+    RefusedError,
+    ReplacedError,
+)
 from headrace.connectors.filesystem import lines as lines_module
+from headrace.connectors.single_file import sink as sink_module
 from headrace.connectors.single_file import source as single_file
 from headrace.connectors.single_file.sink import SingleFileSink
 from headrace.connectors.single_file.source import LANE, SingleFileSource
@@ -308,3 +317,92 @@ def test_rows_that_change_others_are_refused_by_formats_that_only_add(tmp_path: 
     with pytest.raises(PlanError, match="debezium_json"):
         sink.run(1, [updates((1, True))])
     assert not SingleFileSink(path="x").accepts_updates
+
+
+def test_a_run_that_was_replaced_leaves_the_file_as_its_successor_wrote_it(tmp_path: Path) -> None:
+    sink = driver(tmp_path)
+    sink.take_over()
+    data = sink.prepare(1, [pa.record_batch({"n": [1]})])
+    replaced = sink.take_over()
+    sink.commit(1, data)
+    sink.run(2, [pa.record_batch({"n": [2]})])
+    before = (tmp_path / "out.json").read_bytes()
+    sink.claim = replaced
+    with pytest.raises(ReplacedError):
+        sink.commit(1, data)
+    assert (tmp_path / "out.json").read_bytes() == before
+
+
+def test_a_commit_does_not_touch_the_file_while_another_one_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "LOCK_SECONDS", 0.01)
+    sink = driver(tmp_path)
+    sink.run(1, [pa.record_batch({"n": [1]})])
+    data = sink.prepare(2, [pa.record_batch({"n": [2]})])
+    with (tmp_path / "out.json").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ExternalError, match="is being written by another run"):
+            sink.commit(2, data)
+        assert file.read() == b'{"n":1}\n'
+    sink.commit(2, data)
+    assert (tmp_path / "out.json").read_text() == '{"n":1}\n{"n":2}\n'
+
+
+def in_parts(source: Any) -> Any:
+    """Offsets before, inside and at the end of the file, and a copy of the source as a restart makes it."""
+    return plan(source, [2, 10**9], start=100.0, now=101.0)
+
+
+def test_a_file_that_is_replaced_by_one_of_its_size_is_not_mixed_in(tmp_path: Path) -> None:
+    before, after = ("".join(f'{{"a":{n}}}\n' for n in range(start, start + 5)) for start in (1, 5))
+    path = write(tmp_path, before)
+    source = SingleFileSource(path=path)
+    start, middle, end = in_parts(source)
+    (tmp_path / "new").write_text(after)
+    (tmp_path / "new").rename(path)
+    for attempt in (
+        lambda: source.latest_offset(middle, Limit(rows=10, time=102.0), parallelism=1),
+        lambda: source.splits(middle, end, parallelism=1),
+    ):
+        with pytest.raises(RefusedError, match=r"in\.json` is another file") as caught:
+            attempt()
+        assert "put the file back" in str(caught.value.hint)
+    write(tmp_path, before)  # another inode and another time, and the same content
+    assert [row["a"] for row in read_range(source, start, end)] == [1, 2, 3, 4, 5]
+
+
+def test_a_file_that_is_replaced_while_a_task_waits_is_not_read(tmp_path: Path) -> None:
+    source = SingleFileSource(path=write(tmp_path, '{"a":1}\n{"a":2}\n{"a":3}\n'))
+    _, middle, end = in_parts(source)
+    (split,) = source.splits(middle, end, parallelism=1)
+    write(tmp_path, '{"a":7}\n{"a":8}\n{"a":9}\n')
+    with pytest.raises(RefusedError, match="is another file"):
+        source.run(SourceContext(task(), split), ListCollector())
+
+
+def test_a_change_of_a_large_file_is_noticed_at_either_end_and_growth_is_none(tmp_path: Path) -> None:
+    lines = [f'{{"a":{10**6 + n}}}\n' for n in range(60_000)]
+    path = Path(write(tmp_path, "".join(lines)))
+    source = SingleFileSource(path=str(path))
+    _, middle, end = in_parts(source)
+    with path.open("a") as file:
+        file.write('{"a":7}\n')
+    assert len(read_range(source, middle, end)) == 59_998
+    for changed in (0, 59_999):
+        other = lines.copy()
+        other[changed] = '{"a":9999999}\n'
+        path.write_text("".join(other))
+        with pytest.raises(RefusedError, match="is another file"):
+            source.latest_offset(middle, Limit(rows=10, time=102.0), parallelism=1)
+
+
+def test_positions_of_earlier_versions_are_continued(tmp_path: Path) -> None:
+    source = SingleFileSource(path=write(tmp_path, '{"a":1}\n{"a":2}\n{"a":3}\n'))
+    _, middle, end = in_parts(source)
+    old = [
+        {LANE: {name: value for name, value in offset[LANE].items() if name != "identity"}}
+        for offset in (middle, end)
+    ]
+    assert source.latest_offset(old[0], Limit(rows=10, time=101.0), parallelism=1) == old[1]
+    assert [row["a"] for row in read_range(source, *old)] == [3]

@@ -151,10 +151,159 @@ def test_an_earlier_checkpoint_can_be_taken_up_again(state: Path) -> None:
     assert last == {k: sum(range(k, 300, 5)) for k in range(5)}
 
 
-def test_a_second_writer_of_an_epoch_is_refused(tmp_path: Path) -> None:
-    def intrude(name: str, epoch: int) -> None:
-        if (name, epoch) == ("tasks_done", 2):
-            run_in_process(pipeline(), tmp_path, epoch_rows=100, max_epochs=1)
+# ------------------------------------------------------------------- operators that nobody has named
 
-    with pytest.raises(hr.StateInUseError):
-        run_in_process(pipeline(), tmp_path, epoch_rows=100, on_step=intrude)
+
+SALES = [{"shop": shop, "amount": n} for n in range(1, 7) for shop in ("mill", "weir")]
+
+
+def counts(*conditions: str, ids: dict[str, str] | None = None) -> hr.Pipeline:
+    """An unnamed updating count per shop of the rows that each condition lets through."""
+    composed = hr.Pipeline("counts")
+    sales = composed.source("memory", rows=SALES, id="sales")
+    for condition in conditions:
+        counted = (
+            sales.filter(condition).group_by("shop").aggregate(n="count(*)", id=(ids or {}).get(condition))
+        )
+        counted.sink(hr.MemorySink(condition))
+    return composed
+
+
+LOW, HIGH = "amount < 3", "amount >= 3"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names"),
+    [
+        ((LOW, HIGH), (HIGH, LOW), "`aggregate_2.aggregate` is now what `aggregate_1.aggregate` was"),
+        ((LOW,), (HIGH, LOW), "`aggregate_2.aggregate` is now what `aggregate_1.aggregate` was"),
+        ((LOW, HIGH), (HIGH,), "`aggregate_1.aggregate` is now what `aggregate_2.aggregate` was"),
+    ],
+)
+def test_unnamed_operators_that_change_places_do_not_swap_their_state(
+    tmp_path: Path, before: tuple[str, ...], after: tuple[str, ...], names: str
+) -> None:
+    run_in_process(counts(*before), tmp_path, epoch_rows=8, max_epochs=1)
+    for allow_drop in (False, True):
+        with pytest.raises(hr.IncompatibleStateError) as caught:
+            run_in_process(counts(*after), tmp_path, allow_drop=allow_drop)
+        assert names in str(caught.value)
+        assert "id='aggregate_" in str(caught.value)
+
+
+def test_operators_that_change_places_resume_when_they_are_given_their_old_ids(tmp_path: Path) -> None:
+    run_in_process(counts(LOW, HIGH), tmp_path, epoch_rows=8, max_epochs=1)
+    ids = {LOW: "aggregate_1", HIGH: "aggregate_2"}
+    result = run_in_process(counts(HIGH, LOW, ids=ids), tmp_path)
+    assert result.rows[LOW].num_rows == 0
+    assert {(row["shop"], row["n"]) for row in result.rows[HIGH].to_pylist() if not row["_retract"]} == {
+        ("mill", 4),
+        ("weir", 4),
+    }
+
+
+def test_a_query_that_more_streams_read_is_still_recognized(tmp_path: Path) -> None:
+    def build(*, more: bool) -> hr.Pipeline:
+        composed = hr.Pipeline("shared")
+        sales = composed.source("memory", rows=[{**row, "city": "x"} for row in SALES], id="sales")
+        base = sales.with_columns(double="amount * 2")
+        if more:
+            first = base.filter("city = 'y'").group_by("shop").aggregate(n="count(*)")
+            first.sink(hr.MemorySink("first"))
+        base.filter("double > 2").group_by("shop").aggregate(n="count(*)").sink(hr.MemorySink("second"))
+        return composed
+
+    run_in_process(build(more=False), tmp_path, epoch_rows=8, max_epochs=1)
+    with pytest.raises(hr.IncompatibleStateError, match=r"is now what `aggregate_1.aggregate` was"):
+        run_in_process(build(more=True), tmp_path)
+
+
+def test_unnamed_sources_that_change_places_do_not_swap_their_positions(tmp_path: Path) -> None:
+    def build(*sizes: int) -> hr.Pipeline:
+        composed = hr.Pipeline("two")
+        for size in sizes:
+            composed.source("impulse", message_count=size).sink(hr.MemorySink(f"{size} rows"))
+        return composed
+
+    run_in_process(build(300, 500), tmp_path, epoch_rows=100, max_epochs=1)
+    with pytest.raises(hr.IncompatibleStateError, match="`impulse_2` is now what `impulse_1` was"):
+        run_in_process(build(500, 300), tmp_path)
+
+
+INSERTS = """
+CREATE TABLE sales (shop TEXT NOT NULL, amount BIGINT NOT NULL)
+WITH (connector = 'single_file', path = '{path}', format = 'json');
+CREATE TABLE counted (shop TEXT, n BIGINT)
+WITH (connector = 'single_file', path = '{out}', format = 'debezium_json');
+{inserts}
+"""
+
+
+def test_queries_of_one_sql_sink_that_change_places_do_not_swap_their_state(tmp_path: Path) -> None:
+    path = tmp_path / "in.json"
+    path.write_text("".join(f'{{"shop": "{r["shop"]}", "amount": {r["amount"]}}}\n' for r in SALES))
+
+    def build(*conditions: str) -> hr.Pipeline:
+        selects = [f"SELECT shop, count(*) FROM sales WHERE {c} GROUP BY shop" for c in conditions]
+        inserts = "INSERT INTO counted " + " UNION ALL ".join(selects)
+        return hr.Pipeline.from_sql(INSERTS.format(path=path, out=tmp_path / "out.json", inserts=inserts))
+
+    run_in_process(build(LOW, HIGH), tmp_path / "state", epoch_rows=8, max_epochs=1)
+    with pytest.raises(hr.IncompatibleStateError, match=r"is now what `counted.aggregate` was"):
+        run_in_process(build(HIGH, LOW), tmp_path / "state")
+
+
+# -------------------------------------------------------------- new state behind changes of old state
+
+
+def updating(*, more: bool, fresh: bool = False) -> hr.Pipeline:
+    composed = hr.Pipeline("behind")
+    sales = composed.source("memory", rows=SALES, id="sales")
+    by_shop = sales.group_by("shop").aggregate(n="count(*)", id="by_shop")
+    by_shop.sink(hr.MemorySink("by_shop"))
+    if more:
+        by_shop.filter("n > 0").group_by("n").aggregate(shops="count(*)", id="by_count").sink(
+            hr.MemorySink("by_count")
+        )
+    if fresh:
+        by_amount = sales.group_by("amount").aggregate(n="count(*)", id="by_amount")
+        by_amount.group_by("n").aggregate(amounts="count(*)", id="fresh").sink(hr.MemorySink("fresh"))
+    return composed
+
+
+def test_an_aggregate_added_behind_one_that_resumes_is_refused(tmp_path: Path) -> None:
+    run_in_process(updating(more=False), tmp_path, epoch_rows=8, max_epochs=1)
+    with pytest.raises(hr.IncompatibleStateError) as caught:
+        run_in_process(updating(more=True), tmp_path)
+    assert "operator `by_count.aggregate` is new, and reads the changes of `by_shop.aggregate`" in str(
+        caught.value
+    )
+    assert "use a new state directory" in str(caught.value)
+    assert run_in_process(updating(more=False), tmp_path).reason == "finished"
+
+
+def test_an_aggregate_added_behind_a_new_one_counts_from_there(tmp_path: Path) -> None:
+    run_in_process(updating(more=False), tmp_path, epoch_rows=8, max_epochs=1)
+    result = run_in_process(updating(more=False, fresh=True), tmp_path)
+    assert result.rows["fresh"].column("_retract").to_pylist() == [False]
+
+
+def test_a_view_added_behind_an_updating_one_that_resumes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "in.json"
+    path.write_text("".join(f'{{"shop": "{r["shop"]}", "amount": {r["amount"]}}}\n' for r in SALES))
+
+    def build(query: str) -> hr.Pipeline:
+        view = "CREATE VIEW by_shop AS SELECT shop, count(*) AS n FROM sales GROUP BY shop;"
+        inserts = f"{view} INSERT INTO counted SELECT shop, n FROM by_shop; {query}"
+        return hr.Pipeline.from_sql(
+            INSERTS.format(path=path, out=tmp_path / "out.json", inserts=inserts),
+            preview=lambda _: ("memory", {"name": "preview"}),
+        )
+
+    run_in_process(build(""), tmp_path / "state", epoch_rows=8, max_epochs=1)
+    with pytest.raises(
+        hr.IncompatibleStateError, match=r"is new, and reads the changes of `by_shop.aggregate`"
+    ):
+        run_in_process(build("SELECT n, count(*) AS shops FROM by_shop GROUP BY n;"), tmp_path / "state")
+    # Without state of its own there is nothing that could be missing.
+    run_in_process(build("SELECT n FROM by_shop WHERE n > 1;"), tmp_path / "state")

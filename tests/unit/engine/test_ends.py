@@ -179,8 +179,15 @@ def test_a_discarded_checkpoint_leaves_no_mark_that_speaks_for_its_successor(
 
     run_in_process(build(), tmp_path, epoch_rows=10, max_epochs=3)
     backend = ParquetBackend(open_storage(str(tmp_path)))
-    with monkeypatch.context() as patch:  # the crash between the two halves of discarding
-        patch.setattr(type(backend.storage), "list", lambda _self, _prefix: [])
+    delete = backend.storage.delete
+
+    def delete_until_files(path: str) -> None:  # the crash between the two halves of discarding
+        if "/operator-" in path:
+            raise CrashError
+        delete(path)
+
+    monkeypatch.setattr(backend.storage, "delete", delete_until_files)
+    with pytest.raises(CrashError):
         backend.discard_after(1)
     with pytest.raises(CrashError):
         run_in_process(build(), tmp_path, epoch_rows=10, on_step=crash_at("metadata_written", 2))

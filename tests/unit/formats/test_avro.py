@@ -15,7 +15,7 @@ import pytest
 
 from headrace.base.errors import ConfigurationError
 from headrace.formats.avro.format import AvroFormat
-from headrace.formats.avro.read import AvroReader
+from headrace.formats.avro.read import AvroReader, _Marked
 from headrace.formats.avro.schema import schema_of, to_json
 from headrace.formats.base import JSON_COLUMN
 from tests.unit.formats.avro_cases import COLUMNS, ROWS, datums, naive, raw, record, table
@@ -214,4 +214,5 @@ def test_records_are_read_together_and_not_one_by_one() -> None:
     # If another release of DataFusion reads files in another way, this shows it: it would only be slow.
     reader = AvroReader(schema_of(list(COLUMNS)), COLUMNS)
     messages = AvroFormat(COLUMNS, layout="raw").messages(pa.concat_tables([table()] * 1000))
-    assert reader._together(pa.array(messages, pa.large_binary())).num_rows == 3000
+    array = pa.array(messages, pa.large_binary())
+    assert reader._together(array, _Marked.of(array)).num_rows == 3000

@@ -2,49 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from bench.connectors.formats import BAD_EVERY, bad_cases, rows, with_bad
-from headrace.formats.base import Format
+from bench.connectors.formats import BAD_EVERY, BadCase, bad_cases, bad_rows, registry_server, rows
+from headrace.formats.avro.read import AvroReader
+from headrace.formats.csv.format import CsvFormat
 from headrace.formats.json.rewrite import JsonRewriter
 
 COUNT = 5 * BAD_EVERY
-CASES = [
-    pytest.param(form, damage, is_lines, id=f"{name}, {kind}")
-    for name, form, damages, is_lines in bad_cases()
-    if name.startswith(("json", "debezium"))
-    for kind, damage in damages.items()
-]
+NAMES = [case.name for case in bad_cases("http://127.0.0.1:1")]
+
+
+@pytest.fixture(scope="module")
+def cases() -> Iterator[dict[str, BadCase]]:
+    with registry_server() as registry:
+        yield {case.name: case for case in bad_cases(registry)}
 
 
 def spy(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: list[Any]) -> None:
     """Record the first argument of each call of a method, which still does its work."""
     method = getattr(owner, name)
 
-    def recorded(self: Any, *arguments: Any) -> Any:
+    def recorded(self: Any, *arguments: Any, **more: Any) -> Any:
         calls.append(arguments[0])
-        return method(self, *arguments)
+        return method(self, *arguments, **more)
 
     monkeypatch.setattr(owner, name, recorded)
 
 
-@pytest.mark.parametrize(("form", "damage", "is_lines"), CASES)
-def test_only_lines_near_a_bad_one_are_read_singly(
-    monkeypatch: pytest.MonkeyPatch, form: Format, damage: Callable[[bytes], bytes], is_lines: bool
+@pytest.mark.parametrize("name", NAMES)
+def test_the_good_records_beside_bad_ones_are_read_and_only_those_near_a_bad_one_singly(
+    monkeypatch: pytest.MonkeyPatch, cases: dict[str, BadCase], name: str
 ) -> None:
-    table = rows(COUNT)
+    table, case = rows(COUNT), cases[name]
+    rewritten: list[Any] = []
     singly: list[Any] = []
-    spy(monkeypatch, JsonRewriter, "normal", singly)
-    records = with_bad(form.messages(table), damage)
-    data: Any = records if not is_lines else form.head(table.schema) + b"\n".join([*records, b""])
-    decoded = form.decode(data)
-    good = [index for index in range(COUNT) if index % BAD_EVERY != BAD_EVERY // 2]
-    names = [name for name in table.schema.names if name != "at"]  # some formats write milliseconds
-    read = decoded.rows.select(names)
-    assert read.equals(table.select(names).take(pa.array(good)).cast(read.schema))
-    assert len(decoded.bad) == COUNT // BAD_EVERY
-    assert len(singly) <= 2 * len(decoded.bad)
+    parsed: list[Any] = []
+    spy(monkeypatch, JsonRewriter, "normal", rewritten)
+    spy(monkeypatch, AvroReader, "_read_singly", singly)
+    spy(monkeypatch, CsvFormat, "_parse", parsed)
+    bad = set(bad_rows(COUNT))
+    good = [index for index in range(COUNT) if index not in bad]
+    inputs = case.inputs(table)
+    expected = case.decode(inputs["good"]).rows
+    assert expected.num_rows == COUNT
+    for kind, data in inputs.items():
+        if kind == "good":
+            continue
+        for calls in (rewritten, singly, parsed):
+            calls.clear()
+        decoded = case.decode(data)
+        assert decoded.rows.equals(expected.take(pa.array(good))), kind
+        # A file of Avro is one record for the errors of its rows.
+        assert len(decoded.bad) == (1 if name.startswith("avro files") else len(bad)), kind
+        if "JSON column" not in name:  # each line of these is rewritten anyway
+            assert len(rewritten) <= 2 * len(bad), kind
+        assert sum(map(len, singly)) <= 2 * len(bad), kind
+        if parsed:
+            size = len(data) if isinstance(data, bytes) else sum(map(len, data)) + len(data)
+            assert sum(map(len, parsed)) <= 1.5 * size, kind

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import BadLineError, ConfigurationError
+from headrace.connectors._shared.messages import MessageOptions
 from headrace.formats.json.columns import schema_columns
 from headrace.formats.json.schema import json_schema
 from headrace.formats.json.write import JsonStyle
-from headrace.formats.options import FormatOptions, infer_from
+from headrace.formats.options import infer_from
 from headrace.formats.registry.client import RegisteredSchema
 from headrace.sql.types import column_lines
 
@@ -20,7 +21,7 @@ def columns(schema: dict[str, Any], **more: Any) -> list[str]:
 
 
 def found(messages: list[bytes], **options: Any) -> list[str]:
-    return column_lines(infer_from(FormatOptions(**options), messages, where="somewhere"))
+    return column_lines(infer_from(MessageOptions(**options), messages, where="somewhere"))
 
 
 def test_a_json_schema_tells_columns() -> None:

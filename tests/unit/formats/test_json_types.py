@@ -11,10 +11,10 @@ import pytest
 
 from headrace.base.errors import BadLineError, ConfigurationError, PlanError
 from headrace.base.options import parse_options
+from headrace.connectors._shared.messages import MessageOptions
 from headrace.formats.base import JSON_COLUMN
 from headrace.formats.json.format import JsonFormat
 from headrace.formats.json.write import JsonStyle
-from headrace.formats.options import FormatOptions
 
 
 def instants(unit: str, *values: int | None) -> pa.Array:
@@ -223,8 +223,8 @@ def test_json_columns_hold_any_json_as_it_was_and_are_written_as_json() -> None:
 # --------------------------------------------------------------------------------------------- options
 
 
-def options(**values: Any) -> FormatOptions:
-    return parse_options(FormatOptions, {name.replace("__", "."): v for name, v in values.items()}, what="t")
+def options(**values: Any) -> MessageOptions:
+    return parse_options(MessageOptions, {name.replace("__", "."): v for name, v in values.items()}, what="t")
 
 
 def test_timestamps_may_be_written_as_milliseconds_and_only_declared_columns_are_written() -> None:
@@ -301,7 +301,7 @@ def test_framing_cuts_messages_into_lines_and_long_lines_short() -> None:
 )
 def test_options_that_do_not_go_together_are_refused(values: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse_options(FormatOptions, values, what="t")
+        parse_options(MessageOptions, values, what="t")
     assert message in str(caught.value)
 
 

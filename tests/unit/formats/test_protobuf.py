@@ -14,8 +14,8 @@ import pytest
 
 from headrace.base.errors import BadLineError, ConfigurationError, PlanError
 from headrace.base.options import parse_options
+from headrace.connectors._shared.messages import MessageOptions
 from headrace.formats.base import JSON_COLUMN
-from headrace.formats.options import FormatOptions
 from headrace.formats.protobuf.format import ProtobufFormat
 from headrace.formats.protobuf.schema import arrow_schema, compile_files
 from headrace.formats.protobuf.text import load_protobuf
@@ -334,9 +334,11 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_line(text: str, reason: 
         compile_files('syntax = "proto3"; ' + text, "a.proto", {}).message("A")
 
 
-def options(**given: Any) -> FormatOptions:
+def options(**given: Any) -> MessageOptions:
     named = {name.replace("__", "."): value for name, value in given.items()}
-    return parse_options(FormatOptions, {"format": "protobuf", "schema": {"id": "int64"}, **named}, what="it")
+    return parse_options(
+        MessageOptions, {"format": "protobuf", "schema": {"id": "int64"}, **named}, what="it"
+    )
 
 
 def test_types_are_given_as_a_file_a_descriptor_or_a_text(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from headrace.base.options import parse_options
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.formats.avro.format import AvroFormat
 from headrace.formats.base import LineError
-from headrace.formats.options import FormatOptions
+from headrace.formats.options import FormatOptions, ReadOptions
 from headrace.formats.protobuf.format import ProtobufFormat
 from headrace.formats.registry import client as schema_registry
 from headrace.formats.registry.client import RegistryOptions, SchemaRegistry, header
@@ -233,7 +233,7 @@ def test_a_sink_of_protobuf_registers_its_type(server: Recorded, registry: Schem
     assert b"Row" in base64.b64decode(body["schema"])
 
 
-class Topic(FormatOptions, RegistryOptions):
+class Topic(ReadOptions, FormatOptions, RegistryOptions):
     """What a connector with a registry has."""
 
     def registry(self) -> SchemaRegistry | None:

@@ -85,3 +85,10 @@ def test_the_state_is_free_again_when_a_run_is_over(tmp_path: Path) -> None:
     start_finished(tmp_path).await_termination()
     with StateLock(open_storage(str(tmp_path))):
         pass
+
+
+def test_a_time_to_wait_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    run = start_finished(tmp_path)
+    with pytest.raises(hr.UserError, match="`timeout` takes seconds, got str '5'"):
+        run.await_termination("5")  # type: ignore[arg-type]
+    run.await_termination()

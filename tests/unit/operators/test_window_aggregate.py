@@ -414,7 +414,15 @@ def test_windows_that_are_centuries_apart_come_out_in_order(tmp_path: Path) -> N
     assert [row["k"] for row in found] == [1, 3, 2]
 
 
-def test_a_row_at_the_edge_of_time_is_in_no_window_of_sql(tmp_path: Path) -> None:
+@pytest.mark.parametrize("window", [
+    "tumble(interval '1 minute')",
+    "hop(interval '20 seconds', interval '1 minute')",
+    "session(interval '1 minute')",
+])  # fmt: skip
+@pytest.mark.parametrize("watermark", ["at", "at - interval '1 hour'"])
+def test_a_row_at_the_edge_of_time_is_in_no_window_of_sql(
+    tmp_path: Path, window: str, watermark: str
+) -> None:
     lines = [
         '{"at": "1677-09-21T00:12:44"}',
         '{"at": "2026-01-01T00:00:00"}',
@@ -422,12 +430,21 @@ def test_a_row_at_the_edge_of_time_is_in_no_window_of_sql(tmp_path: Path) -> Non
     ]
     (tmp_path / "in.json").write_text("\n".join(lines))
     sql = f"""
-        CREATE TABLE t (at TIMESTAMP, WATERMARK FOR at) WITH (
+        CREATE TABLE t (at TIMESTAMP, WATERMARK FOR at AS {watermark}) WITH (
             connector = 'single_file', path = '{tmp_path}/in.json', format = 'json', type = 'source'
         );
-        SELECT tumble(interval '1 minute') AS w, count(*) AS n FROM t GROUP BY 1;
+        SELECT {window} AS w, count(*) AS n FROM t GROUP BY 1;
     """
     found = run_in_process(
         hr.Pipeline.from_sql(sql, preview=lambda _: ("memory", {"name": "out"})), tmp_path / "state"
     )
-    assert [row["w"]["start"].year for row in found.rows["out"].to_pylist()] == [2026]
+    windows = found.rows["out"].to_pylist()
+    assert windows
+    starts = [row["w"]["start"] for row in windows]
+    # A session begins with its first row: the earliest one still fits.
+    is_session = window.startswith("session")
+    days = {"2025-12-31", "2026-01-01"} | ({"1677-09-21"} if is_session else set())
+    assert all(start.isoformat()[:10] in days for start in starts)
+    assert all(row["w"]["start"] < row["w"]["end"] for row in windows)
+    bad = sum(values.get("bad_rows", 0) for values in found.metrics.values())
+    assert bad == (1 if is_session else 2)

@@ -14,7 +14,7 @@ from headrace.state.backend import ParquetBackend
 from headrace.state.config import TableConfig
 from headrace.state.files import Migrate, _opened
 from headrace.state.manager import TableManager
-from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata
+from headrace.state.metadata import CheckpointMetadata, OperatorCheckpointMetadata, SavedOperator
 from headrace.storage.open import open_storage
 
 
@@ -78,7 +78,7 @@ class Life:
         self.backend.write_operator_checkpoint_metadata(operator)
         self.backend.write_checkpoint_metadata(checkpoint(self.epoch, {"op": self.epoch}))
         self.backend.mark_committed(self.epoch)
-        self.restored = self.backend.load_operator_metadata("job", "op", self.epoch)
+        self.restored = self.backend.load_operator_metadata("job", SavedOperator("op", self.epoch))
         self.begin(parallelism)
 
     def wipe_cache(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from headrace.base.errors import (
 )
 from headrace.state.backend import ParquetBackend
 from headrace.state.config import keyed_table_config
+from headrace.state.metadata import SavedOperator
+from headrace.testing.in_process import CrashError
 from tests.unit.state.harness import Life, checkpoint
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -46,9 +49,9 @@ def test_a_checkpoint_is_read_back_as_it_was_written(life: Life) -> None:
     assert life.backend.load_checkpoint_metadata("job", 2) == checkpoint(2, {"op": 2})
     assert life.backend.is_committed(checkpoint(2, {"op": 2}))
     assert not life.backend.is_committed(checkpoint(3, {"op": 2}))
-    assert life.backend.load_operator_metadata("job", "other", 2) is None
+    assert life.backend.load_operator_metadata("job", SavedOperator("other", 2)) is None
     life.backend.prepare_checkpoint_load(checkpoint(2, {"op": 2}))
-    assert metadata_file(life, 2).read_text().startswith('{\n  "format": 1,')
+    assert metadata_file(life, 2).read_text().startswith('{\n  "format": 2,')
 
 
 def test_the_second_writer_of_an_epoch_fails(life: Life) -> None:
@@ -124,6 +127,29 @@ def test_an_interrupted_cleanup_is_finished_by_the_next_run(life: Life) -> None:
     run(life, 1)
 
 
+def test_a_cleanup_that_is_cut_off_leaves_only_whole_checkpoints(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(life, 6)
+    storage, delete = life.storage, life.storage.delete
+    for done in range(40):
+        left = done
+
+        def fail(path: str) -> None:
+            nonlocal left
+            if not left:
+                raise CrashError
+            left -= 1
+            delete(path)
+
+        again = ParquetBackend(storage, cache_dir=life.cache_dir)
+        monkeypatch.setattr(storage, "delete", fail)
+        with contextlib.suppress(CrashError):
+            again.cleanup(1, 6)
+        assert [again.verify(epoch) for epoch in again.epochs()] == [[]] * len(again.epochs())
+    assert life.backend.epochs() == [6]
+
+
 def test_cleanup_touches_nothing_while_a_kept_checkpoint_is_unreadable(life: Life) -> None:
     run(life, 4)
     metadata_file(life, 4).write_text("{")
@@ -147,7 +173,7 @@ def test_a_run_can_resume_from_an_older_checkpoint(life: Life) -> None:
     life.backend.discard_after(3)
     assert life.backend.epochs() == [1, 2, 3]
     assert not [path for path in life.storage.list("") if "0000004" in path or "0000005" in path]
-    life.restored = life.backend.load_operator_metadata("job", "op", 3)
+    life.restored = life.backend.load_operator_metadata("job", SavedOperator("op", 3))
     life.epoch = 3
     life.begin()
     run(life, 2)

@@ -184,6 +184,17 @@ def test_the_cache_holds_only_files_in_use(life: Life) -> None:
     assert look(life, 1) == "b"
 
 
+def test_what_a_task_is_writing_is_not_evicted_from_the_cache(life: Life) -> None:
+    directory = Path(make_cache(life.storage.url, life.cache_dir))
+    new, left = directory / "new.parquet.tmp", directory / "left.parquet.tmp"
+    for path in (new, left):
+        path.write_bytes(b"rows")
+    os.utime(left, (time.time() - 3660,) * 2)
+    evict_cache(life.storage.url, [], cache_dir=life.cache_dir)
+    assert new.exists()
+    assert not left.exists()
+
+
 def test_a_new_storage_clears_the_cache_of_those_that_are_gone_or_long_unused(tmp_path: Path) -> None:
     root, hour, week = tmp_path / "cache", 3600, 7 * 24 * 3600
     unused = {"gone": hour + 60, "just gone": hour - 60, "quiet": week - 60, "long quiet": week + 60}

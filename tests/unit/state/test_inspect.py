@@ -13,6 +13,7 @@ from headrace.base.errors import StateInUseError, UserError
 from headrace.state import inspect
 from headrace.state.config import global_table_config, keyed_table_config
 from headrace.state.lock import StateLock
+from headrace.state.metadata import SavedOperator
 from tests.unit.state.harness import Life
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -119,7 +120,7 @@ def test_offline_compaction_changes_files_and_not_rows(life: Life) -> None:
     assert sorted(after[0]["id"]) == sorted(before[0]["id"])
     assert after[1] == before[1]
     assert [life.backend.verify(epoch) for epoch in life.backend.epochs()] == [[]] * 5
-    life.restored = life.backend.load_operator_metadata("job", "op", 5)
+    life.restored = life.backend.load_operator_metadata("job", SavedOperator("op", 5))
     life.begin(3)
     assert table(life.managers[2], "g").get(("subtask", 1)) == 4
     life.commit()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from headrace.base.errors import BadLineError, ConfigurationError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Connector, check_column
-from headrace.formats.options import FormatOptions
+from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import Lookup, OperatorContext
 
 
-class LookupOptions(FormatOptions):
+class LookupOptions(DropOptions, FormatOptions):
     """The options of a lookup table with one key and rows in a format."""
 
     format: Literal["json", "raw_string", "raw_bytes"] = Field(
@@ -24,16 +24,6 @@ class LookupOptions(FormatOptions):
             "`json`: an object for each row; `raw_string`, `raw_bytes`: the column `value`, unchanged."
         ),
     )
-
-    @model_validator(mode="after")
-    def _check_lookup(self) -> Self:
-        if self.bad_data == "dead_letter":
-            raise ValueError(
-                "`bad_data` = 'dead_letter' does not go with a lookup: drop bad records, or fail"
-            )
-        if self.framing is not None:
-            raise ValueError("`framing` does not go with a lookup: there is one row for each key")
-        return self
 
 
 class FormatLookup(Connector, Lookup):

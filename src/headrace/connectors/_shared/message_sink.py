@@ -27,6 +27,8 @@ from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector,
 
 VALUE = "value"
 """The column of staged messages with their content."""
+RECHECK_SECONDS = 1.0
+"""How long after a check a message may be sent: a run that was suspended meanwhile checks before the next."""
 
 
 class StagingSink(Connector, ArrowOperator):
@@ -35,6 +37,7 @@ class StagingSink(Connector, ArrowOperator):
     options: Any
     STAGED: ClassVar[str] = "rows"
     """The name of the staged rows in the commit data."""
+    asked_in_tasks = False
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -94,7 +97,8 @@ class MessageSink(StagingSink):
     A connector implements `deliver`, and `attributes` if its messages have more than content. A commit that
     is retried after a crash delivers again only if the first attempt was not complete, so the guarantee is at
     least once. A `deliver` that is idempotent makes it exactly once: each attempt has the same messages in
-    the same order under the same `batch_id`.
+    the same order under the same `batch_id`. It calls `ctx.check_generation(every=RECHECK_SECONDS)` before
+    each message that it sends.
     """
 
     def attributes(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:

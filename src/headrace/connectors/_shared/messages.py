@@ -17,7 +17,7 @@ from headrace.base.options import Duration
 from headrace.connectors.base import TIMESTAMP_TYPE, report_bad
 from headrace.formats.base import Decoded, Format, plain_field, split_lines, too_long
 from headrace.formats.json.debezium import count_rows
-from headrace.formats.options import FormatOptions, implied_columns
+from headrace.formats.options import FormatOptions, ReadOptions, implied_columns
 from headrace.model.operator import DEAD_LETTER, Collector, SourceContext
 
 LAST_INSTANT = 2**63 - 1
@@ -25,7 +25,7 @@ _HEAD = 1024
 """The number of bytes of a message that is too long which its error shows."""
 
 
-class MessageOptions(FormatOptions):
+class MessageOptions(ReadOptions, FormatOptions):
     """The options of message sources; the connector declares which metadata its messages have."""
 
     METADATA: ClassVar[Mapping[str, pa.DataType]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -37,6 +37,11 @@ from headrace.state.rows import group_rows, single
 
 KEPT_EPOCHS = 100
 """The number of epochs for which the database keeps marks."""
+FENCE = -1
+"""The number, in the table of epochs, of the row that holds the generation of the sink in place of a mark.
+
+A row, not a column: tables of earlier versions stay as they are, and nobody needs the right to alter them.
+"""
 
 _NAME = re.compile(r'(?:"((?:[^"]|"")+)"|([^".]+))(\.|$)')
 
@@ -130,12 +135,25 @@ class TableSinkOptions(TableOptions):
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch of a sink, and its mark in the database."""
+    """An epoch of a sink, its mark in the database, and the run that commits it."""
 
     job: str
     sink: str
     number: int
     mark: str
+    generation: int
+    check_generation: Callable[[], None]
+    """Raises a ReplacedError if another run has taken over the state directory."""
+
+    @property
+    def fence(self) -> str:
+        """The generation as the database holds it: texts that are in the order of the numbers."""
+        return f"{self.generation:020}"
+
+    @property
+    def oldest(self) -> int:
+        """The oldest epoch whose mark is kept."""
+        return max(0, self.number - KEPT_EPOCHS)
 
 
 @dataclass(frozen=True)
@@ -152,7 +170,9 @@ class TableSink(Connector, ArrowOperator):
     """A sink that writes the rows of an epoch together with the epoch's mark, in one transaction.
 
     A connector implements `write`. Tasks stage the rows of an epoch in the state directory; the commit writes
-    them on the driver. A retried commit finds its mark and does nothing.
+    them on the driver. A retried commit finds its mark and does nothing. The transaction also records the
+    generation of the run, and locks that record: a run that was replaced finds a greater one, and writes
+    nothing, however long ago the marks of its epochs were forgotten.
     """
 
     options: Any
@@ -177,7 +197,12 @@ class TableSink(Connector, ArrowOperator):
 
     @abstractmethod
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
-        """Write the changes and the mark in one transaction, unless the mark exists already."""
+        """Write the changes, the mark and the generation in one transaction.
+
+        Nothing is changed if the mark exists already. A greater generation raises a ReplacedError, unless
+        `epoch.check_generation` says that this run is the newest: then its state directory was restored from
+        a copy, and its generation replaces the greater one.
+        """
 
     def display(self) -> str:
         """Return the table and the database, without secrets."""
@@ -253,7 +278,15 @@ class TableSink(Connector, ArrowOperator):
         rows = pa.Table.from_batches(unify_schemas(batches))
         info = ctx.task_info
         self.write(
-            Epoch(info.job_id, info.operator_id, epoch, mark), net_changes(rows, self.options.primary_key)
+            Epoch(
+                info.job_id,
+                info.operator_id,
+                epoch,
+                mark,
+                generation=ctx.generation,
+                check_generation=ctx.check_generation,
+            ),
+            net_changes(rows, self.options.primary_key),
         )
 
     def fields(self, rows: pa.Table) -> list[pa.Field]:

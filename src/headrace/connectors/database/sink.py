@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.base.errors import ConfigurationError, ExternalError, suggest
+from headrace.base.errors import ConfigurationError, ExternalError, RefusedError, suggest
 from headrace.base.extras import load_extra
 from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.sql_table import (
-    KEPT_EPOCHS,
+    FENCE,
     Address,
     Epoch,
     TableChanges,
@@ -27,15 +27,22 @@ from headrace.connectors._shared.sql_table import (
 from headrace.connectors._shared.sql_values import FIRST_DAY, LAST_DAY, day_refusals, nul_refusals
 from headrace.connectors.base import Refusal
 from headrace.connectors.database.values import column_type, python_values
+from headrace.connectors.postgres.tls import NO_TLS_HINT, UNTRUSTED_HINT, default_tls
 
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
 """How long to wait for an answer before the commit fails; the server may restart meanwhile."""
-REACH_SECONDS = 10.0
 _BACKOFF = Backoff(first=0.1, longest=5.0)
 _CHUNK_ROWS = 5_000
-_REFUSED = ("authentication", "Access denied", "does not exist", "Unknown database", "unable to open")
+_NO_ACCESS = {
+    "authentication": "check the user and the password",
+    "Access denied": "check the user and the password",
+    "does not support SSL": NO_TLS_HINT,
+    "certificate": UNTRUSTED_HINT,
+}
+"""What the messages of errors have in them that no retry helps against, and what to do."""
+_REFUSED = (*_NO_ACCESS, "does not exist", "Unknown database", "unable to open")
 
 
 class DatabaseSink(TableSink):
@@ -63,7 +70,7 @@ class DatabaseSink(TableSink):
 
     def reach(self) -> str:
         """Connect, and return a line about the database and the table."""
-        return self._run(self._summarize_table, patience=REACH_SECONDS)
+        return self._run(self._summarize_table, patience=0)
 
     def _summarize_table(self, held: _Held) -> str:
         with held.engine.connect() as connection:
@@ -97,6 +104,7 @@ class DatabaseSink(TableSink):
                 self._create(held, self.options.table, self._new_table(changes.rows))
             held.prepared = True
         with held.engine.begin() as connection:
+            self._fence(connection, epochs, epoch)
             if not self._mark(connection, epochs, epoch):
                 return
             if held.table is None or not set(changes.rows.schema.names) <= set(held.table.columns.keys()):
@@ -139,6 +147,25 @@ class DatabaseSink(TableSink):
         return sql.Table(name, sql.MetaData(), *columns, schema=".".join(schema) or None)
 
     @staticmethod
+    def _fence(connection: Any, epochs: Any, epoch: Epoch) -> None:
+        """Record the generation, and lock that record: a concurrent commit waits here, or is retried."""
+        sql = load_client()
+        here = sql.and_(epochs.c.job == epoch.job, epochs.c.sink == epoch.sink, epochs.c.epoch == FENCE)
+        # It is the first statement, so that also databases without locks of rows lock before they read.
+        record = sql.update(epochs).where(here).values(mark=epoch.fence)
+        if connection.execute(record.where(epochs.c.mark <= epoch.fence)).rowcount:
+            return
+        if connection.execute(sql.select(epochs.c.mark).where(here)).scalar() is not None:
+            epoch.check_generation()
+            connection.execute(record)
+            return
+        values = {"job": epoch.job, "sink": epoch.sink, "epoch": FENCE, "mark": epoch.fence}
+        try:
+            connection.execute(sql.insert(epochs).values(values))
+        except sql.exc.IntegrityError:
+            raise _RivalError from None
+
+    @staticmethod
     def _mark(connection: Any, epochs: Any, epoch: Epoch) -> bool:
         """Write the mark of an epoch; False if it exists. Of two concurrent commits one is retried."""
         sql = load_client()
@@ -157,7 +184,8 @@ class DatabaseSink(TableSink):
             change = sql.update(epochs).where(here, epochs.c.mark == existing).values(mark=epoch.mark)
             if connection.execute(change).rowcount == 0:
                 raise _RivalError
-        connection.execute(sql.delete(epochs).where(mine, epochs.c.epoch < epoch.number - KEPT_EPOCHS))
+        old = epochs.c.epoch.between(0, epoch.oldest - 1)
+        connection.execute(sql.delete(epochs).where(mine, old))
         return True
 
     def _has_table(self, connection: Any, name: str) -> bool:
@@ -238,7 +266,7 @@ class DatabaseSink(TableSink):
             login = {"username": self.options.username, "password": self.options.password}
             url = url.set(**{name: value for name, value in login.items() if value is not None})
             pool = {"poolclass": sql.pool.NullPool} if url.get_backend_name() == "sqlite" else {}
-            return sql.create_engine(url, hide_parameters=True, **pool)
+            return sql.create_engine(url, hide_parameters=True, connect_args=_tls(url), **pool)
         except (sql.exc.ArgumentError, ValueError):
             # What SQLAlchemy says may show the password.
             raise ConfigurationError(
@@ -270,7 +298,13 @@ class DatabaseSink(TableSink):
 
         deadline = PATIENCE_SECONDS if patience is None else patience
         try:
-            return with_retry(attempt, is_transient=is_transient, backoff=_BACKOFF, deadline=deadline)
+            return with_retry(
+                attempt,
+                is_transient=is_transient,
+                backoff=_BACKOFF,
+                deadline=deadline,
+                waits_for=f"the database at {show_address(self.options.url)}",
+            )
         except (load_client().exc.SQLAlchemyError, _RivalError) as error:
             raise self._failure(error) from None
 
@@ -284,7 +318,18 @@ class DatabaseSink(TableSink):
         )
         if isinstance(error, load_client().exc.OperationalError) and is_transient(error):
             return self._error(f"does not answer: {text}", "check the option `url`, and that the server runs")
-        return self._error(f"refuses: {text}")
+        failure = self._error(f"refuses: {text}")
+        for refusal, hint in _NO_ACCESS.items():
+            if refusal in text:
+                return RefusedError(failure.message, hint=hint, where=failure.where)
+        return failure
+
+
+def _tls(url: Any) -> dict[str, str]:
+    """Return TLS settings for the drivers of PostgreSQL that use its own client, as the postgres sink has."""
+    if url.get_backend_name() != "postgresql" or url.get_driver_name() not in {"psycopg", "psycopg2"}:
+        return {}
+    return default_tls({"host": url.host, **url.query})
 
 
 @dataclass

@@ -95,7 +95,8 @@ class DeltaSink(RollingSink):
 
     Every subtask writes its files to the directory of the table, where no reader sees them. After the commit
     point the driver adds them to the log of the table, all in one version. The version records the epoch as
-    an application transaction (`txn`): a commit that is retried after a crash finds it and adds nothing.
+    an application transaction (`txn`): a commit that is retried after a crash finds it and adds nothing, and
+    one of a run that was replaced is refused by the log.
     Files of failed attempts are never part of the table; `VACUUM` removes them.
 
     The first commit creates a missing table. An existing table keeps its columns: rows must fit them, and
@@ -243,6 +244,8 @@ class DeltaSink(RollingSink):
         columns = next(file["columns"] for file in files if "columns" in file)
         table = open_table(self.options.path, self.options.storage) or self._create(columns)
         app = f"headrace/{ctx.task_info.job_id}/{ctx.task_info.operator_id}"
+        # What a successor adds from here on is in conflict with this transaction, which has the same name.
+        ctx.check_generation()
         last = table.transaction_version(app)
         if last is not None and last >= epoch and _is_committed(table, commit_id):
             return

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, RefusedError
 from headrace.connectors.filesystem.decompress import Decompressed, is_damage
 from headrace.connectors.filesystem.lines import (
     Mark,
@@ -23,7 +23,7 @@ from headrace.connectors.filesystem.lines import (
 )
 from headrace.formats.avro.file import find_blocks, read_header
 from headrace.formats.base import Decoded, LineError, bad_file, plain_field
-from headrace.formats.options import FileFormatOptions
+from headrace.formats.options import FileReadOptions
 from headrace.formats.parquet import read_rows
 from headrace.storage.base import Storage, error_line, join
 
@@ -110,7 +110,23 @@ class Content(ABC):
                 hint="put the file back, or start the pipeline anew with another state directory",
                 where="filesystem",
             )
+        if "identity" in file and self.identity(file) != file["identity"]:
+            opened.close()
+            raise changed_file(self.where(file), where="filesystem")
         return opened
+
+    def identity(self, file: File) -> str:
+        """Return what changes when the file is replaced by another of its size."""
+        return self.storage.identity(file["path"], file["size"])
+
+
+def changed_file(path: str, *, where: str) -> RefusedError:
+    """Return the error for a file that was replaced while it was read."""
+    return RefusedError(
+        f"`{path}` is another file than the one that was read before: its content has changed",
+        hint="put the file back, or start the pipeline anew with another state directory",
+        where=where,
+    )
 
 
 class ParquetContent(Content):
@@ -218,7 +234,7 @@ def _groups(file: pq.ParquetFile, first: int, end: int) -> Iterator[tuple[int, i
 class LineContent(Content):
     """Reads lines of text; positions are bytes of the decompressed text."""
 
-    def __init__(self, storage: Storage, options: FileFormatOptions, compression: Compression) -> None:
+    def __init__(self, storage: Storage, options: FileReadOptions, compression: Compression) -> None:
         super().__init__(storage)
         self._options = options
         self._compression = compression
@@ -341,7 +357,7 @@ class AvroContent(Content):
 
     counts = True
 
-    def __init__(self, storage: Storage, options: FileFormatOptions) -> None:
+    def __init__(self, storage: Storage, options: FileReadOptions) -> None:
         super().__init__(storage)
         self._options = options
 

@@ -68,7 +68,8 @@ class FilesSource(Connector, SourceOperator):
     """Reads files one after the other; a connector implements `discover` and sets `content`.
 
     The offset holds the listed files (`Listing`), the number of the next file, and the byte or row in it.
-    Further state of `discover` is in `more`.
+    Further state of `discover` is in `more`. A position inside a file has the file's `identity`: one that is
+    replaced while it is read is an error.
     """
 
     options: Any
@@ -147,11 +148,15 @@ class FilesSource(Connector, SourceOperator):
         self._find_new(position, limit.time)
         listing = self._listing(position)
         while left > 0 and (file := listing.get(position["file"])) is not None:
+            file = with_identity(file, position)
             reached = self.content.advance(file, position["at"], position["line"], rows=left)
             left -= reached.rows
             position |= {"at": reached.at, "line": reached.line}
             if reached.at_end:
                 position |= {"file": position["file"] + 1, "at": 0, "line": 1}
+                position.pop("identity", None)
+            elif "identity" not in position:
+                position["identity"] = self.content.identity(file)
         if position != start[LANE] and not (self.remembers and self.options.watch_interval):
             position |= listing.without_before(start[LANE]["file"])
         return {LANE: position}
@@ -206,7 +211,8 @@ class FilesSource(Connector, SourceOperator):
             last = end["at"] if number == end["file"] else None
             if last != first:
                 line = start["line"] if number == start["file"] else 1
-                yield {**file, "from": first, "to": last, "line": line}
+                inside = start if first else end if last is not None else {}
+                yield {**with_identity(file, inside), "from": first, "to": last, "line": line}
 
     def _between(
         self, start: Mapping[str, Any], end: Mapping[str, Any], last: int
@@ -259,6 +265,11 @@ class FilesSource(Connector, SourceOperator):
         for decoded in self.content.read(part, inside):
             report_bad(ctx, collector, decoded.bad, keep=keep)
             yield fill(decoded.rows, values, schema, where=where)
+
+
+def with_identity(file: File, position: Mapping[str, Any]) -> File:
+    """Return the file with the identity that it has in a position inside of it; older positions have none."""
+    return {**file, "identity": position["identity"]} if "identity" in position else file
 
 
 def _cut_at(target: int, weight: int, least: int) -> int:

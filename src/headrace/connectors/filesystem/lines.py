@@ -79,9 +79,10 @@ def scan_rows(
     for at, data, ends in _pieces(stream, begin, end, row_ends):
         new_rows = min(rows - row_count, len(ends))
         stop = int(ends[new_rows - 1])
-        row_count, line_count, position = row_count + new_rows, line_count + _count(data[:stop]), at + stop
+        row_count, line_count, position = row_count + new_rows, line_count + _count(data, stop), at + stop
         if row_count == rows:
-            ended = stop == len(data) and (position == end or not stream.read(1))
+            read_all = isinstance(data, bytes) and stop == len(data)
+            ended = position == end or (read_all and not stream.read(1))
             return Scanned(position, line_count, rows, ended)
     return Scanned(position if end is None else end, line_count, row_count, True)
 
@@ -149,7 +150,7 @@ def _scan_to(stream: ByteStream, begin: int, end: int, target: int, row_ends: Ro
     for at, data, ends in _pieces(stream, begin, end, row_ends):
         index = min(int(np.searchsorted(ends, target - at)), len(ends) - 1)
         stop = int(ends[index])
-        lines += _count(data[:stop])
+        lines += _count(data, stop)
         if at + stop >= target:
             return at + stop, lines
     return end, lines
@@ -163,8 +164,11 @@ def _count_lines(stream: ByteStream, begin: int, end: int) -> int:
     return count
 
 
-def _count(rows: bytes) -> int:
-    """Count lines, the last with or without its newline."""
+def _count(data: bytes | LongLine, stop: int) -> int:
+    """Count lines up to an offset, the last with or without its newline."""
+    if isinstance(data, LongLine):
+        return 1
+    rows = data[:stop]
     return count_newlines(rows) + (not rows.endswith(b"\n"))
 
 
@@ -184,7 +188,9 @@ def read_blocks(
     """
     position = begin
     for block in (
-        _line_blocks(stream, begin, end, limit) if row_ends is None else _blocks(stream, begin, end, row_ends)
+        _line_blocks(stream, begin, end, limit)
+        if row_ends is None
+        else _blocks(stream, begin, end, row_ends, limit)
     ):
         for part in [block] if isinstance(block, LongLine) else _split_long(block, limit, row_ends):
             yield line, part
@@ -263,16 +269,21 @@ def _line_blocks(stream: ByteStream, begin: int, end: int | None, limit: int) ->
         yield b"".join(waiting)
 
 
-def _blocks(stream: ByteStream, begin: int, end: int | None, row_ends: RowEnds) -> Iterator[bytes]:
-    for _, data, ends in _pieces(stream, begin, end, row_ends):
+def _blocks(
+    stream: ByteStream, begin: int, end: int | None, row_ends: RowEnds, limit: int
+) -> Iterator[bytes | LongLine]:
+    for _, data, ends in _pieces(stream, begin, end, row_ends, limit=limit):
         stop = int(ends[-1])
-        yield data if stop == len(data) else data[:stop]
+        yield data if isinstance(data, LongLine) or stop == len(data) else data[:stop]
 
 
 def _pieces(
-    stream: ByteStream, begin: int, end: int | None, row_ends: RowEnds
-) -> Iterator[tuple[int, bytes, NDArray[np.int64]]]:
-    """Yield bytes that start with a row, their position, and the ends of rows in them, at least one."""
+    stream: ByteStream, begin: int, end: int | None, row_ends: RowEnds, *, limit: int = BLOCK
+) -> Iterator[tuple[int, bytes | LongLine, NDArray[np.int64]]]:
+    """Yield bytes that start with a row, their position, and the ends of rows in them, at least one.
+
+    A line with more than `limit` bytes is yielded as a LongLine, and is not held in memory.
+    """
     rest, position, ended = b"", begin, begin == end
     while not ended:
         size = _size(position + len(rest), end)
@@ -284,6 +295,22 @@ def _pieces(
         if stop:
             yield position, data, ends
         position, rest = position + stop, data[stop:]
+        if not ended and len(rest) > max(limit, row_ends.longest):
+            # A row that long is its first line, of which the end has not come yet.
+            line, rest, ended = _skip_line(stream, position, end, rest)
+            yield position, line, np.array([line.size])
+            position += line.size
+
+
+def _skip_line(stream: ByteStream, begin: int, end: int | None, read: bytes) -> tuple[LongLine, bytes, bool]:
+    """Read to the end of a line with this beginning; return it, what follows it, and whether that is all."""
+    line = LongLine(read[:_HEAD], len(read), 0)
+    while begin + line.size != end and (chunk := stream.read(_size(begin + line.size, end))):
+        stop = chunk.find(b"\n") + 1
+        line = line._replace(size=line.size + (stop or len(chunk)), newlines=int(stop > 0))
+        if stop:
+            return line, chunk[stop:], begin + line.size == end
+    return line, b"", True
 
 
 def _size(position: int, end: int | None, block: int | None = None) -> int:

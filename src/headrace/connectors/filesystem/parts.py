@@ -232,13 +232,20 @@ def folder(operator_id: str) -> str:
     return f"staged/{operator_id}"
 
 
-def forget(storage: Any, operator_id: str, before: int) -> None:
+def forget(ctx: OperatorContext, before: int) -> None:
     """Remove the parts of all epochs before one, including those of failed attempts."""
-    below = folder(operator_id)
-    for name in storage.children(below):
-        if name.isdigit() and int(name) < before:
-            for path in storage.list(f"{below}/{name}"):
-                storage.delete(path)
+    storage, below = ctx.storage, folder(ctx.task_info.operator_id)
+    paths = [
+        path
+        for name in storage.children(below)
+        if name.isdigit() and int(name) < before
+        for path in storage.list(f"{below}/{name}")
+    ]
+    if paths:
+        # Listed before: what a successor has written meanwhile is not among them.
+        ctx.check_generation()
+        for path in paths:
+            storage.delete(path)
 
 
 def _to_ipc(rows: pa.Table) -> bytes:

@@ -295,7 +295,7 @@ class RollingSink(Connector, ArrowOperator):
         """Remove the parts that no checkpoint needs any more; called at the end of a commit."""
         keeps = [json.loads(staged)["keep"] for staged in data.get(FILES, {}).values()]
         if keeps and None not in keeps:
-            forget(ctx.storage, ctx.task_info.operator_id, min(*keeps, epoch))
+            forget(ctx, min(*keeps, epoch))
 
 
 def prepared(data: Mapping[str, Mapping[int, bytes]]) -> list[Any]:

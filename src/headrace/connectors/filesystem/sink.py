@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, model_validator
@@ -23,7 +25,8 @@ from headrace.connectors.filesystem.layout import (
     split_rows,
 )
 from headrace.connectors.filesystem.rolling import Encoded, RollingOptions, RollingSink, prepared
-from headrace.formats.options import FileFormatOptions
+from headrace.formats.base import RowEnds, line_ends
+from headrace.formats.options import FileWriteOptions
 from headrace.formats.parquet import ParquetFormat, check_parquet
 from headrace.model.operator import OperatorContext
 from headrace.storage.options import StorageOptions
@@ -47,7 +50,13 @@ class FileSystemSink(RollingSink):
     such as `2026/11/15/country=DE`; the columns stay in the files.
     """
 
-    class Options(FileFormatOptions, NameOptions, PartitionOptions, RollingOptions, StorageOptions):
+    class Options(
+        FileWriteOptions,
+        NameOptions,
+        PartitionOptions,
+        RollingOptions,
+        StorageOptions,
+    ):
         """The options of the filesystem sink."""
 
         path: str = Field(min_length=1, description="The directory to write to, as a path or a URL.")
@@ -90,11 +99,8 @@ class FileSystemSink(RollingSink):
             check_parquet(self.options.columns)
 
     def reach(self) -> str:
-        """List the directory, and return a line about it."""
-        names = [name for name in self._directory.children("") if not name.startswith(".")]
-        return (
-            f"the directory has {len(names)} entries" if names else "the directory is empty, or not there yet"
-        )
+        """Look for the directory, and return a line about it."""
+        return "the directory is there" if self._directory.is_there() else "the directory is not there yet"
 
     def claims(self) -> Sequence[str]:
         """Return the directory if names are serial: two sinks would write the same names."""
@@ -127,8 +133,8 @@ class FileSystemSink(RollingSink):
             yield from self._encode_packed(rows, size)
         else:
             head = self._format.head(rows.schema)
-            for data in _cut(self._format.encode(rows), size):
-                yield Encoded(head + data, data.count(b"\n"), len(data) >= size)
+            for data, count in _cut(self._format.encode(rows), size, self._format.row_ends):
+                yield Encoded(head + data, count, len(data) >= size)
 
     def _encode_unsplittable(self, rows: pa.Table, size: int) -> Iterator[Encoded]:
         """Yield files of a format that cannot be divided: each of as many rows as should fit."""
@@ -147,8 +153,8 @@ class FileSystemSink(RollingSink):
             yield Encoded(packed, rows.num_rows, len(packed) == size)
             return
         share = size * len(lines) // len(packed)
-        for data in _cut(lines, share):
-            yield Encoded(gzip.compress(head + data, mtime=0), data.count(b"\n"), len(data) >= share)
+        for data, count in _cut(lines, share, self._format.row_ends):
+            yield Encoded(gzip.compress(head + data, mtime=0), count, len(data) >= share)
 
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
         """Stage a file in the hidden directory; return its staged and its final name."""
@@ -169,23 +175,34 @@ class FileSystemSink(RollingSink):
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
-        """Rename the staged files, and remove other files that were staged up to this epoch."""
+        """Rename the staged files, and remove other files that were staged up to this epoch.
+
+        A successor of this run has renamed the same files before it goes on: nothing is left to rename then.
+        """
         self._directory.map(self._show, prepared(data))
-        for name in self._directory.children(_staging(ctx)):
-            if name.isdigit() and int(name) <= epoch:
-                self._directory.delete_directory(f"{_staging(ctx)}/{name}")
+        strays = [
+            path
+            for name in self._directory.children(_staging(ctx))
+            if name.isdigit() and int(name) <= epoch
+            for path in self._directory.list(f"{_staging(ctx)}/{name}")
+        ]
+        # Listed before: what a successor has staged meanwhile is not among them.
+        ctx.check_generation()
+        self._directory.map(self._directory.delete, strays)
         self.forget(epoch, data, ctx)
 
     def _show(self, file: Sequence[str]) -> None:
         source, target = file
-        if not self._directory.exists(source):
-            return  # an earlier commit of this epoch came this far
-        if self._directory.exists(target) and not self._same(source, target):
-            raise ConfigurationError(
-                f"`{self._directory.url}/{target}` is there already, written by another run",
-                hint="move that file away and go on, or begin anew with `filename.strategy` = 'uuid'",
-            )
-        self._directory.move(source, target)
+        # A file that is gone was moved by an earlier commit of this epoch, perhaps by a run that is replaced.
+        with contextlib.suppress(FileNotFoundError):
+            if not self._directory.exists(source):
+                return
+            if self._directory.exists(target) and not self._same(source, target):
+                raise ConfigurationError(
+                    f"`{self._directory.url}/{target}` is there already, written by another run",
+                    hint="move that file away and go on, or begin anew with `filename.strategy` = 'uuid'",
+                )
+            self._directory.move(source, target)
 
     def _same(self, source: str, target: str) -> bool:
         """Whether a move in an object store was interrupted between the copy and the removal."""
@@ -196,12 +213,12 @@ def _staging(ctx: OperatorContext) -> str:
     return f"{STAGED}/{quote(ctx.task_info.job_id, safe='')}-{quote(ctx.task_info.operator_id, safe='')}"
 
 
-def _cut(lines: bytes, size: int) -> Iterator[bytes]:
-    """Divide lines into pieces that end with the line in which they reach `size`."""
-    begin = 0
-    while len(lines) - begin > size:
-        end = lines.find(b"\n", begin + size - 1) + 1
-        yield lines[begin:end]
-        begin = end
-    if begin < len(lines):
-        yield lines[begin:]
+def _cut(lines: bytes, size: int, row_ends: RowEnds | None) -> Iterator[tuple[bytes, int]]:
+    """Divide lines into pieces that end with the row in which they reach `size`, with their rows' number."""
+    ends = (row_ends or line_ends)(lines, last=True)
+    begin = first = 0
+    while begin < len(lines):
+        last = min(int(np.searchsorted(ends, begin + size)), len(ends) - 1)
+        end = int(ends[last])
+        yield lines[begin:end], last + 1 - first
+        begin, first = end, last + 1

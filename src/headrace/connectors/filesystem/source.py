@@ -24,7 +24,12 @@ from headrace.connectors.filesystem.content import (
 from headrace.connectors.filesystem.files import FilesOptions, FilesSource
 from headrace.connectors.filesystem.layout import path_values
 from headrace.connectors.filesystem.listing import File
-from headrace.formats.options import FileFormatOptions, check_readable, implied_columns, infer_from
+from headrace.formats.options import (
+    FileReadOptions,
+    check_readable,
+    implied_columns,
+    infer_from,
+)
 from headrace.formats.types import format_type
 from headrace.storage.base import Storage, StoredFile
 
@@ -36,7 +41,8 @@ class FileSystemSource(FilesSource):
     together with the position in the current file: a pipeline resumes with the next row. With
     `source.watch_interval` the directory is listed repeatedly, and new files are read in the order of their
     modification; a file must appear complete, such as by renaming it. Lines that are appended to a file later
-    are not read. Hidden files (`.x`, `_x`) are skipped.
+    are not read; a file that is replaced by another while it is read is an error. Hidden files (`.x`, `_x`)
+    are skipped.
 
     Partition directories (`day=3/country=DE/…`) give the values of their columns, unless the file has the
     column itself; without declared columns such columns are strings. The tasks of an epoch divide its files,
@@ -45,7 +51,7 @@ class FileSystemSource(FilesSource):
     or, if files are watched, the modification time of the file, unless `timestamp_column` is set.
     """
 
-    class Options(FilesOptions, FileFormatOptions):
+    class Options(FilesOptions, FileReadOptions):
         """The options of the filesystem source."""
 
         path: str = Field(min_length=1, description="A file or a directory, as a path or a URL.")
@@ -95,8 +101,9 @@ class FileSystemSource(FilesSource):
         return self.options.columns
 
     def validate(self) -> None:
-        """Raise an error for a path that does not exist, and for columns that cannot be read."""
-        self._files()
+        """Raise an error for a local path that does not exist, and for columns that cannot be read."""
+        if self._directory.is_local:
+            self.reach()
         if self.options.format != "parquet":
             check_readable(self.options)
         column, columns = self.options.timestamp_column, self.options.columns
@@ -104,9 +111,12 @@ class FileSystemSource(FilesSource):
             check_column(column, columns.names, what="filesystem, option `timestamp_column`")
 
     def reach(self) -> str:
-        """Return a line about the files."""
-        files = self._files()
-        return f"{len(files)} files, {sum(file.size for file in files)} bytes"
+        """Look for the directory, and return a line about it."""
+        if self._directory.is_there():
+            return f"there are files at {self._directory.url}"
+        if self.options.watch_interval is None:
+            raise ConfigurationError(f"there is no file or directory `{self._directory.url}`")
+        return f"{self._directory.url} is not there yet"
 
     def _files(self) -> list[StoredFile]:
         pattern = re.compile(self.options.regex_pattern or "")

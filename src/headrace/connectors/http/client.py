@@ -36,6 +36,7 @@ _EXCERPT, _DRAINED = 300, 65_536
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _NEXT_HEADER = re.compile(rf"[,\n]\s*(?={_NAME}\s*:(?!//))")
 _TRANSIENT = {408, 425, 429}
+_PORTS: Mapping[str, int] = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 def _read_headers(value: Any) -> Any:
@@ -256,8 +257,7 @@ def ask(
 ) -> Iterator[Any]:
     """Send a request, and return the answer with an unread body; raises an ExternalError if there is none.
 
-    With `follow` a redirect is followed if it stays on the host and does not leave TLS: headers may be
-    secrets.
+    With `follow` a redirect is followed if it stays on the origin, or only adds TLS: headers may be secrets.
     """
     httpx = load_client(connector)
     request_headers = [(name.encode(), value.strip().encode()) for name, value in (headers or {}).items()]
@@ -266,7 +266,7 @@ def ask(
         response = client.send(request, stream=True)
         for _ in range(_REDIRECTS):
             again = response.next_request
-            if not follow or again is None or not _is_same_host(request.url, again.url):
+            if not follow or again is None or not is_same_origin(str(request.url), str(again.url)):
                 break
             response.close()
             request, response = again, client.send(again, stream=True)
@@ -278,8 +278,32 @@ def ask(
         raise no_answer(error, options.address, connector) from None
 
 
-def _is_same_host(old: Any, new: Any) -> bool:
-    return bool(new.host == old.host and new.scheme in {"https", old.scheme})
+def is_same_origin(old: str, new: str) -> bool:
+    """Whether an address has the scheme, host and port of another, or only adds TLS on the usual ports.
+
+    >>> is_same_origin("http://host/a", "http://host:80/b"), is_same_origin("http://host/a", "https://host/a")
+    (True, True)
+    >>> is_same_origin("https://host/a", "http://host/a"), is_same_origin("http://host", "http://host:81")
+    (False, False)
+    """
+    before, after = _origin(old), _origin(new)
+    scheme, host, port = before
+    upgraded = ({"http": "https", "ws": "wss"}.get(scheme), host, 443)
+    return after == before or (port == 80 and after == upgraded)
+
+
+def _origin(address: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme)
+
+
+def elsewhere(
+    status: str, location: str | None, *, where: str, answered_before: bool = False
+) -> ExternalError:
+    """Return the error for a redirect that is not followed."""
+    message = status if location is None else f"{status}, to {display_address(location)}"
+    kind = ExternalError if answered_before else RefusedError
+    return kind(message, hint="write the new address as `endpoint`", where=where)
 
 
 def no_answer(error: Exception, where: str, connector: str) -> ExternalError:
@@ -291,7 +315,11 @@ def no_answer(error: Exception, where: str, connector: str) -> ExternalError:
             hint="name the file of the certificate to trust with `tls.ca`",
             where=where,
         )
-    return ExternalError(f"{connector} does not answer: {text}", where=where)
+    return ExternalError(
+        f"{connector} does not answer: {text}",
+        hint="check the address, and that the server runs",
+        where=where,
+    )
 
 
 def check_answer(
@@ -307,12 +335,12 @@ def check_answer(
         return
     if 300 <= code < 400:
         location = response.headers.get("Location")
-        message = f"{connector} is sent elsewhere: {code} {response.reason_phrase}"
-        if location:
-            location = display_address(str(response.url.join(location)))
-            message += f", to {location}"
-        kind = ExternalError if answered_before else RefusedError
-        raise kind(message, hint="write the new address as `endpoint`", where=options.address)
+        raise elsewhere(
+            f"{connector} is sent elsewhere: {code} {response.reason_phrase}",
+            str(response.url.join(location)) if location else None,
+            where=options.address,
+            answered_before=answered_before,
+        )
     text = options.hide(beginning(response))
     message = f"{connector} is answered {code} {response.reason_phrase}".rstrip() + (
         f": {text}" if text else ""
@@ -323,6 +351,21 @@ def check_answer(
     if code in {401, 403, 407}:
         hint = "check the option `headers`: the server wants to know who asks, such as by `Authorization`"
     raise RefusedError(message, hint=hint, where=options.address)
+
+
+def ask_options(options: EndpointOptions, connector: str) -> str:
+    """Send OPTIONS, which changes nothing, and return a line about the answer.
+
+    Raises a RefusedError if the login is wrong. Any other answer is one: many servers have no OPTIONS, and
+    some refuse it to everybody with 403.
+    """
+    with (
+        connect(options, connector) as client,
+        ask(client, options, connector, "OPTIONS", follow=False) as response,
+    ):
+        if response.status_code in {401, 407}:
+            check_answer(response, options, connector)
+        return f"{options.address} answers {response.status_code} to OPTIONS"
 
 
 def check_source_answer(response: Any, options: EndpointOptions, connector: str, inbox: Inbox) -> None:

@@ -15,7 +15,7 @@ from headrace.connectors.http.client import (
     EndpointConnector,
     EndpointOptions,
     ask,
-    check_answer,
+    ask_options,
     check_source_answer,
     connect,
     read_body,
@@ -27,9 +27,9 @@ class PollingHttpSource(EndpointConnector, ReceivedSource):
     """Requests an address at an interval; each response is a message, logged before it is processed.
 
     With `emit_behavior` = 'changed' a response that equals the previous one is skipped, also after a restart;
-    with ETag or Last-Modified only changed responses are transferred. Redirects are followed on the same
-    host. After 429 and 5xx the request is retried with growing pauses, and not before the time in
-    Retry-After; after a minute of errors the run ends with the response.
+    with ETag or Last-Modified only changed responses are transferred. Redirects are followed within the same
+    scheme, host and port, and from http to https. After 429 and 5xx the request is retried with growing
+    pauses, and not before the time in Retry-After; after a minute of errors the run ends with the response.
     """
 
     label = "polling_http"
@@ -93,14 +93,5 @@ class PollingHttpSource(EndpointConnector, ReceivedSource):
             inbox.put(body, resume=digest)
 
     def reach(self) -> str:
-        """Send one request, and return a line about the response."""
-        options = self.options
-        content = None if options.body is None else options.body.encode()
-        with (
-            connect(options, self.label) as client,
-            ask(client, options, self.label, options.method, content=content) as response,
-        ):
-            check_answer(response, options, self.label)
-            size = len(read_body(response, options.max_body_size, options, self.label))
-        kind = response.headers.get("Content-Type", "unknown type")
-        return f"{options.address} answers {response.status_code} with {size} bytes of {kind}"
+        """Send OPTIONS to the endpoint, which asks for no data, and return a line about the answer."""
+        return ask_options(self.options, self.label)

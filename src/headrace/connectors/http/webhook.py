@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -14,19 +15,20 @@ from pydantic import Field, model_validator
 
 from headrace.base.errors import ExternalError
 from headrace.base.retry import is_retryable, with_retry
-from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors._shared.message_sink import RECHECK_SECONDS, VALUE, MessageSink
 from headrace.connectors.base import Delivery
 from headrace.connectors.http import client as http_client
 from headrace.connectors.http.client import (
     EndpointConnector,
     EndpointOptions,
     ask,
+    ask_options,
     check_answer,
     connect,
     drain,
     retry_after,
 )
-from headrace.formats.options import FormatOptions
+from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import OperatorContext
 
 LONGEST_SECONDS = 3600.0
@@ -56,7 +58,7 @@ class WebhookSink(EndpointConnector, MessageSink):
         ),
     )
 
-    class Options(EndpointOptions, FormatOptions):
+    class Options(EndpointOptions, DropOptions, FormatOptions):
         """The options of the webhook sink."""
 
         batch_size: int = Field(1, ge=1, description="The most rows in one request.")
@@ -86,9 +88,9 @@ class WebhookSink(EndpointConnector, MessageSink):
             connect(self.options, "webhook", connections=workers) as client,
             ThreadPoolExecutor(workers, "webhook") as pool,
         ):
-            work = _Work(self.options, client, key, requests)
+            work = _Work(self.options, client, key, requests, ctx)
             try:
-                for done in [pool.submit(work.run) for _ in range(workers)]:
+                for done in [pool.submit(copy_context().run, work.run) for _ in range(workers)]:
                     done.result()
             finally:
                 work.stop()
@@ -101,14 +103,7 @@ class WebhookSink(EndpointConnector, MessageSink):
 
     def reach(self) -> str:
         """Send OPTIONS to the endpoint, and return a line about the answer."""
-        options = self.options
-        with (
-            connect(options, "webhook") as client,
-            ask(client, options, "webhook", "OPTIONS", follow=False) as response,
-        ):
-            if response.status_code in {401, 403, 407}:
-                check_answer(response, options, "webhook")
-            return f"{options.address} answers {response.status_code} to OPTIONS"
+        return ask_options(self.options, "webhook")
 
 
 def _together(values: Sequence[bytes], how: str) -> bytes:
@@ -121,9 +116,15 @@ class _Work:
     """The requests of an epoch, sent by threads; the first failure stops all."""
 
     def __init__(
-        self, options: WebhookSink.Options, client: Any, key: str, requests: Iterator[tuple[int, bytes]]
+        self,
+        options: WebhookSink.Options,
+        client: Any,
+        key: str,
+        requests: Iterator[tuple[int, bytes]],
+        ctx: OperatorContext,
     ) -> None:
         self._options, self._client, self._key, self._requests = options, client, key, requests
+        self._ctx = ctx
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         kind = _CONTENT_TYPES.get(options.format, "application/json")
@@ -157,6 +158,7 @@ class _Work:
         def attempt() -> None:
             nonlocal requested
             requested = 0.0
+            self._ctx.check_generation(every=RECHECK_SECONDS)
             with ask(
                 self._client,
                 self._options,
@@ -178,6 +180,7 @@ class _Work:
                 deadline=http_client.PATIENCE_SECONDS,
                 stop=self._stopped,
                 requested_pause=lambda _error: requested,
+                waits_for=f"webhook {self._options.address}",
             )
         except ExternalError as error:
             # The error that has stopped the other senders is the one to be told.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
+from urllib.parse import urljoin
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -16,7 +17,7 @@ from headrace.base.errors import ExternalError, RefusedError
 from headrace.base.extras import load_extra
 from headrace.base.options import Secret, Size
 from headrace.base.retry import is_retryable, with_retry
-from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors._shared.message_sink import RECHECK_SECONDS, VALUE, MessageSink
 from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.base import Delivery
 from headrace.connectors.http import client as http_client
@@ -25,11 +26,13 @@ from headrace.connectors.http.client import (
     Address,
     EndpointConnector,
     EndpointOptions,
+    elsewhere,
+    is_same_origin,
     no_answer,
     quieten,
 )
 from headrace.connectors.received import Inbox, ReceivedSource
-from headrace.formats.options import FormatOptions
+from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import OperatorContext
 
 PING_SECONDS, PONG_SECONDS = 20.0, 20.0
@@ -94,8 +97,8 @@ class _SocketConnector(EndpointConnector):
         load_client()
 
     def reach(self) -> str:
-        """Connect, send the subscription messages, and return a line about the server."""
-        with _connect(self.options):
+        """Connect, and return a line about the server."""
+        with _connect(self.options, subscribe=False):
             return f"{self.address} is a web socket"
 
 
@@ -154,7 +157,7 @@ class WebSocketSink(_SocketConnector, MessageSink):
         Delivery("at least once", "an epoch is sent again unless the server answered a ping after it"),
     )
 
-    class Options(SocketOptions, FormatOptions):
+    class Options(SocketOptions, DropOptions, FormatOptions):
         """The options of the websocket sink."""
 
     options: Options
@@ -163,16 +166,18 @@ class WebSocketSink(_SocketConnector, MessageSink):
         """Send the messages of an epoch over one connection; if it is lost, send all of them again."""
         values = messages.column(VALUE).to_pylist()
         with_retry(
-            lambda: self._send(values),
+            lambda: self._send(values, ctx),
             is_transient=is_retryable,
             backoff=http_client.BACKOFF,
             deadline=http_client.PATIENCE_SECONDS,
+            waits_for=f"websocket {self.address}",
         )
 
-    def _send(self, values: Sequence[bytes]) -> None:
+    def _send(self, values: Sequence[bytes], ctx: OperatorContext) -> None:
         text = self.options.format not in _BYTES
         with _connect(self.options) as socket:
             for value in values:
+                ctx.check_generation(every=RECHECK_SECONDS)
                 socket.send(value, text=text)
             if not socket.ping().wait(PONG_SECONDS):
                 raise ExternalError(
@@ -194,8 +199,10 @@ def load_client() -> Any:
 
 
 @contextmanager
-def _connect(options: SocketOptions, *, connected_before: bool = False) -> Iterator[Any]:
-    """Yield a connection; its errors become ExternalErrors."""
+def _connect(
+    options: SocketOptions, *, connected_before: bool = False, subscribe: bool = True
+) -> Iterator[Any]:
+    """Yield a connection, on which the subscription messages are sent; its errors become ExternalErrors."""
     client = load_client()
     try:
         with client.sync.client.connect(
@@ -208,8 +215,9 @@ def _connect(options: SocketOptions, *, connected_before: bool = False) -> Itera
             close_timeout=2,
             ping_interval=None,
             max_size=options.max_message_size,
+            create_connection=_connection_class(options, connected_before),
         ) as socket:
-            for message in options.first_messages:
+            for message in options.first_messages if subscribe else ():
                 socket.send(message)
             yield socket
     except client.exceptions.InvalidStatus as error:
@@ -227,6 +235,31 @@ def _connect(options: SocketOptions, *, connected_before: bool = False) -> Itera
         failure = no_answer(error, options.address, "websocket")
         failure.message = failure.message.replace(options.endpoint, options.address)
         raise failure from None
+
+
+def _connection_class(options: SocketOptions, connected_before: bool) -> Any:
+    """Return a connection that does not follow a redirect to another origin.
+
+    The client would send it the headers, `Authorization` excepted, and the subscription messages.
+    """
+    client = load_client()
+
+    class Connection(client.sync.client.ClientConnection):  # type: ignore[misc, name-defined]
+        def handshake(self, *args: Any, **kwargs: Any) -> None:
+            try:
+                super().handshake(*args, **kwargs)
+            except client.exceptions.InvalidStatus as error:
+                response = error.response
+                location = response.headers.get("Location")
+                target = None if location is None else urljoin(options.endpoint, location)
+                if 300 <= response.status_code < 400 and not is_same_origin(options.endpoint, target or ""):
+                    status = f"websocket is sent elsewhere: {response.status_code} {response.reason_phrase}"
+                    raise elsewhere(
+                        status, target, where=options.address, answered_before=connected_before
+                    ) from None
+                raise
+
+    return Connection
 
 
 def _closed(error: Any, options: SocketOptions) -> ExternalError:

@@ -15,6 +15,7 @@ from headrace.base.errors import ConfigurationError, ExternalError, HeadraceErro
 from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import Secret
+from headrace.base.retry import with_retry
 from headrace.connectors.base import Delivery, check_column
 from headrace.connectors.filesystem.lake import (
     LakeOptions,
@@ -42,6 +43,8 @@ from headrace.storage.options import HiddenSettings, ObjectStoreOptions
 COMMIT, EPOCH, JOB = "headrace.commit", "headrace.epoch", "headrace.job"
 """The snapshot properties that identify the commit."""
 _CONCURRENT = 8
+_ATTEMPTS = 10
+"""How often a commit is tried if other writers change the table in the same moment."""
 _OF_STORE = {
     "endpoint": "s3.endpoint",
     "endpoint_url": "s3.endpoint",
@@ -126,7 +129,8 @@ class IcebergSink(RollingSink):
 
     Every subtask writes its files to the location of the table, where no reader sees them. After the commit
     point the driver adds them to the table in one snapshot, whose properties name the commit: a commit that
-    is retried after a crash finds it and adds nothing. (Do not expire snapshots while a crashed pipeline is
+    is retried after a crash finds it and adds nothing, and one of a run that was replaced is refused, because
+    the table has another snapshot by then. (Do not expire snapshots while a crashed pipeline is
     down.) Files of failed attempts are never part of the table; orphan file removal deletes them.
 
     A missing table is created when the first rows arrive. An existing table keeps its columns: rows must fit
@@ -311,7 +315,11 @@ class IcebergSink(RollingSink):
         files = prepared(data)
         try:
             if files:
-                self._add(epoch, files, digest(data), ctx)
+                with_retry(
+                    lambda: self._add(epoch, files, digest(data), ctx),
+                    is_transient=_is_conflict,
+                    attempts=_ATTEMPTS,
+                )
         except HeadraceError:
             raise
         except Exception as error:
@@ -324,6 +332,10 @@ class IcebergSink(RollingSink):
             raise ExternalError(
                 f"{self._what} is gone, and files for it are waiting to be added", where="iceberg"
             )
+        # Read before the check: if a successor adds a snapshot from here on, this commit fails. PyIceberg
+        # must not repeat it on top of that one, as it does by default; the setting is only in this copy.
+        ctx.check_generation()
+        table.metadata.properties["commit.retry.num-retries"] = "0"
         if any(old.summary is not None and old.summary[COMMIT] == commit_id for old in table.snapshots()):
             return
         if any(file["spec"] != table.spec().spec_id for file in files):
@@ -340,6 +352,13 @@ class IcebergSink(RollingSink):
         ):
             for file in described:
                 snapshot.append_data_file(file)
+
+
+def _is_conflict(error: Exception) -> bool:
+    """Whether somebody else has changed the table meanwhile."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    return isinstance(error, CommitFailedException)
 
 
 def _canonical(text: str) -> str:

@@ -17,6 +17,7 @@ from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import Secret, read_settings
 from headrace.base.retry import Backoff, with_retry
+from headrace.base.waits import current_waits
 from headrace.connectors.base import Connector
 from headrace.formats.options import FormatOptions
 from headrace.formats.registry.client import RegistryOptions, SchemaRegistry
@@ -201,7 +202,9 @@ class KafkaConnector(Connector):
     def reach(self) -> str:
         """Connect, and return a line with the number of partitions of the topic."""
         topic = self.options.topic
-        count = len(self.cluster.partitions(topic, patience=FIRST_CONTACT_SECONDS))
+        count = len(self.cluster.partitions(topic, patience=FIRST_CONTACT_SECONDS, once=True))
+        if self.options.names_schemas and (registry := self.options.registry()) is not None:
+            registry.reach()
         return f"Kafka at {self.cluster.servers}, topic {topic} with {count} partition{'s' * (count != 1)}"
 
     def display(self) -> str:
@@ -230,8 +233,8 @@ class Cluster:
                 hint="correct the option `client_configs`, or those of `auth`",
             ) from None
 
-    def partitions(self, topic: str, *, patience: float | None = None) -> list[int]:
-        """Return the partitions that a topic has now."""
+    def partitions(self, topic: str, *, patience: float | None = None, once: bool = False) -> list[int]:
+        """Return the partitions that a topic has now; `once` raises if no broker could be connected to."""
         client = load_client()
         answers = self._ask(
             lambda admin, seconds: admin.describe_topics(
@@ -239,8 +242,21 @@ class Cluster:
             ),
             topic,
             patience,
+            once=once,
         )
         return sorted(partition.id for partition in answers[topic].partitions)
+
+    def creates_topics(self) -> bool:
+        """Whether the brokers create a topic that is written to; also True if they do not tell."""
+        client = load_client()
+        try:
+            with self.borrow("AdminClient") as (admin, _):
+                brokers = admin.describe_cluster(request_timeout=_GROUP_SECONDS).result().nodes
+                broker = client.admin.ConfigResource("broker", str(brokers[0].id))
+                answers = admin.describe_configs([broker], request_timeout=_GROUP_SECONDS)
+                return bool(answers[broker].result()["auto.create.topics.enable"].value == "true")
+        except (client.KafkaException, KeyError, IndexError):
+            return True
 
     def offsets(
         self, topic: str, partitions: Sequence[int], *, at: Literal["earliest", "latest"], committed: bool
@@ -299,6 +315,8 @@ class Cluster:
         topic: str,
         patience: float | None = None,
         also_transient: Collection[str] = (),
+        *,
+        once: bool = False,
     ) -> dict[Any, Any]:
         client = load_client()
         deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
@@ -309,6 +327,8 @@ class Cluster:
             while wait(futures.values(), timeout=0.05).not_done:
                 admin.poll(0)
                 trouble.check(self, topic)
+                if once and trouble.all_down:
+                    raise self.silence(trouble)
             return {key: future.result() for key, future in futures.items()}
 
         def is_worth_retrying(error: Exception) -> bool:
@@ -329,6 +349,7 @@ class Cluster:
         held = _connect(kind, {**self._settings, **settings})
         try:
             yield held
+            self._note_answer()
         finally:
             _close(held[0])
 
@@ -341,9 +362,10 @@ class Cluster:
         client_settings = {**self._settings, **(settings or {})}
         key = (os.getpid(), kind, *sorted((name, str(value)) for name, value in client_settings.items()))
         held = _IDLE.pop(key, None) or _connect(kind, client_settings)
-        held[1].last = None
+        held[1].reset()
         try:
             yield held
+            self._note_answer()
         except BaseException:
             _close(held[0])
             raise
@@ -354,12 +376,21 @@ class Cluster:
         while len(_IDLE) > _IDLE_CLIENTS:
             _close(_IDLE.popitem(last=False)[1][0])
 
+    @property
+    def name(self) -> str:
+        """The cluster, for messages."""
+        return f"Kafka at {self.servers}"
+
+    def _note_answer(self) -> None:
+        if (waits := current_waits()) is not None:
+            waits.answered(self.name)
+
     def failure(self, problem: Any, topic: str, trouble: Trouble | None = None) -> ExternalError:
         """Return an error of the client as an ExternalError with a hint."""
         name, text = problem.name(), problem.str()
         if name in _UNKNOWN_TOPIC:
             message = f"Kafka at {self.servers} has no topic `{topic}`, or no longer all of its partitions"
-            return ExternalError(
+            return UnknownTopicError(
                 message, hint="create the topic, or correct the option `topic`", where="kafka"
             )
         if refuses(problem):
@@ -378,19 +409,39 @@ class Cluster:
         return ExternalError(message, hint=hint, where="kafka")
 
 
+class UnknownTopicError(ExternalError):
+    """The cluster answers, and does not have the topic."""
+
+
 class Trouble:
     """The last error that a client reported. The client retries by itself, so this alone is no failure."""
 
     def __init__(self) -> None:
         self.last: Any = None
+        self.all_down = False
+        """Whether no broker could be connected to."""
+        self.undelivered: Any = None
+        """Why the first message that a producer has given up was not delivered."""
 
     def __call__(self, error: Any) -> None:
-        self.last = error
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self.all_down = True
+        if self.last is None or error.name() != "_ALL_BROKERS_DOWN":  # which does not say why
+            self.last = error
+
+    def reset(self) -> None:
+        """Forget the errors so far."""
+        self.last, self.all_down, self.undelivered = None, False, None
 
     def check(self, cluster: Cluster, topic: str) -> None:
-        """Raise an ExternalError if retrying cannot help."""
+        """Raise an ExternalError if retrying cannot help, or the run stops; note what is waited for."""
         if self.last is not None and refuses(self.last):
             raise cluster.failure(self.last, topic)
+        waits = current_waits() if self.all_down else None
+        if waits is not None:
+            waits.failed(cluster.name, self.last.str())
+            if waits.is_stopping:
+                raise cluster.silence(self)
 
 
 _IDLE: OrderedDict[tuple[Any, ...], tuple[Any, Trouble]] = OrderedDict()

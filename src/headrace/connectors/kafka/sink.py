@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import ExternalError, PlanError, suggest
 from headrace.base.options import Options as DeclaredOptions
+from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.message_sink import StagingSink
 from headrace.connectors.base import (
     Delivery,
@@ -33,9 +34,11 @@ from headrace.connectors.kafka.client import (
     LoginOptions,
     TopicOptions,
     Trouble,
+    UnknownTopicError,
     load_client,
 )
 from headrace.formats.base import Format
+from headrace.formats.options import DropOptions
 from headrace.model.operator import CheckpointBarrier, Collector, OperatorContext
 
 DELIVERY_SECONDS = 120
@@ -45,12 +48,19 @@ _TRANSACTION_SECONDS = 600
 _POLL_SECONDS = 0.5
 """How often a waiting call checks for errors that retrying cannot fix."""
 _REMEMBERED = 64
+_FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
+"""The errors of a producer whose transactional id another one uses by now, and of messages it had left."""
+_BACKOFF = Backoff(first=0.1, longest=2.0)
 _LARGEST_BYTES, _OVERHEAD_BYTES = 1_000_000, 36
 """The default of `message.max.bytes`, and what the client adds to key and value when it compares them."""
 _MESSAGE = pa.schema({"key": pa.binary(), "value": pa.large_binary(), "time": pa.int64()})
 
 
-class SinkOptions(TopicOptions):
+class _FencedError(ExternalError):
+    """Another producer has taken the transactional id: one of another run, or of an earlier attempt."""
+
+
+class SinkOptions(DropOptions, TopicOptions):
     """How rows become messages, and how they are committed."""
 
     sink_commit_mode: Literal["at_least_once", "exactly_once"] = Field(
@@ -113,6 +123,20 @@ class _TopicSink(KafkaConnector, StagingSink):
     def _exactly_once(self) -> bool:
         return bool(self.options.sink_commit_mode == "exactly_once")
 
+    @property
+    def asked_in_tasks(self) -> bool:  # type: ignore[override]
+        """Whether tasks send the messages."""
+        return not self._exactly_once
+
+    def reach(self) -> str:
+        """Connect, and return a line about the topic; the first message may create one that is missing."""
+        try:
+            return super().reach()
+        except UnknownTopicError:
+            if not self.cluster.creates_topics():
+                raise
+            return f"{self.cluster.name}, topic {self.options.topic} is not there; the brokers may create it"
+
     def check(self, schema: pa.Schema) -> None:
         """Raise a PlanError unless rows of this schema can be written."""
         self._writer.check(schema)
@@ -157,15 +181,27 @@ class _TopicSink(KafkaConnector, StagingSink):
     ) -> None:
         """Send the staged messages of an epoch in one transaction, unless an earlier commit did.
 
-        The transaction also commits an offset of a consumer group without members, with the epoch's mark as
-        its metadata: the mark exists if and only if the messages do.
+        The transaction also commits an offset of a consumer group without members, with the generation of
+        the run and the epoch's mark as its metadata: the mark exists if and only if the messages do. Of two
+        runs the one that came last to use the transactional id ends the transaction of the other: a replaced
+        one then finds the greater generation, and the other one starts again.
         """
         staged = [content for _, content in sorted(data.get(self.STAGED, {}).items())]
         if not staged:
             return
-        client, topic = load_client(), self.options.topic
         attempts = ",".join(json.loads(content)["id"] for content in staged)
         mark = hashlib.sha256(attempts.encode()).hexdigest()[:16]
+        with_retry(
+            lambda: self._commit(epoch, mark, staged, ctx),
+            is_transient=lambda error: isinstance(error, _FencedError),
+            backoff=_BACKOFF,
+            deadline=DELIVERY_SECONDS,
+            # Only a run that was not replaced takes its transactional id back.
+            on_retry=lambda _error, _attempt: ctx.check_generation(),
+        )
+
+    def _commit(self, epoch: int, mark: str, staged: Sequence[bytes], ctx: OperatorContext) -> None:
+        client, topic = load_client(), self.options.topic
         name = f"headrace-{ctx.task_info.job_id}-{ctx.task_info.operator_id}"
         group = {"group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
         try:
@@ -174,8 +210,11 @@ class _TopicSink(KafkaConnector, StagingSink):
                 self.cluster.connect("Consumer", group) as (consumer, _),
             ):
                 self._start(producer, trouble)
-                # That has ended what a crash left open under this name: only now the marks are certain.
-                marks = self._marks(consumer)
+                # That has ended what a crash left open under this name: only now the marks are certain. And
+                # what another run starts from now on ends this transaction.
+                generation, marks = self._marks(consumer)
+                if generation > ctx.generation:
+                    ctx.check_generation()
                 if mark in marks:
                     return
                 producer.begin_transaction()
@@ -183,7 +222,7 @@ class _TopicSink(KafkaConnector, StagingSink):
                     self._send(producer, from_ipc(unstage(ctx, content)[0]), trouble)
                 self._flush(producer, trouble)
                 latest_marks = ",".join([*marks, mark][-_REMEMBERED:])
-                position = client.TopicPartition(topic, 0, epoch, latest_marks)
+                position = client.TopicPartition(topic, 0, epoch, f"{ctx.generation}:{latest_marks}")
                 _with_timeout(
                     lambda: producer.send_offsets_to_transaction(
                         [position], consumer.consumer_group_metadata()
@@ -192,7 +231,7 @@ class _TopicSink(KafkaConnector, StagingSink):
                 )
                 producer.commit_transaction(DELIVERY_SECONDS)
         except client.KafkaException as error:
-            raise self.cluster.failure(error.args[0], topic) from None
+            raise self._lost(error.args[0]) from None
 
     def _start(self, producer: Any, trouble: Trouble) -> None:
         """Initialize transactions of the producer; a refused login is raised at once."""
@@ -206,17 +245,33 @@ class _TopicSink(KafkaConnector, StagingSink):
                 trouble.check(self.cluster, self.options.topic)
                 # What takes longer than a slice, as ending what a crash left open, can be waited for again.
                 if not problem.retriable() or clock.monotonic() >= deadline:
-                    raise self.cluster.failure(problem, self.options.topic, trouble) from None
+                    raise self._failure(problem, trouble) from None
             else:
                 return
 
-    def _marks(self, consumer: Any) -> list[str]:
-        """Return the marks of the last committed epochs."""
-        partition = load_client().TopicPartition(self.options.topic, 0)
-        (committed,) = consumer.committed([partition], kafka.PATIENCE_SECONDS)
-        if committed.error is not None:  # that is not a group without marks: the epoch would be sent twice
-            raise load_client().KafkaException(committed.error)
-        return committed.metadata.split(",") if committed.offset >= 0 and committed.metadata else []
+    def _marks(self, consumer: Any) -> tuple[int, list[str]]:
+        """Return the generation of the last commit, and the marks of the last committed epochs."""
+        client = load_client()
+        partition = client.TopicPartition(self.options.topic, 0)
+
+        def ask() -> Any:
+            (committed,) = consumer.committed([partition], kafka.PATIENCE_SECONDS)
+            if committed.error is not None:  # not a group without marks: the epoch would be sent twice
+                raise client.KafkaException(committed.error)
+            return committed
+
+        committed = with_retry(
+            ask,
+            is_transient=lambda error: (
+                isinstance(error, client.KafkaException) and kafka.is_transient(error.args[0])
+            ),
+            backoff=_BACKOFF,
+            deadline=kafka.PATIENCE_SECONDS,
+        )
+        if committed.offset < 0 or not committed.metadata:
+            return 0, []
+        generation, separator, marks = committed.metadata.rpartition(":")  # without one in earlier versions
+        return int(generation) if separator else 0, marks.split(",")
 
     def _producer(self) -> Any:
         return self.cluster.borrow("Producer", self._settings())
@@ -240,31 +295,49 @@ class _TopicSink(KafkaConnector, StagingSink):
         client, topic = load_client(), self.options.topic
 
         def on_failure(problem: Any, _: Any) -> None:
-            raise self._lost(problem, trouble)
+            trouble.undelivered = trouble.undelivered or problem
+
+        # A transaction fails as a whole. The client calls back with an error of its own pending if that is
+        # fatal, as when another producer has taken the transactional id: Python must not run then.
+        report = None if self._exactly_once else on_failure
 
         try:
             for batch in messages:
                 for key, value, time in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     while True:
                         try:
-                            producer.produce(topic, value, key, on_delivery=on_failure, timestamp=time)
+                            producer.produce(topic, value, key, on_delivery=report, timestamp=time)
                             break
                         except BufferError:
                             producer.poll(0.1)
-                            trouble.check(self.cluster, topic)
+                            self._check_delivery(trouble)
                 producer.poll(0)
+                self._check_delivery(trouble)
         except client.KafkaException as error:
             raise self._lost(error.args[0], trouble) from None
 
     def _flush(self, producer: Any, trouble: Trouble) -> None:
         deadline = clock.monotonic() + DELIVERY_SECONDS + 10
         while producer.flush(_POLL_SECONDS):
-            trouble.check(self.cluster, self.options.topic)
+            self._check_delivery(trouble)
             if clock.monotonic() >= deadline:
                 raise self.cluster.silence(trouble)
+        self._check_delivery(trouble)
 
-    def _lost(self, problem: Any, trouble: Trouble) -> ExternalError:
+    def _check_delivery(self, trouble: Trouble) -> None:
+        """Raise an ExternalError if a message cannot be delivered."""
+        if trouble.undelivered is not None:
+            raise self._lost(trouble.undelivered, trouble)
+        trouble.check(self.cluster, self.options.topic)
+
+    def _failure(self, problem: Any, trouble: Trouble | None = None) -> ExternalError:
         failure = self.cluster.failure(problem, self.options.topic, trouble)
+        if problem.name() in _FENCED:
+            return _FencedError(failure.message, hint=failure.hint, where=failure.where)
+        return failure
+
+    def _lost(self, problem: Any, trouble: Trouble | None = None) -> ExternalError:
+        failure = self._failure(problem, trouble)
         if problem.name() == "MSG_SIZE_TOO_LARGE":
             failure.hint = "allow larger ones: `message.max.bytes` in `client_configs`, and of the topic"
         return failure

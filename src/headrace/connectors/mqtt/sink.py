@@ -13,11 +13,11 @@ from pydantic import Field
 
 from headrace.base.errors import ExternalError
 from headrace.base.retry import is_retryable, with_retry
-from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors._shared.message_sink import RECHECK_SECONDS, VALUE, MessageSink
 from headrace.connectors.base import Delivery, Refusal, excerpt, longer_than
 from headrace.connectors.mqtt import connection as mqtt
 from headrace.connectors.mqtt.connection import Broker, BrokerOptions, connected, load_client
-from headrace.formats.options import FormatOptions
+from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import OperatorContext
 
 _MOST_UNDER_WAY = 1000
@@ -38,7 +38,7 @@ class MqttSink(MessageSink):
         ),
     )
 
-    class Options(BrokerOptions, FormatOptions):
+    class Options(BrokerOptions, DropOptions, FormatOptions):
         """The options of the mqtt sink."""
 
         SINGLE_TOPIC: ClassVar[bool] = True
@@ -65,24 +65,27 @@ class MqttSink(MessageSink):
         """Publish the messages of an epoch; after a lost connection, the unacknowledged ones again."""
         left = deque(messages.column(VALUE).to_pylist())
         with_retry(
-            lambda: self._send(left),
+            lambda: self._send(left, ctx),
             is_transient=is_retryable,
             backoff=mqtt.BACKOFF,
             deadline=mqtt.PATIENCE_SECONDS,
             progress=lambda: len(left),
+            waits_for=f"the MQTT broker at {self.options.address}",
         )
 
-    def _send(self, left: deque[bytes]) -> None:
+    def _send(self, left: deque[bytes], ctx: OperatorContext) -> None:
         """Publish the remaining messages, and remove those that the broker acknowledged."""
         with connected(self._broker()) as broker:
             if not self.options.level:
                 for value in left:
+                    ctx.check_generation(every=RECHECK_SECONDS)
                     broker.publish(value, retain=self.options.sink_retain)
                 broker.roundtrip()
                 return
             window = min(broker.window, _MOST_UNDER_WAY)
             under_way: deque[Any] = deque()
             for value in list(left):
+                ctx.check_generation(every=RECHECK_SECONDS)
                 under_way.append(broker.publish(value, retain=self.options.sink_retain))
                 self._settle(broker, under_way, left, window)
             self._settle(broker, under_way, left, 1)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.errors import ConfigurationError, ExternalError, RefusedError
 from headrace.base.extras import load_extra
 from headrace.base.retry import Backoff, with_retry
 from headrace.connectors.nats.options import NatsServerOptions, without_password
@@ -80,6 +80,7 @@ class NatsServers:
                 is_transient=is_transient,
                 backoff=_BACKOFF,
                 deadline=deadline,
+                waits_for=f"NATS at {self.addresses}",
             )
         except client_errors() as error:
             raise self.failure(error) from None
@@ -170,7 +171,7 @@ class NatsServers:
         if isinstance(error, ApiError) and error.failure is not None:
             return error.failure
         if _refuses(error):
-            return ExternalError(
+            return RefusedError(
                 f"NATS at {self.addresses} refuses access: {text}",
                 hint="check `auth.type`, what goes with it, and the rights of the user",
                 where="nats",

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from headrace.base.errors import ExternalError, PlanError
-from headrace.connectors._shared.message_sink import VALUE, MessageSink
-from headrace.connectors.base import Delivery, Refusal, check_column, excerpt
+from headrace.connectors._shared.message_sink import RECHECK_SECONDS, VALUE, MessageSink
+from headrace.connectors.base import CommitMarker, Delivery, Refusal, check_column, excerpt
 from headrace.connectors.nats import client as nats
 from headrace.connectors.nats.client import NOT_NOW, ApiError, load_client
 from headrace.connectors.nats.options import NatsServerOptions
 from headrace.connectors.nats.stream import NatsConnector, NatsReading, stream_state
-from headrace.formats.options import FormatOptions
+from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import OperatorContext
 
 MESSAGE_ID = "Nats-Msg-Id"
@@ -40,10 +40,11 @@ class NatsSink(NatsConnector, MessageSink):
     subject, each message is acknowledged, and has an id (`Nats-Msg-Id`) made of its epoch and its index. A
     retried commit first looks up which of its messages the stream has, and the stream drops duplicates within
     its duplicate window: each message is stored once, after a crash at any moment, unless the stream dropped
-    it meanwhile.
+    it meanwhile. A run that was replaced while it was suspended stops before the next message; what it had
+    handed to the connection before is dropped as a duplicate within the duplicate window.
     """
 
-    class Options(NatsServerOptions, FormatOptions):
+    class Options(NatsServerOptions, DropOptions, FormatOptions):
         """The options of the nats sink."""
 
         subject: str | None = Field(
@@ -137,7 +138,7 @@ class NatsSink(NatsConnector, MessageSink):
             subjects = [self.options.subject] * len(values)
         left = list(zip(range(len(values)), subjects, values, strict=True))
         if self.options.stream is None:
-            self.servers.ask(lambda connection: _send(connection, left))
+            self.servers.ask(lambda connection: _send(connection, left, ctx))
             return
         stream, batch = self.options.stream, hashlib.sha256(batch_id.encode()).hexdigest()[:24]
         first, again = self._begin(stream, batch, ctx)
@@ -149,18 +150,18 @@ class NatsSink(NatsConnector, MessageSink):
                 stored = await _look_up(connection, reading, batch, first)
                 left[:] = [message for message in left if message[0] not in stored]
             again = True
-            await _publish(connection, stream, batch, left)
+            await _publish(connection, stream, batch, left, ctx)
 
         self.servers.ask(publish)
 
     def _begin(self, stream: str, batch: str, ctx: OperatorContext) -> tuple[int, bool]:
         """Return the stored end of the stream before a batch, and whether it was stored before."""
-        marker = f"sending/{ctx.task_info.operator_id}.json"
-        begun = json.loads(ctx.storage.read(marker)) if ctx.storage.exists(marker) else {}
+        marker = CommitMarker("sending", ctx)
+        begun = marker.read() or {}
         if begun.get("batch") == batch:
             return begun["end"], True
         end = self.servers.ask(lambda connection: stream_state(connection, stream)).end
-        ctx.storage.write(marker, json.dumps({"batch": batch, "end": end}).encode())
+        marker.write({"batch": batch, "end": end})
         return end, False
 
 
@@ -178,17 +179,20 @@ async def _look_up(connection: Any, reading: NatsReading, batch: str, first: int
     return stored
 
 
-async def _send(connection: Any, left: list[tuple[int, str, bytes]]) -> None:
+async def _send(connection: Any, left: list[tuple[int, str, bytes]], ctx: OperatorContext) -> None:
     """Publish messages without acknowledgements, and remove those that were sent from `left`."""
     while left:
         part = left[:_BATCH_MESSAGES]
         for _, subject, value in part:
+            ctx.check_generation(every=RECHECK_SECONDS)
             await connection.publish(subject, value)
         await connection.flush(int(nats.ANSWER_SECONDS))
         del left[: len(part)]
 
 
-async def _publish(connection: Any, stream: str, batch: str, left: list[tuple[int, str, bytes]]) -> None:
+async def _publish(
+    connection: Any, stream: str, batch: str, left: list[tuple[int, str, bytes]], ctx: OperatorContext
+) -> None:
     """Publish messages to a stream, and remove those that it acknowledged from `left`."""
     answers: dict[int, Any] = {}
     came = asyncio.Event()
@@ -203,6 +207,7 @@ async def _publish(connection: Any, stream: str, batch: str, left: list[tuple[in
         while left:
             part = left[:_BATCH_MESSAGES]
             for index, subject, value in part:
+                ctx.check_generation(every=RECHECK_SECONDS)
                 headers = {MESSAGE_ID: f"{batch}-{index}", EXPECTED_STREAM: stream}
                 await connection.publish(subject, value, reply=f"{inbox}.{index}", headers=headers)
             while len(answers) < len(part):

@@ -29,7 +29,7 @@ class NatsConnector(Connector):
 
     def reach(self) -> str:
         """Connect, and return a line about the server and the stream."""
-        return self.servers.ask(self._describe, patience=nats.FIRST_CONTACT_SECONDS)
+        return self.servers.ask(self._describe, patience=0)
 
     async def _describe(self, connection: Any) -> str:
         server_version, stream = connection.connected_server_version, self.options.stream

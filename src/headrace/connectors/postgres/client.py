@@ -14,12 +14,13 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 from pydantic import model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, suggest
+from headrace.base.errors import ConfigurationError, ExternalError, RefusedError, suggest
 from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.sql_table import TableOptions, show_address, table_parts
 from headrace.connectors.base import Connector
+from headrace.connectors.postgres.tls import NO_TLS_HINT, UNTRUSTED_HINT, default_tls
 
 T = TypeVar("T")
 
@@ -42,10 +43,13 @@ _TRANSIENT = {
     "53400",  # all slots in use
     "55006",  # the slot in use
     "55P03",  # a lock not had in time
+    "25P03",  # the transaction was idle for too long
     "25006",  # read-only, as a standby is until it takes over
     "40001",  # transactions in conflict
     "40P01",  # a deadlock
 }
+_NO_ACCESS = ("28", "42501")
+"""SQLSTATEs of a wrong login and a missing right."""
 _REFUSALS = (
     (
         re.compile("wal ?sender", re.IGNORECASE),
@@ -57,8 +61,11 @@ _REFUSALS = (
         "refuses the user",
         "check the user and the password",
     ),
+    (re.compile("does not support SSL"), "offers no TLS", NO_TLS_HINT),
+    (re.compile("client certificate"), "refuses", "name it with `sslcert=` and `sslkey=` in `url`"),
+    (re.compile("certificate"), "is not trusted", UNTRUSTED_HINT),
     (
-        re.compile('certificate|does not support SSL|SSL required|parameter|no such database|^database "'),
+        re.compile('SSL required|parameter|no such database|^database "'),
         "refuses",
         "check the option `url`",
     ),
@@ -101,7 +108,7 @@ class PostgresConnector(Connector):
         """Connect, and return a line about the server and the table."""
         return self.database.run(
             lambda connection: f"{version(connection)}, {self.summarize_table(connection)}",
-            patience=CONNECT_SECONDS,
+            patience=0,
         )
 
     def summarize_table(self, connection: Any) -> str:
@@ -246,7 +253,13 @@ class Database:
 
         deadline = PATIENCE_SECONDS if patience is None else patience
         try:
-            return with_retry(attempt, is_transient=is_transient, backoff=_BACKOFF, deadline=deadline)
+            return with_retry(
+                attempt,
+                is_transient=is_transient,
+                backoff=_BACKOFF,
+                deadline=deadline,
+                waits_for=f"PostgreSQL at {self.address}",
+            )
         except load_client().Error as error:
             raise self.failure(error) from None
 
@@ -262,6 +275,7 @@ class Database:
     def _connect(self, **settings: Any) -> Any:
         client = load_client()
         conninfo = {
+            **default_tls(client.conninfo.conninfo_to_dict(self._url)),
             "connect_timeout": CONNECT_SECONDS,
             "application_name": "headrace",
             "keepalives_idle": 30,
@@ -297,26 +311,33 @@ class Database:
         """Return an ExternalError whose message starts with "PostgreSQL at" this address."""
         return ExternalError(f"PostgreSQL at {self.address} {what}", hint=hint, where="postgres")
 
+    def _refused(self, what: str, hint: str | None = None) -> RefusedError:
+        """Return the error for something that no retry helps against."""
+        return RefusedError(f"PostgreSQL at {self.address} {what}", hint=hint, where="postgres")
+
     def failure(self, error: Any) -> ExternalError:
         """Return an error of the client as an ExternalError with a hint."""
         diagnosis = error.diag
         text = diagnosis.message_primary or _first_line(error)
         if error.sqlstate is None:
-            what, hint = _refusal(text) or (
-                "does not answer",
-                "check host and port in `url`, and that the server runs",
+            refusal = _refusal(text)
+            if refusal is not None:
+                return self._refused(f"{refusal[0]}: {text}", refusal[1])
+            return self.error(
+                f"does not answer: {text}", "check host and port in `url`, and that the server runs"
             )
-            return self.error(f"{what}: {text}", hint)
         hint = _HINTS.get(error.sqlstate) or diagnosis.message_hint
         for more in (diagnosis.message_detail, (diagnosis.context or "").partition("\n")[0]):
             text += f"; {more}" if more else ""
-        return self.error(f"refuses: {text}", hint)
+        failure = self._refused if error.sqlstate.startswith(_NO_ACCESS) else self.error
+        return failure(f"refuses: {text}", hint)
 
 
 _HINTS: Mapping[str, str] = {
     "42501": "give the user the right to do it",
     "42P10": "the primary key has to be one of the table, or the columns of a unique index",
     "23505": "to replace rows with the same key, declare the primary key",
+    "55P03": "another session holds the lock; if it is one of a run that is suspended, end that run",
     "21000": "the database takes keys for equal that differ in the stream, such as texts that ignore case",
 }
 

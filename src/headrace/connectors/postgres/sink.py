@@ -11,7 +11,7 @@ import pyarrow.csv
 
 from headrace.base.errors import PlanError
 from headrace.connectors._shared.sql_table import (
-    KEPT_EPOCHS,
+    FENCE,
     Epoch,
     TableChanges,
     TableSink,
@@ -31,6 +31,8 @@ from headrace.connectors.postgres.text import write_texts
 from headrace.formats.base import is_binary, is_json, is_list, plain_field
 
 COPY_ROWS = 50_000
+_SUSPENDED_SECONDS = 60
+"""How long a commit may be suspended between two statements before the server rolls it back."""
 _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
 _LAST_DAY = 106_751_990
 """The last day of a timestamp of PostgreSQL, in the year 294247, counted from 1970."""
@@ -72,6 +74,7 @@ class PostgresSink(PostgresConnector, TableSink):
     def _write(self, connection: Any, epoch: Epoch, changes: TableChanges) -> None:
         self._prepare(connection, changes.rows)
         with connection.transaction():
+            self._fence(connection, epoch)
             if not self._mark(connection, epoch):
                 return
             table = self.describe(connection)
@@ -119,6 +122,26 @@ class PostgresSink(PostgresConnector, TableSink):
                 f"let another one run: {create.as_string(connection)}",
             ) from None
 
+    def _fence(self, connection: Any, epoch: Epoch) -> None:
+        """Record the generation, and lock that record: a concurrent commit waits here."""
+        # Its holder may be suspended: after a while the server takes the lock away, or this commit gives up.
+        suspended = _SUSPENDED_SECONDS * 1000
+        connection.execute(
+            f"SET LOCAL idle_in_transaction_session_timeout = {suspended}; "
+            f"SET LOCAL lock_timeout = {suspended + 10_000}"
+        )
+        record = load_client().sql.SQL(
+            "INSERT INTO {} AS e (job, sink, epoch, mark) VALUES (%s, %s, %s, %s) "
+            "ON CONFLICT (job, sink, epoch) DO UPDATE SET mark = EXCLUDED.mark, written_at = now() "
+            "WHERE %s OR e.mark <= EXCLUDED.mark"
+        )
+        record = record.format(identifier(self.options.sink_epochs_table))
+        values = [epoch.job, epoch.sink, FENCE, epoch.fence]
+        if not connection.execute(record, [*values, False]).rowcount:
+            epoch.check_generation()
+            connection.execute(record, [*values, True])
+        connection.execute("SET LOCAL lock_timeout TO DEFAULT")
+
     def _mark(self, connection: Any, epoch: Epoch) -> bool:
         """Write the mark of an epoch; False if it exists. Another commit of the same epoch waits here."""
         sql, epochs = load_client().sql, identifier(self.options.sink_epochs_table)
@@ -129,8 +152,8 @@ class PostgresSink(PostgresConnector, TableSink):
         ).format(epochs)
         if not connection.execute(insert, [epoch.job, epoch.sink, epoch.number, epoch.mark]).rowcount:
             return False
-        forget = sql.SQL("DELETE FROM {} WHERE job = %s AND sink = %s AND epoch < %s").format(epochs)
-        connection.execute(forget, [epoch.job, epoch.sink, epoch.number - KEPT_EPOCHS])
+        forget = "DELETE FROM {} WHERE job = %s AND sink = %s AND epoch >= 0 AND epoch < %s"
+        connection.execute(sql.SQL(forget).format(epochs), [epoch.job, epoch.sink, epoch.oldest])
         return True
 
     def _check_key(self, table: PostgresTable) -> None:

@@ -130,7 +130,7 @@ class RabbitServer:
         errors, code = load_client().exceptions, _code_of(error)
         text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
         if isinstance(error, errors.AuthenticationError) or code in {_REFUSED, _NOT_ALLOWED}:
-            return ExternalError(
+            return RefusedError(
                 f"RabbitMQ at {self.address} refuses access: {text}",
                 hint="check `username`, `password`, `virtual_host` and the rights of the user",
                 where="rabbitmq",

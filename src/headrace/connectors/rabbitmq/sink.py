@@ -12,9 +12,9 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from headrace.base.columns import TIMESTAMP
-from headrace.base.errors import ExternalError, PlanError
+from headrace.base.errors import ExternalError, HeadraceError, PlanError
 from headrace.base.retry import Backoff, with_retry
-from headrace.connectors._shared.message_sink import VALUE, MessageSink
+from headrace.connectors._shared.message_sink import RECHECK_SECONDS, VALUE, MessageSink
 from headrace.connectors.base import Delivery, Refusal, check_column, excerpt, longer_than
 from headrace.connectors.rabbitmq import client as rabbitmq
 from headrace.connectors.rabbitmq.client import (
@@ -26,7 +26,7 @@ from headrace.connectors.rabbitmq.client import (
     is_transient,
     load_client,
 )
-from headrace.formats.options import FormatOptions
+from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import OperatorContext
 
 KEY, TIME = "key", "time"
@@ -46,7 +46,7 @@ class RabbitSink(RabbitConnector, MessageSink):
     message is the event time of the row, in seconds.
     """
 
-    class Options(RabbitServerOptions, FormatOptions):
+    class Options(RabbitServerOptions, DropOptions, FormatOptions):
         """The options of the rabbitmq sink."""
 
         exchange: str = Field(
@@ -167,20 +167,21 @@ class RabbitSink(RabbitConnector, MessageSink):
                 timestamp=at if at is not None and at > 0 else None,
             )
             left[index] = ((options.routing_key or "") if key is None else key, value, described)
-        self._send(left)
+        self._send(left, ctx)
 
-    def _send(self, left: dict[int, Any]) -> None:
+    def _send(self, left: dict[int, Any], ctx: OperatorContext) -> None:
         if not left:
             return
         try:
             with_retry(
-                lambda: _Sending(self.server, self.options, left).run(),
+                lambda: _Sending(self.server, self.options, left, ctx).run(),
                 is_transient=lambda error: (
                     is_transient(error) and self.server.failure(error, of=self._of).retry
                 ),
                 backoff=_BACKOFF,
                 deadline=rabbitmq.PATIENCE_SECONDS,
                 progress=lambda: len(left),
+                waits_for=f"RabbitMQ at {self.server.address}",
             )
         except client_errors() as error:
             raise self.server.failure(error, of=self._of) from None
@@ -192,8 +193,10 @@ class _Sending:
     The client's blocking connection waits for each confirmation; this one has many messages in flight.
     """
 
-    def __init__(self, server: RabbitServer, options: Any, left: dict[int, Any]) -> None:
-        self._server, self._options, self._left = server, options, left
+    def __init__(
+        self, server: RabbitServer, options: Any, left: dict[int, Any], ctx: OperatorContext
+    ) -> None:
+        self._server, self._options, self._left, self._ctx = server, options, left, ctx
         self._waiting = iter(list(left.items()))
         self._tags: dict[int, int] = {}
         self._sent = 0
@@ -247,6 +250,11 @@ class _Sending:
         mandatory = self._options.sink_unroutable == "fail"
         room = _UNCONFIRMED - len(self._tags)
         for index, (key, value, properties) in itertools.islice(self._waiting, room):
+            try:
+                self._ctx.check_generation(every=RECHECK_SECONDS)
+            except HeadraceError as error:
+                self._fail(error)
+                return
             self._sent += 1
             self._tags[self._sent] = index
             self._channel.basic_publish(self._options.exchange, key, value, properties, mandatory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Self, TypeVar
@@ -9,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, PlainSerializer, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.errors import ConfigurationError, ExternalError, RefusedError
 from headrace.base.extras import load_extra
 from headrace.base.options import Names, Secret
 from headrace.base.options import Options as DeclaredOptions
@@ -31,7 +32,10 @@ _TRANSIENT = re.compile(
 
 def without_password(address: str) -> str:
     """Return the address of a server without its password."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # it is no address
+        return "***"
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
@@ -116,6 +120,8 @@ class RedisServer:
             "ssl_keyfile": options.tls_key,
         }
         settings = {name: value for name, value in settings.items() if value is not None}
+        if all(address.startswith("rediss://") for address in options.addresses):
+            settings["ssl_check_hostname"] = True  # clients before version 6 do not by themselves
         if not tries:
             settings["retry"] = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
         if options.address:
@@ -128,11 +134,14 @@ class RedisServer:
     def reach(self) -> str:
         """Return a line with the version of the server, or the size of the cluster."""
         try:
-            client = self.connect()
-            if self._options.address:
-                return f"Redis {client.info('server')['redis_version']} at {self.addresses}"
-            client.ping()
-            return f"a Redis cluster of {len(client.get_nodes())} servers at {self.addresses}"
+            with contextlib.closing(self.connect(tries=not self._options.address)) as client:
+                if not self._options.address:
+                    client.ping()
+                    return f"a Redis cluster of {len(client.get_nodes())} servers at {self.addresses}"
+                try:
+                    return f"Redis {client.info('server')['redis_version']} at {self.addresses}"
+                except load_client().exceptions.NoPermissionError:  # the login is good
+                    return f"Redis at {self.addresses}"
         except client_errors() as error:
             raise self.failure(error) from None
 
@@ -142,7 +151,13 @@ class RedisServer:
         Raises an ExternalError for other errors, and for those that last longer than PATIENCE_SECONDS.
         """
         try:
-            return with_retry(action, is_transient=is_transient, backoff=_BACKOFF, deadline=PATIENCE_SECONDS)
+            return with_retry(
+                action,
+                is_transient=is_transient,
+                backoff=_BACKOFF,
+                deadline=PATIENCE_SECONDS,
+                waits_for=f"redis at {self.addresses}",
+            )
         except client_errors() as error:
             raise self.failure(error) from None
 
@@ -150,13 +165,17 @@ class RedisServer:
         """Return an error of the client as an ExternalError with a hint."""
         errors, text = load_client().exceptions, str(error) or type(error).__name__
         if isinstance(error, (errors.AuthenticationError, errors.NoPermissionError)):
-            return ExternalError(
+            return RefusedError(
                 f"redis refuses access: {text}",
                 hint="check `username`, `password` and the rights of the user",
                 where=self.addresses,
             )
         if is_transient(error):
-            return ExternalError(f"redis does not answer: {text}", where=self.addresses)
+            return ExternalError(
+                f"redis does not answer: {text}",
+                hint="check the address, and that the server runs",
+                where=self.addresses,
+            )
         return ExternalError(f"redis refuses a command: {text}", where=self.addresses)
 
 

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from headrace.connectors.base import (
 )
 from headrace.connectors.redis.client import RedisServer, RedisServerOptions
 from headrace.formats.base import is_binary
-from headrace.formats.options import FormatOptions
+from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import OperatorContext
 
 BATCH_ROWS = 5_000
@@ -51,12 +52,13 @@ class RedisSink(StagingSink):
     The key is the prefix and the value of the key column, if there is one. Of the rows of an epoch with one
     key (and, in hashes, one field) the last is written. Strings and hashes accept updating results: the key
     of a row that is retracted and not replaced is deleted. Writing them is idempotent, so each row counts
-    once. Rows are added to lists in transactions that also store the progress of the epoch in the key
-    `headrace:<job>:<operator>`, so a retried commit continues from there. On a cluster a transaction cannot
-    span two keys: rows of an interrupted commit are added again.
+    once. Rows are written in transactions that also store the generation of the run and the progress of the
+    epoch in the key `headrace:<job>:<operator>`: a retried commit continues from there, and a run that was
+    replaced writes nothing. On a cluster a transaction cannot span two keys: rows of an interrupted commit
+    are added to lists again, and whether the run was replaced is checked before every 5,000 rows.
     """
 
-    class Options(RedisServerOptions, FormatOptions):
+    class Options(RedisServerOptions, DropOptions, FormatOptions):
         """The options of the redis sink."""
 
         target: Literal["string", "list", "hash"] = Field(
@@ -212,43 +214,52 @@ class RedisSink(StagingSink):
         set_again = {write[:2] for write in written} if len(written) < len(staged) else set()
         writes = [write for write in staged if write[3] and write[:2] not in set_again] + written
         batch = hashlib.sha256("-".join(attempts).encode()).hexdigest()[:24]
-        mark = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
         with contextlib.closing(self.server.with_retry(self._connect)) as client:
             if self.options.target == "list" and self.options.address:
-                while self.server.with_retry(lambda: self._add(client, writes, mark, batch)):
+                while self.server.with_retry(lambda: self._add(client, writes, batch, ctx)):
                     pass
                 return
+            write = self._write if self.options.address else self._write_to_cluster
             parts = iter(writes)
             while part := list(itertools.islice(parts, BATCH_ROWS)):
-                self.server.with_retry(functools.partial(self._write, client, part))
+                self.server.with_retry(functools.partial(write, client, part, ctx))
 
     def _connect(self) -> Any:
         # A transaction must not be sent again by the client: whether it was done is in the mark.
         return self.server.connect(tries=not self.options.address)
 
-    def _write(self, client: Any, writes: Sequence[Write]) -> None:
+    def _write(self, client: Any, writes: Sequence[Write], ctx: OperatorContext) -> None:
+        """Write to strings or hashes in one transaction; this is idempotent."""
+        with client.pipeline(transaction=True) as pipe:
+            progress = _Progress.read(pipe, ctx)
+            pipe.multi()
+            self._queue(pipe, writes)
+            progress.write(pipe)
+            pipe.execute()
+
+    def _write_to_cluster(self, client: Any, writes: Sequence[Write], ctx: OperatorContext) -> None:
         """Write in several steps; for all but lists this is idempotent."""
+        ctx.check_generation()
         with client.pipeline(transaction=False) as pipe:
             self._queue(pipe, writes)
             pipe.execute()
 
-    def _add(self, client: Any, writes: Sequence[Write], mark: str, batch: str) -> bool:
+    def _add(self, client: Any, writes: Sequence[Write], batch: str, ctx: OperatorContext) -> bool:
         """Add the next rows to lists in one transaction; return whether more rows follow.
 
-        A retry reads the mark again, and continues from there.
+        A retry reads the progress again, and continues from there.
         """
         with client.pipeline(transaction=True) as pipe:
-            pipe.watch(mark)
-            progress: list[list[Any]] = json.loads(pipe.get(mark) or b"[]")
-            done = next((count for name, count in progress if name == batch), 0)
+            progress = _Progress.read(pipe, ctx)
+            done = progress.batches.pop(batch, 0)
             part = writes[done : done + BATCH_ROWS]
             if not part:
                 return False
             self._check_lists(client, {key for key, *_ in part})
             pipe.multi()
             self._queue(pipe, part)
-            other_batches = [entry for entry in progress if entry[0] != batch][1 - _REMEMBERED :]
-            pipe.set(mark, json.dumps([*other_batches, [batch, done + len(part)]]), ex=_MARK_SECONDS)
+            progress.batches[batch] = done + len(part)
+            progress.write(pipe)
             pipe.execute()
         return done + len(part) < len(writes)
 
@@ -301,6 +312,40 @@ class RedisSink(StagingSink):
                     pipe.ltrim(key, 0, options.max_length - 1)
             if options.ttl is not None:
                 pipe.expire(key, options.ttl)
+
+
+@dataclass
+class _Progress:
+    """What the key of a sink holds: the generation of the run, and how many rows of each batch are written.
+
+    It is watched while it is read, and written in the transaction of the rows: of two runs that write at the
+    same time one has to read it again, and a replaced one finds the greater generation.
+    """
+
+    key: str
+    generation: int
+    batches: dict[str, int]
+    """The last ones, in the order in which they were written."""
+
+    @classmethod
+    def read(cls, pipe: Any, ctx: OperatorContext) -> _Progress:
+        """Watch and read the key; a greater generation raises a ReplacedError.
+
+        If this run is the newest all the same, its state directory was restored from a copy.
+        """
+        key = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
+        pipe.watch(key)
+        held = json.loads(pipe.get(key) or b"{}")
+        if isinstance(held, list):  # of an earlier version
+            held = {"batches": held}
+        if held.get("generation", 0) > ctx.generation:
+            ctx.check_generation()
+        return cls(key, ctx.generation, dict(held.get("batches", [])))
+
+    def write(self, pipe: Any) -> None:
+        """Queue the command that stores it."""
+        batches = list(self.batches.items())[-_REMEMBERED:]
+        pipe.set(self.key, json.dumps({"generation": self.generation, "batches": batches}), ex=_MARK_SECONDS)
 
 
 def _by_key(writes: Sequence[Write]) -> Iterator[tuple[bytes, bool, list[Write]]]:

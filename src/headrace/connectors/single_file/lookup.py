@@ -14,6 +14,7 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.lookup import FormatLookup, LookupOptions, report_bad
 from headrace.connectors.filesystem.lines import decode_block, read_blocks
 from headrace.connectors.single_file.path import absolute_path
+from headrace.formats.options import LimitOptions
 from headrace.model.operator import OperatorContext, key_values
 
 
@@ -37,7 +38,7 @@ class SingleFileLookup(FormatLookup):
 
     cache_bytes = 0
 
-    class Options(LookupOptions):
+    class Options(LimitOptions, LookupOptions):
         """The options of the single_file lookup."""
 
         path: str = Field(min_length=1, description="The file to read.")

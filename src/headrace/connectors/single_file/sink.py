@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Final, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -13,6 +15,7 @@ from pydantic import Field, model_validator
 from headrace.base.columns import RETRACT
 from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.options import Options as DeclaredOptions
+from headrace.base.retry import is_retryable, with_retry
 from headrace.connectors.base import (
     Connector,
     Delivery,
@@ -31,14 +34,20 @@ from headrace.model.operator import (
 )
 from headrace.state.config import TableConfig, global_table_config
 
+LOCK_SECONDS = 30.0
+"""How long a commit waits for one of a run that was replaced."""
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+"""What a file system that cannot lock a file answers."""
+
 
 class SingleFileSink(Connector, ArrowOperator):
     r"""Writes committed rows to one local file as lines; the file holds exactly what was committed.
 
     One subtask stages the lines of an epoch. After the commit point the driver truncates the file to its
     committed length and appends them, so after a crash at any moment a resumed pipeline has lost and repeated
-    nothing. A pipeline that starts without state overwrites the file. With the format `debezium_json`, the
-    changes of one epoch to one row are written as one.
+    nothing. The file is locked meanwhile, and a run that was replaced leaves it as it is. A pipeline that
+    starts without state overwrites the file. With the format `debezium_json`, the changes of one epoch to one
+    row are written as one.
 
     Args:
         options: an `Options` object, or each option by its name.
@@ -139,13 +148,16 @@ class SingleFileSink(Connector, ArrowOperator):
         """Truncate the file to the start of the epoch, and append the epoch's lines durably."""
         for staged in data.get("f", {}).values():
             lines, described = unstage(ctx, staged)
-            _append(self._path, described["start_length"], lines)
+            _append(self._path, described["start_length"], lines, check=ctx.check_generation)
 
 
-def _append(path: Path, start: int, lines: bytes) -> None:
+def _append(path: Path, start: int, lines: bytes, *, check: Callable[[], None]) -> None:
+    """Replace what follows `start` by these lines, unless `check` raises once the file is locked."""
     try:
         new = not path.exists()
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            _lock(file, path)
+            check()
             size = file.seek(0, os.SEEK_END)
             if size < start:
                 raise ConfigurationError(
@@ -164,6 +176,25 @@ def _append(path: Path, start: int, lines: bytes) -> None:
             os.close(directory)
     except OSError as error:
         raise ExternalError(f"`{path}` cannot be written: {error.strerror}", where="single_file") from None
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Lock the file: a run that was replaced may be in the middle of its commit, and suspended there."""
+
+    def attempt() -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ExternalError(
+                f"`{path}` is being written by another run",
+                hint="end that run, also if it is suspended; this one goes on when it is started again",
+                where="single_file",
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+
+    with_retry(attempt, is_transient=is_retryable, deadline=LOCK_SECONDS)
 
 
 def _check_writable(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +23,7 @@ from headrace.connectors.base import (
     wall_clock,
     with_event_time,
 )
+from headrace.connectors.filesystem.content import changed_file
 from headrace.connectors.filesystem.lines import (
     LongLine,
     Mark,
@@ -34,7 +35,7 @@ from headrace.connectors.filesystem.lines import (
 )
 from headrace.connectors.single_file.path import absolute_path, suggest_path
 from headrace.formats.base import Format
-from headrace.formats.options import Columns, LineFormatOptions, check_readable, infer_from
+from headrace.formats.options import Columns, LineFormatOptions, ReadOptions, check_readable, infer_from
 from headrace.formats.types import format_type, parse_type
 from headrace.model.operator import (
     DEAD_LETTER,
@@ -46,6 +47,7 @@ from headrace.model.operator import (
     SourceOperator,
     Split,
 )
+from headrace.storage.identity import content_identity
 
 LANE = "file"
 BATCH_ROWS = 65_536
@@ -58,10 +60,10 @@ class SingleFileSource(Connector, SourceOperator):
 
     The size of the file and the types of its columns are fixed when the pipeline first starts, and are part
     of the offset with the byte and the line: a pipeline resumes with the next line, and lines that are
-    appended later are not read. The tasks of an epoch share its lines; every worker must see the file under
-    the same path. Empty lines are skipped, unless the format is a raw one; a line that does not fit ends the
-    run with its number, its content and, if known, its column, or is dropped and counted in the metric
-    `bad_rows`.
+    appended later are not read. A file that is replaced by another before it is read to its end is an error.
+    The tasks of an epoch share its lines; every worker must see the file under the same path. Empty lines are
+    skipped, unless the format is a raw one; a line that does not fit ends the run with its number, its
+    content and, if known, its column, or is dropped and counted in the metric `bad_rows`.
 
     Args:
         options: an `Options` object, or each option by its name.
@@ -88,7 +90,7 @@ class SingleFileSource(Connector, SourceOperator):
         ),
     )
 
-    class Options(LineFormatOptions):
+    class Options(ReadOptions, LineFormatOptions):
         """The options of the single_file source."""
 
         path: str = Field(min_length=1, description="The file to read.")
@@ -146,7 +148,10 @@ class SingleFileSource(Connector, SourceOperator):
         columns = None
         if self.options.columns is None:
             columns = {field.name: format_type(field.type) for field in self._infer(size)}
-        return {LANE: {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}}
+        with self._path.open("rb") as file:
+            identity = content_identity(file, size)
+        position = {"byte": 0, "line": 1, "size": size, "time": wall_clock(time), "schema": columns}
+        return {LANE: {**position, "identity": identity}}
 
     def find_columns(self) -> pa.Schema:
         """Return the columns of the schema, or those inferred from the first lines."""
@@ -169,7 +174,7 @@ class SingleFileSource(Connector, SourceOperator):
         position = start[LANE]
         if position["byte"] >= position["size"] or limit.rows <= 0:
             return start
-        with _open(self._path, position["size"]) as file:
+        with _open(self._path, position["size"], position) as file:
             file.seek(position["byte"])
             byte, size = position["byte"], position["size"]
             scanned = scan_rows(file, byte, size, rows=limit.rows, row_ends=self._row_ends)
@@ -188,7 +193,7 @@ class SingleFileSource(Connector, SourceOperator):
         shares = min(parallelism, max(1, (last - first) // _WORTH_SPLITTING))
         targets = [first + (last - first) * index // shares for index in range(1, shares)]
         marks = self._marks.pop(first, ())
-        with _open(self._path, last) as file:
+        with _open(self._path, last, end[LANE]) as file:
             cut = share_rows(
                 file, first, last, line=line, targets=targets, row_ends=self._row_ends, marks=marks
             )
@@ -204,7 +209,7 @@ class SingleFileSource(Connector, SourceOperator):
         if schema is None:
             schema = pa.schema([pa.field(name, parse_type(text)) for name, text in detail["schema"].items()])
         lines = self.options.format_for(schema)
-        with _open(self._path, detail["end"]) as file:
+        with _open(self._path, detail["end"], detail) as file:
             if detail["byte"] and lines.head_lines:
                 end = scan_rows(file, 0, None, rows=lines.head_lines, row_ends=self._row_ends).end
                 file.seek(0)
@@ -260,8 +265,11 @@ def _check_readable(path: Path) -> None:
         raise ConfigurationError(f"`{path}` may not be read", hint="check its permissions")
 
 
-def _open(path: Path, size: int) -> BinaryIO:
-    """Open the file; raises an error if it is shorter than planned."""
+def _open(path: Path, size: int, position: Mapping[str, Any]) -> BinaryIO:
+    """Open the file; raises an error if it is shorter than planned, or another one than at the first start.
+
+    Positions of earlier versions do not know which file it was.
+    """
     try:
         file = path.open("rb")
     except OSError as error:
@@ -273,4 +281,9 @@ def _open(path: Path, size: int) -> BinaryIO:
             hint="put the file back, or start the pipeline anew with another state directory",
             where="single_file",
         )
+    if "identity" in position:
+        if content_identity(file, position["size"]) != position["identity"]:
+            file.close()
+            raise changed_file(str(path), where="single_file")
+        file.seek(0)
     return file

@@ -96,7 +96,7 @@ def describe(value: Any) -> str:
     if value is None:
         return "empty"
     if not value.text:
-        return "an empty text"
+        return "an empty string"
     first, *more = value.text.splitlines() or [""]
     shown = first if len(first) <= 60 and not more else f"{first[:60]}…"
     return f"`{shown}`" if value.plain else f"the text `{shown}`"

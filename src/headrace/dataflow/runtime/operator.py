@@ -427,6 +427,7 @@ class DataflowRuntime(ArrowOperator):
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
     ) -> None:
         """Show what was printed."""
+        ctx.check_generation()
         for _, lines in sorted(data.get("lines", {}).items()):
             publish(decode_lines(lines))
 

@@ -160,8 +160,9 @@ class ProcessSource(LoggedSource):
         if lines:
             printed = Message(pa.array([encode_lines(lines)]), int(lines[-1].time * 1e9))
             messages = [*messages, (LINES, printed)]
-        assert self._log is not None, "open comes first"
-        self._log.write(self._parts + 1, list(pack(messages)), ended=ended)
+        log, batches = self._the_log, list(pack(messages))
+        while not log.append(self._parts + 1, batches, ended=ended):
+            self._parts = log.last()  # another run has logged what its process sent
         self._parts += 1
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:

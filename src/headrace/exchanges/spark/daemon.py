@@ -44,5 +44,9 @@ if __name__ == "__main__":
     _use_installed_modules()
     from pyspark.daemon import manager
 
+    from headrace.exchanges.spark.exits import VARIABLE, record_worker_exits
+
     _load()
+    if exits := os.environ.get(VARIABLE):
+        record_worker_exits(Path(exits))
     manager()

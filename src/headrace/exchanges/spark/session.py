@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -13,13 +15,15 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.private import log_directory, process_directory, socket_directory
+from headrace.exchanges.spark.exits import VARIABLE as EXITS_VARIABLE
+from headrace.exchanges.spark.exits import exits_directory
 from headrace.exchanges.spark.workers import safe_paths
 
 _LAUNCH: Mapping[str, str] = {
@@ -27,12 +31,25 @@ _LAUNCH: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.python.worker.reuse": "true",
+    # A worker that crashes leaves its stack, and in which operator it was.
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+_WITHOUT_PAGES: Mapping[str, str] = {
+    # Kept for Spark's web pages, and without them all the same: thousands of tasks of epochs that are over.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "60",
+    "spark.ui.retainedTasks": "1000",
 }
 
+_LOCAL = "spark"
+"""Where in the directory of this process Spark keeps its blocks and files, in local mode."""
 _OLDEST_JAVA = 17
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 """Where options for Java may come from, besides the settings of Spark."""
+
+_SECRET = re.compile("secret|password|token|credential|access[._]?key", re.IGNORECASE)
+"""The names of settings that hold secrets, as Spark's own `spark.redaction.regex` has them, and more."""
 
 _LOG4J = """\
 status = error
@@ -48,10 +65,37 @@ rootLogger.appenderRef.file.ref = file
 
 @dataclass(frozen=True)
 class SparkRuntime:
-    """The SparkContext to run on, and where its log goes (None if it was there before)."""
+    """The SparkContext to run on, its Java, and where its log goes (None if it was there before)."""
 
     spark: Any
     log_file: str | None
+    java: subprocess.Popen[bytes] | None = None
+    is_own: bool = False
+
+    def exit_code(self, *, within: float = 0.0) -> int | None:
+        """With which code its Java has ended, or ends within some seconds; None while it runs."""
+        return _exit_code(self.java, within=within)
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether nothing but this context is lost with its Java: we started it, and it has no session."""
+        from pyspark.sql import SparkSession
+
+        session = SparkSession._instantiatedSession  # noqa: SLF001 - there is no public way to ask
+        return self.is_own and (session is None or session.sparkContext is not self.spark)
+
+    def forget_sockets(self) -> None:
+        """Let Java forget the files that it would delete at its end: a socket for each job, long deleted.
+
+        They are in the directory of this process, which deletes that itself.
+        """
+        if self.is_own and self.spark.master.startswith("local"):
+            # Another Java may call it otherwise; then some bytes stay for each job.
+            with suppress(Exception):
+                hook = self.spark._jvm.java.lang.Class.forName("java.io.DeleteOnExitHook")  # noqa: SLF001
+                files = hook.getDeclaredField("files")
+                files.setAccessible(True)
+                files.get(None).clear()
 
     @property
     def cores(self) -> int:
@@ -159,11 +203,14 @@ def _open(request: SparkRequest) -> SparkRuntime:
     from pyspark import SparkContext
 
     with _lock:
+        _forget_ended()
+        java = _java()
         active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask
         launched = _launched
         if launched is not None and active is not None and launched.spark is active:
             if request.master is None or launched.request.launched_with == request.launched_with:
-                return SparkRuntime(active, launched.log_file)
+                _share_log(launched.log_file, request.log_dir)
+                return SparkRuntime(active, launched.log_file, java, is_own=True)
             if _users:
                 raise ConfigurationError(
                     "other pipelines of this process run on a Spark with another master, memory or "
@@ -180,14 +227,14 @@ def _open(request: SparkRequest) -> SparkRuntime:
                     f"`{request.master}`",
                     hint="leave `master` out to use the active session, or stop it first",
                 )
-            return SparkRuntime(active, None)
+            return SparkRuntime(active, None, java)
         master, memory, conf = request.launched_with
         _check_master(master)
         _check_java()
         log_file = None if request.verbose else _log_file(request.log_dir)
         spark = _start(master, memory, conf, log_file)
         _launched = _Launched(spark, request, log_file)
-        return SparkRuntime(spark, log_file)
+        return SparkRuntime(spark, log_file, _java(), is_own=True)
 
 
 def stop_session() -> None:
@@ -205,16 +252,45 @@ def stop_session() -> None:
 
 def is_lost(*, within: float = 0.0) -> bool:
     """Whether the Java that this process started has ended, or does so within some seconds."""
+    java = _java()
+    return _failed.is_set() if java is None else _exit_code(java, within=within) is not None
+
+
+def _java() -> subprocess.Popen[bytes] | None:
     from pyspark import SparkContext
 
+    java: subprocess.Popen[bytes] | None
     java = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no public way to ask
+    return java
+
+
+def _exit_code(java: subprocess.Popen[bytes] | None, *, within: float) -> int | None:
     if java is None:
-        return _failed.is_set()
+        return None
     try:
-        java.wait(within)
+        return java.wait(within)
     except subprocess.TimeoutExpired:
-        return False
-    return True
+        return None
+
+
+def _forget_ended() -> None:
+    """Make room for a new Spark if the Java of the last one has ended: PySpark would ask it for ever."""
+    global _launched  # noqa: PLW0603 - one JVM per process
+    from pyspark import SparkContext
+
+    if _exit_code(_java(), within=0) is None:
+        return
+    if _launched is not None:
+        shutil.rmtree(process_directory() / _LOCAL, ignore_errors=True)
+    _launched = None
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway  # noqa: SLF001 - as above
+    if context is not None:
+        context._jsc = None  # noqa: SLF001 - there is nobody to ask for a stop
+        context.stop()
+    with suppress(Exception):
+        if gateway is not None:
+            gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - its constructor launches another then
 
 
 atexit.register(stop_session)
@@ -234,10 +310,13 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | None) -> Any:
+    import py4j.java_gateway
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
 
     warnings.filterwarnings("ignore", module=r"pyspark\..*")
+    # It would tell the root logger, which then prints whatever anybody logs, when Java ends.
+    vars(py4j.java_gateway)["logging"] = logging.getLogger("py4j.java_gateway")
     if master.startswith("local"):
         # Workers must be this interpreter: PySpark otherwise takes whatever `python3` the path has.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -247,7 +326,10 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= {_JAVA_OPTIONS: _java_options(conf), **_unix_sockets(), **_local_directory()}
-        settings |= {"spark.python.daemon.module": "headrace.exchanges.spark.daemon"}
+        settings |= {"spark.python.daemon.module": "headrace.exchanges.spark.daemon", **_authentication()}
+        settings |= {f"spark.executorEnv.{EXITS_VARIABLE}": str(exits_directory())}
+    if conf.get("spark.ui.enabled", "false").lower() == "false":
+        settings |= _WITHOUT_PAGES
     settings |= conf
     if log_file is not None:
         config = Path(log_file).with_suffix(".log4j2.properties")
@@ -255,9 +337,11 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         own = f"-Dlog4j2.configurationFile={config.as_uri()}"
         settings[_JAVA_OPTIONS] = " ".join([own, *filter(None, [settings.get(_JAVA_OPTIONS)])])
     spark_conf = SparkConf().setAll(list(settings.items()))
+    # Arguments of a process can be read by everybody: secrets come with the SparkContext.
+    shown = [(name, value) for name, value in settings.items() if not _SECRET.search(name)]
     try:
-        _launch(spark_conf, log_file)
-        return SparkContext.getOrCreate(spark_conf)
+        _launch(SparkConf().setAll(shown), log_file)
+        context = SparkContext.getOrCreate(spark_conf)
     except PySparkException as error:
         raise ExternalError(
             f"Spark did not start on `{master}`: {_first_line(error)}", hint=_see(log_file)
@@ -265,6 +349,10 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     except Exception as error:
         text = _first_line(error)
         raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
+    # When Java ends, it would print a traceback.
+    server: Any = context._accumulatorServer  # noqa: SLF001 - there is no public way
+    server.handle_error = lambda *_: None
+    return context
 
 
 def _java_options(conf: Mapping[str, str]) -> str:
@@ -302,9 +390,17 @@ def _unix_sockets() -> dict[str, str]:
 
 def _local_directory() -> dict[str, str]:
     """Let Spark keep its blocks and files where only this user can look; a killed run's are cleared."""
-    directory = process_directory() / "spark"
+    directory = process_directory() / _LOCAL
     directory.mkdir(mode=0o700, exist_ok=True)
     return {"spark.local.dir": str(directory)}
+
+
+def _authentication() -> dict[str, str]:
+    """Let no other user connect to Spark's ports on this machine: who is let in can run code.
+
+    Without a secret Spark makes one for `local[*]`, but not for `local-cluster`.
+    """
+    return {"spark.authenticate": "true", "spark.authenticate.secret": secrets.token_hex(32)}
 
 
 def _launch(conf: Any, log_file: str | None) -> None:
@@ -353,6 +449,20 @@ def _log_file(log_dir: str | None) -> str:
             hint="choose another with --log-dir or [log] dir",
         ) from error
     return str(path.resolve())
+
+
+def _share_log(log_file: str | None, log_dir: str | None) -> None:
+    """Let Spark's log be found where a run asks for it, though another of this process has started Spark."""
+    if log_file is None or log_dir is None:
+        return
+    path = Path(_log_file(log_dir))
+    try:
+        if path.stat().st_size or path.samefile(log_file):
+            return
+        path.unlink()
+        path.hardlink_to(log_file)
+    except OSError:  # on another file system
+        path.write_text(f"Spark was started by another pipeline of this process: its log is {log_file}\n")
 
 
 _MASTER = re.compile(

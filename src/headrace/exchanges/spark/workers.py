@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
+
+from headrace.base.position import NOWHERE, WIDTH, keep_position, move_to
 
 T = TypeVar("T")
 
@@ -63,6 +67,30 @@ def keep_memory() -> None:
     set_parameter(_ARENA_MAX, _ARENAS)
 
 
+_CRASH_DIRECTORY = "PYTHON_FAULTHANDLER_DIR"
+"""Where Spark looks for the words of a worker that has ended, in a file with the number of its process."""
+POSITION_OF = "headrace worker"
+"""Begins the line behind the position, which ends with the number of the process."""
+
+
+def leave_position() -> None:
+    """Let Spark's error name the position of this worker if it ends without an answer.
+
+    Spark puts a file of the worker into the message. Python writes the stack of a crash there, if it can: it
+    comes behind the position.
+    """
+    path = Path(os.environ.get(_CRASH_DIRECTORY, os.devnull), str(os.getpid()))
+    try:
+        keep_position(path)
+        # Kept open as long as the process is: a crash is written by its number alone.
+        file = os.open(path, os.O_WRONLY)
+        os.lseek(file, WIDTH + 1, os.SEEK_SET)
+        os.write(file, f"{POSITION_OF} {os.getpid()}\n".encode())
+    except OSError:  # Spark does not look for it, or the disk is full
+        return
+    faulthandler.enable(file)
+
+
 _tasks_to_freeze = 3
 """Tasks until everything that a worker imports and keeps is there."""
 
@@ -75,6 +103,7 @@ def freeze_loaded(output: Iterable[T]) -> Iterator[T]:
     """
     global _tasks_to_freeze  # noqa: PLW0603 - of this process
     yield from output
+    move_to(NOWHERE)
     if _tasks_to_freeze:
         _tasks_to_freeze -= 1
         gc.collect()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import ConfigurationError, suggest
+from headrace.formats._shared.refused import convert_accepted
 from headrace.formats.base import LineError, Path, is_binary, is_json, is_list, is_text, plain_field
 from headrace.formats.json.write import PLAIN, encode_values
 
@@ -71,16 +75,102 @@ class _MismatchError(Exception):
 def conform_rows(rows: pa.Table, target: pa.Schema) -> ConformedRows:
     """Convert rows to the target columns, by name; missing ones are null. Call `check_columns` first."""
     schema = pa.schema([plain_field(column) for column in target])
-    try:
-        return ConformedRows(_conform(rows, target, schema))
-    except LineError as error:
-        if rows.num_rows == 1:
-            return ConformedRows(schema.empty_table(), {0: error})
-    # Some rows do not fit: the halves tell which.
-    half = rows.num_rows // 2
-    first, second = conform_rows(rows.slice(0, half), target), conform_rows(rows.slice(half), target)
-    bad = first.bad | {half + index: error for index, error in second.bad.items()}
-    return ConformedRows(pa.concat_tables([first.rows, second.rows]), bad)
+    if not len(schema):
+        return ConformedRows(rows.select([]))
+    sources = [_source(rows, want) for want in target]
+    columns: list[pa.Array] = []
+    unfit: list[int] = []
+    bad: dict[int, LineError] = {}
+    for place, ((have, column), want) in enumerate(zip(sources, target, strict=True)):
+        try:
+            columns.append(_fit(column, have, want, (want.name,)))
+            continue
+        except LineError:
+            pass
+        if pa.types.is_nested(column.type) or is_json(want):
+            bad = _refused(column, have, want, (want.name,)) | bad
+            unfit.append(place)
+            columns.append(column)
+        else:
+            converted, errors = _convert(column, have, want, (want.name,))
+            bad = errors | bad
+            columns.append(converted)
+    if bad:
+        good = np.ones(rows.num_rows, np.bool_)
+        good[list(bad)] = False
+        columns = [column.filter(pa.array(good)) for column in columns]
+        for place in unfit:
+            want = target.field(place)
+            columns[place] = _fit(columns[place], sources[place][0], want, (want.name,))
+    return ConformedRows(pa.table(columns, schema=schema), bad)
+
+
+def conform_values(column: pa.Array, target: pa.Field) -> pa.Array:
+    """Convert values to the type of a target column; raises a LineError unless all fit or are null."""
+    return _fit(column, pa.field(target.name, column.type), target.with_nullable(True), (target.name,))
+
+
+def conform_column(column: pa.Array, target: pa.Field) -> tuple[pa.Array, dict[int, LineError]]:
+    """Convert values to the type of a target column; those that do not fit are null, with an error."""
+    return _convert(column, pa.field(target.name, column.type), target.with_nullable(True), (target.name,))
+
+
+def _convert(
+    column: pa.Array, have: pa.Field, want: pa.Field, path: Path
+) -> tuple[pa.Array, dict[int, LineError]]:
+    missing: dict[int, LineError] = {}
+    if column.null_count and not want.nullable:
+        nulls = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+        missing = dict.fromkeys(nulls.tolist(), _missing(path))
+    convert = functools.partial(_fit, have=have, want=want.with_nullable(True), path=path)
+    converted, errors = convert_accepted(column, convert)
+    return converted, {**missing, **errors}  # type: ignore[dict-item]
+
+
+def _source(rows: pa.Table, want: pa.Field) -> tuple[pa.Field, pa.Array]:
+    """Return the field and the values of a target column; nulls if the rows do not have it."""
+    if want.name not in rows.schema.names:
+        return _NOTHING, pa.nulls(rows.num_rows)
+    return rows.schema.field(want.name), rows.column(want.name).combine_chunks()
+
+
+def _refused(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> dict[int, LineError]:
+    """Return the error of each row that does not fit, by index."""
+    refused: dict[int, LineError] = {}
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    if not want.nullable:
+        refused = dict.fromkeys(np.flatnonzero(~valid).tolist(), _missing(path))
+    plain = plain_field(want).type
+    if is_json(want) or pa.types.is_null(column.type):
+        return refused
+    if pa.types.is_struct(plain) and pa.types.is_struct(column.type):
+        members = dict(zip((field.name for field in have.type), column.flatten(), strict=True))
+        for target in want.type:
+            field = have.type.field(target.name) if target.name in members else _NOTHING
+            values = members.get(target.name, pa.nulls(len(column)))
+            errors = _refused(values, field, target, (*path, target.name))
+            refused = {index: error for index, error in errors.items() if valid[index]} | refused
+        return refused
+    if is_list(plain) or pa.types.is_map(plain):
+        return _refused_items(column, have, want, path) | refused
+    return _convert(column, have, want, path)[1]
+
+
+def _refused_items(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> dict[int, LineError]:
+    column, item = _as_list(column, have.type)
+    values = column.flatten()
+    parents = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
+    if is_list(want.type):
+        errors = _refused(values, item, want.type.value_field, path)
+    else:
+        keys, items = values.flatten()
+        errors = _refused(items, have.type.item_field, want.type.item_field, path) | _refused(
+            keys, have.type.key_field, want.type.key_field, path
+        )
+    refused: dict[int, LineError] = {}
+    for index in sorted(errors):
+        refused.setdefault(int(parents[index]), errors[index])
+    return refused
 
 
 def _check_members(fields: Sequence[pa.Field], target: Sequence[pa.Field], path: Path) -> None:
@@ -117,19 +207,13 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _conform(rows: pa.Table, target: pa.Schema, schema: pa.Schema) -> pa.Table:
-    columns = []
-    for want in target:
-        have, column = _NOTHING, pa.nulls(rows.num_rows)
-        if want.name in rows.schema.names:
-            have, column = rows.schema.field(want.name), rows.column(want.name).combine_chunks()
-        columns.append(_fit(column, have, want, (want.name,)))
-    return pa.table(columns, schema=schema) if columns else rows.select([])
+def _missing(path: Path) -> LineError:
+    return LineError("the value is missing, and the column is NOT NULL", path=path)
 
 
 def _fit(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> pa.Array:
     if column.null_count and not want.nullable:
-        raise LineError("the value is missing, and the column is NOT NULL", path=path)
+        raise _missing(path)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if is_json(want) and is_text(column.type):
@@ -177,11 +261,7 @@ def _fit_struct(column: pa.Array, have: list[pa.Field], want: list[pa.Field], pa
 
 
 def _fit_list(column: pa.Array, have: pa.DataType, want: pa.DataType, path: Path) -> pa.Array:
-    if pa.types.is_map(have):
-        entry = pa.struct([have.key_field.with_name("key"), have.item_field.with_name("value")])
-        column, item = column.cast(pa.list_(entry)), pa.field("item", entry)
-    else:
-        item = have.value_field
+    column, item = _as_list(column, have)
     values, offsets, missing = column.flatten(), _offsets(column), column.is_null()
     if is_list(want):
         return pa.ListArray.from_arrays(offsets, _fit(values, item, want.value_field, path), mask=missing)
@@ -189,6 +269,14 @@ def _fit_list(column: pa.Array, have: pa.DataType, want: pa.DataType, path: Path
     keys = _fit(keys, have.key_field, want.key_field, path)
     items = _fit(items, have.item_field, want.item_field, path)
     return pa.MapArray.from_arrays(offsets, keys, items, mask=missing)
+
+
+def _as_list(column: pa.Array, have: pa.DataType) -> tuple[pa.Array, pa.Field]:
+    """Return lists, also of the entries of maps, and the field of their items."""
+    if not pa.types.is_map(have):
+        return column, have.value_field
+    entry = pa.struct([have.key_field.with_name("key"), have.item_field.with_name("value")])
+    return column.cast(pa.list_(entry)), pa.field("item", entry)
 
 
 def _offsets(lists: pa.Array) -> pa.Array:
@@ -223,11 +311,26 @@ def _cast(column: pa.Array, want: pa.DataType, path: Path) -> pa.Array:
         raise LineError(message or str(error), path=path) from None
 
 
+_ZONE = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
+
+
 def read_instants(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Parse ISO 8601 strings as timestamps; without a zone they are UTC."""
-    try:
+    zoned = pa.timestamp(kind.unit, "UTC")
+    with _other_zone():
         return texts.cast(kind)
-    except pa.ArrowInvalid:
-        # An error for each text is slow: the first tells whether they have a zone.
-        texts.drop_null()[:1].cast(pa.timestamp(kind.unit, "UTC"))
-        return texts.cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
+    with _other_zone():
+        return texts.cast(zoned).cast(kind)
+    has_zone = pc.match_substring_regex(texts, _ZONE)
+    local = pc.if_else(has_zone, None, texts).cast(kind)
+    return pc.coalesce(pc.if_else(has_zone, texts, None).cast(zoned).cast(kind), local)
+
+
+@contextlib.contextmanager
+def _other_zone() -> Iterator[None]:
+    """Suppress the error for a time with a zone where none is expected, or without one."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "zone offset" not in str(error):
+            raise

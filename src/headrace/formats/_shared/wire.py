@@ -14,6 +14,8 @@ from headrace.formats.base import LineError
 
 BYTES = pa.large_binary()
 
+_LONGEST_VARINT = 10
+
 Bytes: TypeAlias = NDArray[np.uint8]
 Places: TypeAlias = NDArray[np.int64]
 Numbers: TypeAlias = NDArray[np.uint64]
@@ -79,6 +81,26 @@ def varints(numbers: Numbers) -> pa.Array:
     written = np.arange(width) < lengths[:, None]
     groups |= np.where(np.arange(1, width + 1) < lengths[:, None], np.uint8(0x80), np.uint8(0))
     return bytes_array(groups[written], offsets_of(lengths))
+
+
+def varints_at(buffer: Bytes, at: Places) -> tuple[Numbers, Places, Places]:
+    """Return the varints at some offsets, the next offsets, and which varints have more than 64 bits.
+
+    An offset after the end of the buffer is read as if it were the last byte.
+    """
+    first = buffer.take(at, mode="clip")
+    numbers = (first & 0x7F).astype(np.uint64)
+    after = at + 1
+    more = np.flatnonzero(first & 0x80)
+    shift = 7
+    while len(more) and shift < 7 * _LONGEST_VARINT:
+        places = after[more]
+        byte = buffer.take(places, mode="clip")
+        numbers[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        after[more] = places + 1
+        more = more[byte >= 0x80]
+        shift += 7
+    return numbers, after, more
 
 
 @functools.cache

@@ -280,7 +280,7 @@ def avro_format(options: Any, schema: pa.Schema | None) -> Format:
         registry=registry,
         unstructured=options.avro_into_unstructured_json,
         compression=getattr(options, "avro_compression", "uncompressed"),
-        drop_bad=options.bad_data != "fail",
+        drop_bad=options.drop_bad,
     )
 
 

@@ -6,32 +6,39 @@ message before it did not match its schema. Such messages are then read one by o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from headrace.formats._shared.conform import check_columns, conform_rows
 from headrace.formats._shared.records import ReadRecords, conform_records
+from headrace.formats._shared.refused import convert_accepted
 from headrace.formats._shared.wire import content, join, sized, zigzag
 from headrace.formats.avro.file import file_header
 from headrace.formats.avro.records import read_record_of
 from headrace.formats.avro.schema import AvroType, arrow_schema, to_json
 from headrace.formats.avro.unions import with_branches
+from headrace.formats.avro.walk import find_broken
 from headrace.formats.base import LineError
 
 _MARK = "headrace_mark"
 _MARK_BYTES = 8
 _MANY = 1 << 62
 _PIECE = 128
+_BATCH = 8192
+_OTHERS = 8
+"""At most one in this many messages is read singly before all are."""
 
 
 class _RefusedError(Exception):
@@ -60,31 +67,86 @@ class AvroReader:
     def read(self, messages: pa.Array) -> ReadRecords:
         """Read the messages, an array of bytes, into rows, in order."""
         bad: dict[int, LineError] = {}
-        tables = list(self._read(messages, 0, bad)) or [self._read_schema.empty_table()]
-        return conform_records(pa.concat_tables(tables), bad, self._target, messages=len(messages))
+        return conform_records(self._read(messages, bad), bad, self._target, messages=len(messages))
 
-    def _read(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> Iterator[pa.Table]:
-        """Yield the columns of good messages; errors of the others, numbered from `first`, go to `bad`."""
+    def _read(self, messages: pa.Array, bad: dict[int, LineError]) -> pa.Table:
+        """Return the columns of good messages; errors of the others go to `bad`."""
         if not len(messages):
-            return
-        if self._fast:
-            try:
-                yield self._together(messages)
-            except _RefusedError:
-                pass
-            else:
-                return
-            if len(messages) > _PIECE:
-                half = len(messages) // 2
-                yield from self._read(messages[:half], first, bad)
-                yield from self._read(messages[half:], first + half, bad)
-                return
-        yield self._read_singly(messages, first, bad)
+            return self._read_schema.empty_table()
+        if not self._fast:
+            return self._read_singly(messages, range(len(messages)), bad)
+        marked = _Marked.of(messages)
+        with contextlib.suppress(_RefusedError):
+            return self._together(messages, marked)
+        with contextlib.suppress(_RefusedError):
+            return self._read_most(messages, marked, bad)
+        return pa.concat_tables(self._read_halves(messages, 0, bad))
 
-    def _together(self, messages: pa.Array) -> pa.Table:
+    def _read_most(self, messages: pa.Array, marked: _Marked, bad: dict[int, LineError]) -> pa.Table:
+        """Read all messages together but a few, which are read singly; a _RefusedError if these are too many.
+
+        Strings are read as bytes, which may be anything.
+        """
+        singly = find_broken(messages, self._node)
+        if np.count_nonzero(singly) * _OTHERS > len(messages):
+            raise _RefusedError
+        places = np.flatnonzero(~singly)
+        together = messages.filter(pa.array(~singly)) if len(self._slow) else messages
+        table = self._marked_columns(self._as_bytes, together, marked.filter(~singly))
+        refused: set[int] = set()
+        columns = []
+        for column, field in zip(table.columns, self._read_schema, strict=True):
+            values, errors = convert_accepted(
+                column.combine_chunks(), functools.partial(_checked, kind=field.type)
+            )
+            columns.append(values)
+            refused |= errors.keys()
+        table = pa.table(columns, schema=self._read_schema)
+        good = np.delete(np.arange(len(places)), list(refused))
+        singly[places[list(refused)]] = True
+        table, places, others = table.take(pa.array(good)), places[good], np.flatnonzero(singly)
+        singles = self._read_singly(messages.take(pa.array(others)), others.tolist(), bad)
+        if not singles.num_rows:
+            return table
+        order = np.argsort(np.append(places, [place for place in others.tolist() if place not in bad]))
+        return pa.concat_tables([table, singles]).take(pa.array(order))
+
+    def _read_halves(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> Iterator[pa.Table]:
+        """Yield the columns of good messages; errors of the others, numbered from `first`, go to `bad`."""
+        try:
+            yield self._together(messages, _Marked.of(messages))
+        except _RefusedError:
+            pass
+        else:
+            return
+        if len(messages) > _PIECE:
+            half = len(messages) // 2
+            yield from self._read_halves(messages[:half], first, bad)
+            yield from self._read_halves(messages[half:], first + half, bad)
+            return
+        yield self._read_singly(messages, range(first, first + len(messages)), bad)
+
+    def _together(self, messages: pa.Array, marked: _Marked) -> pa.Table:
+        table = self._marked_columns(self._marked, messages, marked)
+        table = pa.table(
+            [
+                _cast(column, field.type)
+                for column, field in zip(table.columns, self._read_schema, strict=True)
+            ],
+            schema=self._read_schema,
+        )
+        if self._decimals:
+            try:
+                table.validate(full=True)  # numbers with more digits than the schema says pass the reader
+            except pa.ArrowInvalid:
+                raise _RefusedError from None
+        return table
+
+    def _marked_columns(self, schema: bytes, messages: pa.Array, marked: _Marked) -> pa.Table:
+        """Read the columns of messages, which may not have their types yet; raises a _RefusedError."""
         names = [name for name in self._read_schema.names[:-1] if name not in self._slow.names]
-        table = _read_marked(self._marked, messages, names)
-        table = table.append_column("", pa.nulls(len(messages)))
+        table = _read_marked(schema, marked, names)
+        table = table.append_column("", pa.nulls(table.num_rows))
         if len(self._slow):
             try:
                 values = [self._read_one(message) for message in messages.to_pylist()]
@@ -93,29 +155,30 @@ class AvroReader:
                 raise _RefusedError from None
             for name in slow.schema.names:
                 table = table.append_column(name, slow.column(name))
-        columns = [table.column(column.name) for column in self._read_schema]
-        kinds = [column.type for column in self._read_schema]
-        arrays = [
-            column if column.type == kind else column.cast(kind)
-            for column, kind in zip(columns, kinds, strict=True)
-        ]
-        table = pa.table(arrays, schema=self._read_schema)
-        if self._decimals:
-            try:
-                table.validate(full=True)  # numbers with more digits than the schema says pass the reader
-            except pa.ArrowInvalid:
-                raise _RefusedError from None
-        return table
+        return table.select(self._read_schema.names)
+
+    @functools.cached_property
+    def _as_bytes(self) -> bytes:
+        """Return the schema of a message and its mark, with bytes for its strings."""
+        return self._with_mark(
+            replace(
+                self._node, fields=[(name, _bytes_for_text(member)) for name, member in self._node.fields]
+            )
+        )
 
     @functools.cached_property
     def _marked(self) -> bytes:
         """Return the schema of a message and the mark after it."""
-        mark = (_MARK, AvroType("fixed", "headrace.Mark", size=_MARK_BYTES))
-        return json.dumps(to_json(_plain(replace(self._node, fields=[*self._node.fields, mark])))).encode()
+        return self._with_mark(self._node)
 
-    def _read_singly(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> pa.Table:
+    def _with_mark(self, node: AvroType) -> bytes:
+        mark = (_MARK, AvroType("fixed", "headrace.Mark", size=_MARK_BYTES))
+        return json.dumps(to_json(_plain(replace(node, fields=[*node.fields, mark])))).encode()
+
+    def _read_singly(self, messages: pa.Array, places: Sequence[int], bad: dict[int, LineError]) -> pa.Table:
+        """Read messages one by one; errors, by the place of the message, go to `bad`."""
         values: dict[int, Any] = {}
-        for index, message in enumerate(messages.to_pylist(), first):
+        for index, message in zip(places, messages.to_pylist(), strict=True):
             try:
                 values[index] = self._read_one(message)
             except LineError as error:
@@ -175,6 +238,28 @@ def _columns(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table
     return pa.table(columns, schema=schema)
 
 
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _checked(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values in a type; raises a ValueError if some are not of it."""
+    values = _cast(values, kind)
+    if pa.types.is_decimal(kind) or pa.types.is_nested(kind):
+        values.validate(full=True)  # numbers with more digits than the schema says pass the reader
+    return values
+
+
+def _bytes_for_text(node: AvroType) -> AvroType:
+    if node.kind == "union":
+        branches = [_bytes_for_text(branch) for _, branch in node.fields]
+        kinds = [branch.kind for branch in branches]
+        if kinds.count("bytes") > 1:
+            return node
+        return replace(node, fields=[(branch.name or branch.kind, branch) for branch in branches])
+    return AvroType("bytes") if node.kind == "string" else node
+
+
 def _plain(node: AvroType) -> AvroType:
     """Return the type without the logical type UUID, which is read as a string."""
     return replace(
@@ -210,33 +295,64 @@ def _is_empty(node: AvroType) -> bool:
     return node.kind == "null" or (node.kind == "fixed" and node.size == 0)
 
 
-def _read_marked(schema: bytes, messages: pa.Array, columns: Sequence[str]) -> pa.Table:
+@dataclass(frozen=True)
+class _Marked:
+    """Messages, each followed by a mark with its number."""
+
+    messages: pa.Array
+    marks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, messages: pa.Array) -> Self:
+        first = int.from_bytes(secrets.token_bytes(_MARK_BYTES - 1), "little")
+        marks = np.arange(first, first + len(messages), dtype="<i8")
+        return cls(join(messages, sized(marks, _MARK_BYTES)), marks)
+
+    def filter(self, mask: NDArray[np.bool_]) -> Self:
+        return type(self)(self.messages.filter(pa.array(mask)), self.marks[mask])
+
+    def padded(self, count: int) -> Self:
+        """Return so many messages: the last is repeated."""
+        if count == len(self.marks):
+            return self
+        last = np.append(np.arange(len(self.marks)), np.full(count - len(self.marks), len(self.marks) - 1))
+        return type(self)(self.messages.take(pa.array(last)), self.marks[last])
+
+
+def _read_marked(schema: bytes, messages: _Marked, columns: Sequence[str]) -> pa.Table:
     """Read columns of messages that all match the schema; raises a _RefusedError."""
     from datafusion import SessionConfig, SessionContext, col
 
-    count = len(messages)
-    first = int.from_bytes(secrets.token_bytes(_MARK_BYTES - 1), "little")
-    marks = np.arange(first, first + count, dtype="<i8")
-    block = content(join(messages, sized(marks, _MARK_BYTES)))
+    # Batches of one size, so that those that are misread are soon seen: the last message fills the last one.
+    count = len(messages.marks)
+    size = -(-count // -(-count // _BATCH))
+    padded = messages.padded(-(-count // size) * size)
+    block, marks = content(padded.messages), padded.marks
     sync = secrets.token_bytes(16)
     # More records are announced than there are: the reader does not come back from a block that has bytes
-    # left after its last record. It gives the first batch before it finds out.
+    # left after its last record. It gives the full batches before it finds out.
     parts = (file_header(schema, sync), zigzag(_MANY), zigzag(len(block)), block, sync)
-    config = SessionConfig().with_target_partitions(1).with_batch_size(count)
+    config = SessionConfig().with_target_partitions(1).with_batch_size(size)
+    tables = []
     with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory(len(block))) as file:
         file.writelines(parts)
         file.flush()
         try:
             frame = SessionContext(config).read_avro(file.name)
             frame = frame.select(*(col(f'"{name}"') for name in (*columns, _MARK)))
-            batch = next(frame.execute_stream()).to_pyarrow()
+            stream = frame.execute_stream()
+            for begin in range(0, len(marks), size):
+                batch = next(stream).to_pyarrow()
+                if not np.array_equal(_numbers(batch.column(_MARK)), marks[begin : begin + size]):
+                    raise _RefusedError  # noqa: TRY301 - as for any other error
+                tables.append(pa.Table.from_batches([batch]))
         except Exception as error:  # the reader has no error of its own
             raise _RefusedError from error
-    mark_column = batch.column(_MARK)
-    numbers = np.frombuffer(mark_column.buffers()[1], "<i8")[mark_column.offset :][: len(mark_column)]
-    if not np.array_equal(numbers, marks):
-        raise _RefusedError
-    return pa.Table.from_batches([batch])
+    return pa.concat_tables(tables).slice(0, count)
+
+
+def _numbers(marks: pa.Array) -> NDArray[np.int64]:
+    return np.frombuffer(marks.buffers()[1], "<i8")[marks.offset :][: len(marks)]
 
 
 def _memory(size: int) -> str | None:

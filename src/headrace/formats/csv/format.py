@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from pydantic import BeforeValidator, Field
 from headrace.base.columns import RETRACT
 from headrace.base.errors import ConfigurationError, InternalError, PlanError, suggest
 from headrace.base.options import Options
-from headrace.formats.base import Decoded, Format, LineError, Rows, is_text, line_ends, split_lines
+from headrace.formats._shared.records import ReadRecords
+from headrace.formats._shared.spans import Spans
+from headrace.formats.base import Decoded, Format, LineError, Rows, is_text, line_ends
 from headrace.formats.csv.rows import CsvRowEnds
-from headrace.formats.csv.values import is_parsed, read_values
+from headrace.formats.csv.values import read_values
 from headrace.formats.json.write import PLAIN, encode_values, join_lines
 
 _TEXT = pa.large_string()
@@ -94,33 +96,61 @@ class CsvFormat(Format):
             return self._decode_messages(data, names, first_line, where)
         if data and self.head_lines:
             if first_line == 1:
-                end = int(self._ends(data)[0])
+                end = self._head_end(data)
                 self.read_head(data[:end].removesuffix(b"\n"), where)
                 first_line += data.count(b"\n", 0, end)
                 data = data[end:]
             names = self._names(where)
-        rows = self._read_together(data, names, *self._count(data, names))
-        if rows is not None:
-            return Decoded(rows)
-        numbered = [entry for entry in self.split_rows(data, first_line) if self._is_row(entry[1], names)]
-        return self._read_apart(numbered, names, where)
+        ends, text = self._ends(data), _is_text(data)
+        read = (
+            self._read(data, names, self._count(data, ends, names))
+            if text and self._closed(data, ends)
+            else None
+        )
+        if read is not None and not read.bad:
+            return Decoded(read.rows)
+        lines = Spans.of_rows(data, ends)
+        filled = self._filled(lines, names)
+        lines = lines.take(filled)
+        read = read or self._read_most(lines, names)
+        numbers = filled + first_line if self._one_line_each(data) else lines.lines(first_line)
+        return self._decoded(read, lines, numbers, where)
 
     def _decode_messages(
         self, messages: Sequence[bytes], names: list[str], first_line: int, where: str
     ) -> Decoded:
         lines = [message.rstrip(b"\r\n") for message in messages]
-        blank = self._keeps_blank(names)
-        count, closed = len(lines) if blank else sum(map(bool, lines)), not any(map(self._is_open, lines))
-        rows = self._read_together(b"\n".join([*lines, b""]), names, count, closed)
-        if rows is not None:
-            return Decoded(rows, counts=np.ones(len(lines), np.int64) if blank else None)
-        numbered = [entry for entry in split_lines(lines, first_line) if self._is_row(entry[1], names)]
-        decoded = self._read_apart(numbered, names, where)
+        blank, data = self._keeps_blank(names), b"\n".join([*lines, b""])
+        read = None
+        if _is_text(data) and not any(map(self._is_open, lines)):
+            read = self._read(data, names, len(lines) if blank else sum(map(bool, lines)))
+        if read is not None and not read.bad:
+            return Decoded(read.rows, counts=np.ones(len(lines), np.int64) if blank else None)
+        spans = Spans.of_messages(lines)
+        filled = self._filled(spans, names)
+        spans = spans.take(filled)
+        read = read or self._read_most(spans, names)
+        decoded = self._decoded(read, spans, filled + first_line, where)
         if not blank:
             return decoded
         counts = np.ones(len(lines), np.int64)
-        counts[[error.line - first_line for error in decoded.bad]] = 0
+        counts[list(read.bad)] = 0
         return Decoded(decoded.rows, decoded.bad, counts)
+
+    def _decoded(self, read: ReadRecords, lines: Spans, numbers: NDArray[np.int64], where: str) -> Decoded:
+        bad = [
+            read.bad[index].at(int(numbers[index]), lines[index], where)
+            for index in sorted(read.bad)
+            if lines[index].strip()  # a line of white space is no row
+        ]
+        if bad and not self._drop_bad:
+            raise bad[0]
+        return Decoded(read.rows, bad)
+
+    def _head_end(self, data: bytes) -> int:
+        end = data.find(b"\n") + 1
+        quote = self._options.csv_quote.encode()
+        return int(self._ends(data)[0]) if not end or (quote and quote in data[:end]) else end
 
     def read_head(self, head: bytes, where: str) -> None:
         """Read the order of the columns from the first line of a file."""
@@ -166,89 +196,87 @@ class CsvFormat(Format):
             return False
         return "" not in self._options.csv_null or self._readable().field(names[0]).nullable
 
-    def _is_row(self, line: bytes, names: Sequence[str]) -> bool:
-        return bool(line.strip()) or self._keeps_blank(names)
-
     def _ends(self, data: bytes) -> NDArray[np.int64]:
         return (self.row_ends or line_ends)(data, last=True)
 
-    def _count(self, data: bytes, names: Sequence[str]) -> tuple[int, bool]:
-        """Return the number of rows in some lines, and whether all quotes are closed."""
-        ends, buffer = self._ends(data), np.frombuffer(data, np.uint8)
-        count, closed = len(ends), True
-        if not self._keeps_blank(names):
-            lengths = np.diff(ends, prepend=0)
-            short = ends[lengths <= 2] - lengths[lengths <= 2]
-            count -= int(np.isin(buffer[short], [ord("\n"), ord("\r")]).sum())
+    def _filled(self, lines: Spans, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return which lines Arrow does not skip as empty."""
+        if self._keeps_blank(names):
+            return np.arange(len(lines))
+        lengths = lines.ends - lines.begins
+        first = np.frombuffer(lines.data, np.uint8).take(lines.begins, mode="clip")
+        return np.flatnonzero((lengths > 1) | ((lengths == 1) & (first != ord("\r"))))
+
+    def _count(self, data: bytes, ends: NDArray[np.int64], names: Sequence[str]) -> int:
+        """Return the number of rows with these ends."""
+        if self._keeps_blank(names):
+            return len(ends)
+        lengths = np.diff(ends, prepend=0)
+        short = ends[lengths <= 2] - lengths[lengths <= 2]
+        return len(ends) - int(np.isin(np.frombuffer(data, np.uint8)[short], [ord("\n"), ord("\r")]).sum())
+
+    def _one_line_each(self, data: bytes) -> bool:
         quote = self._options.csv_quote.encode()
-        if quote and quote in data:
-            before = np.searchsorted(np.flatnonzero(buffer == quote[0]), ends)
-            closed = not (np.diff(before, prepend=0) % 2).any()
-        return count, closed
+        return not quote or quote not in data
 
-    def _read_together(self, data: bytes, names: list[str], count: int, closed: bool) -> pa.Table | None:
-        """Read all lines or messages at once; None if one cannot be read."""
-        if not closed:
-            return None
-        try:
-            data.decode()  # Arrow cannot tell of a row with a wrong number of values that is no text
-            texts, odd = self._parse(data, names, typed=True)
-        except (pa.ArrowInvalid, UnicodeDecodeError):
-            return None
-        if odd or texts.num_rows != count:
-            return None
-        rows, wrong = read_values(texts, self._readable())
-        return None if wrong else rows
+    def _closed(self, data: bytes, ends: NDArray[np.int64]) -> bool:
+        """Whether all quotes are closed in their rows."""
+        if self._one_line_each(data):
+            return True
+        quotes = np.frombuffer(data, np.uint8) == ord(self._options.csv_quote)
+        before = np.searchsorted(np.flatnonzero(quotes), ends)
+        return not (np.diff(before, prepend=0) % 2).any()
 
-    def _read_apart(self, lines: Sequence[tuple[int, bytes]], names: list[str], where: str) -> Decoded:
-        """Read lines separately, and report the error of each bad one."""
-        bad: dict[int, LineError] = {}
-        left: list[int] = []
-        for index, (_, line) in enumerate(lines):
-            problem = self._look(line, names)
-            if problem is None:
-                left.append(index)
-            else:
-                bad[index] = problem
-        texts, odd = self._parse(b"\n".join([*(lines[index][1] for index in left), b""]), names)
-        for row, values in odd.items():
-            bad[left[row]] = LineError(f"it has {values} values, not {len(names)}")
-        left = [index for index in left if index not in bad]
-        rows, wrong = read_values(texts, self._readable())
-        bad |= {left[index]: error for index, error in wrong.items()}
-        errors = [bad[index].at(*lines[index], where) for index in sorted(bad)]
-        if errors and not self._drop_bad:
-            raise errors[0]
-        return Decoded(rows, errors)
+    def _read(self, data: bytes, names: list[str], count: int) -> ReadRecords | None:
+        """Read all lines or messages at once; None if one of them is more than one row."""
+        texts, odd = self._parse(data, names)
+        if texts.num_rows + len(odd) != count:
+            return None
+        bad = {row: LineError(f"it has {values} values, not {len(names)}") for row, values in odd.items()}
+        rows, wrong = read_values(texts, self._readable(), nulls=self._options.csv_null)
+        if wrong:
+            left = np.delete(np.arange(count), list(odd))
+            bad |= {int(left[index]): error for index, error in wrong.items()}
+        return ReadRecords(rows, bad)
 
-    def _look(self, line: bytes, names: Sequence[str]) -> LineError | None:
-        """Return why a line is not one row; the number of values is not checked."""
-        if self._is_open(line):
-            quote = self._options.csv_quote
-            return LineError(
+    def _read_most(self, lines: Spans, names: list[str]) -> ReadRecords:
+        """Read all lines together but those that are no text, or not one row."""
+        bad = dict.fromkeys(lines.not_utf8().tolist(), LineError("it is not UTF-8"))
+        if quote := self._options.csv_quote:
+            error = LineError(
                 f"a quote ({quote}) is not closed in it",
                 hint=f"a value in quotes ends with one, and a quote in it is doubled: {quote * 2}",
             )
-        try:
-            line.decode()
-        except UnicodeDecodeError:
-            return LineError("it is not UTF-8")
-        if b"\n" in line or b"\r" in line.removesuffix(b"\r"):
-            texts, odd = self._parse(line, names)
-            return None if texts.num_rows + len(odd) == 1 else LineError("it is more than one row")
-        return None
+            bad |= dict.fromkeys(np.flatnonzero(lines.count(quote.encode()) % 2).tolist(), error)
+        left = np.delete(np.arange(len(lines)), list(bad))
+        read = self._read(lines.take(left).joined(), names, len(left))
+        if read is None:
+            several = LineError("it is more than one row")
+            bad |= dict.fromkeys(self._several(lines, left, names), several)
+            left = np.delete(np.arange(len(lines)), list(bad))
+            read = self._read(lines.take(left).joined(), names, len(left))
+        if read is None:
+            raise InternalError("lines of CSV are not the rows that were found in them")
+        return ReadRecords(read.rows, bad | {int(left[index]): why for index, why in read.bad.items()})
+
+    def _several(self, lines: Spans, left: NDArray[np.int64], names: Sequence[str]) -> Iterator[int]:
+        """Yield which of the lines with a line break in them are more than one row."""
+        inner = lines.count(b"\n") + lines.count(b"\r")
+        for index in left[inner[left] > 0].tolist():
+            line = lines[index]
+            if b"\n" in line or b"\r" in line.removesuffix(b"\r"):
+                texts, odd = self._parse(line, names)
+                if texts.num_rows + len(odd) != 1:
+                    yield index
 
     def _is_open(self, line: bytes) -> bool:
         quote = self._options.csv_quote.encode()
         return bool(quote) and line.count(quote) % 2 == 1
 
     def _parse(
-        self, data: bytes, names: Sequence[str], *, every: bool = False, typed: bool = False
+        self, data: bytes, names: Sequence[str], *, every: bool = False
     ) -> tuple[pa.Table, dict[int, int]]:
-        """Parse the needed columns; return them, and the rows with a wrong number of values.
-
-        Values are strings, or with `typed` in the types of their columns, if Arrow's parser supports them.
-        """
+        """Parse the needed columns as strings; return them, and the rows with a wrong number of values."""
         options = self._options
         odd: dict[int, int] = {}
         columns = [name for name in names if every or name in self._readable().names]
@@ -257,11 +285,8 @@ class CsvFormat(Format):
             odd[row.number - 1] = row.actual_columns
             return "skip"
 
-        kinds = dict.fromkeys(names, pa.string())
-        if typed:
-            kinds |= {column.name: column.type for column in self._readable() if is_parsed(column.type)}
         blank = not every and self._keeps_blank(names)
-        if not (data if blank else data.strip()):
+        if not data or (not blank and data.isspace()):
             return pa.schema([(name, pa.string()) for name in columns]).empty_table(), odd
         if not data.endswith(b"\n"):
             data += b"\n"  # without it, Arrow takes an empty value at the end for one in quotes
@@ -278,7 +303,7 @@ class CsvFormat(Format):
                 invalid_row_handler=skip,
             ),
             convert_options=pa.csv.ConvertOptions(
-                column_types=kinds,
+                column_types=dict.fromkeys(names, pa.string()),
                 include_columns=columns,
                 null_values=options.csv_null,
                 strings_can_be_null=True,
@@ -346,6 +371,16 @@ class CsvFormat(Format):
         mark = pa.scalar(quote, _TEXT)
         inside = pc.replace_substring(texts, quote, quote * 2)
         return pc.if_else(odd, pc.binary_join_element_wise(mark, inside, mark, pa.scalar("", _TEXT)), texts)
+
+
+def _is_text(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()  # Arrow cannot tell of a row with a wrong number of values that is no text
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def infer_columns(data: bytes, options: CsvOptions, *, where: str) -> pa.Schema:

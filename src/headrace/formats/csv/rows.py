@@ -23,6 +23,8 @@ class CsvRowEnds:
     longer than `LONGEST`, is its first line alone: the lines after it are rows again.
     """
 
+    longest = LONGEST
+
     def __init__(self, delimiter: str, quote: str) -> None:
         self._delimiter, self._quote = delimiter.encode(), quote.encode()
         comma, mark = re.escape(self._delimiter), re.escape(self._quote)

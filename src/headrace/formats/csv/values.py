@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,36 +13,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats._shared.conform import conform_rows
+from headrace.formats._shared.conform import conform_column, conform_rows, conform_values
 from headrace.formats.base import LineError, is_binary, is_json, is_list, is_text, plain_field
 from headrace.formats.intervals import parse_interval
 from headrace.formats.json.read import JsonReader
 
 
-def is_parsed(kind: pa.DataType) -> bool:
-    """Whether Arrow's CSV parser supports the type."""
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal128(kind)
-        or pa.types.is_time(kind)
-        or kind in {pa.float32(), pa.float64(), pa.date32()}
-        or (pa.types.is_timestamp(kind) and kind.tz is None)
-    )
+def read_values(
+    texts: pa.Table, schema: pa.Schema, *, nulls: Sequence[str]
+) -> tuple[pa.Table, dict[int, LineError]]:
+    """Convert strings to the types of the columns; return the rows, and the errors of bad ones by index.
 
-
-def read_values(texts: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int, LineError]]:
-    """Convert strings to the types of the columns; return the rows, and the errors of bad ones by index."""
+    `nulls` are read as NULL in columns of numbers and times also where they are in quotes.
+    """
     bad: dict[int, LineError] = {}
     for field in schema:
         parsed = texts.schema.field(field.name).type if field.name in texts.schema.names else field.type
         if parsed == field.type or is_json(field) or is_text(field.type):
             continue
-        column = pc.utf8_trim_whitespace(texts.column(field.name))
+        column = texts.column(field.name).combine_chunks()
+        read = next((read for test, read in _BY_VALUE if test(field.type)), None)
         if pa.types.is_struct(field.type) or is_list(field.type):
-            column = _read_json(column.to_pylist(), field, bad)
-        elif (read := next((read for test, read in _BY_VALUE if test(field.type)), None)) is not None:
-            column = _each(column.to_pylist(), field, read, bad)
+            column = _read_json(pc.utf8_trim_whitespace(column).to_pylist(), field, bad)
+        elif read is not None:
+            column = _each(pc.utf8_trim_whitespace(column).to_pylist(), field, read, bad)
+        else:
+            column = _convert(column, field, nulls, bad)
         index = texts.schema.get_field_index(field.name)
         texts = texts.set_column(index, pa.field(field.name, column.type), column)
     left = np.arange(texts.num_rows)
@@ -50,6 +47,19 @@ def read_values(texts: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int,
         texts = texts.take(pa.array(left))
     conformed = conform_rows(texts, schema)
     return conformed.rows, bad | {int(left[index]): error for index, error in conformed.bad.items()}
+
+
+def _convert(texts: pa.Array, field: pa.Field, nulls: Sequence[str], bad: dict[int, LineError]) -> pa.Array:
+    """Convert strings to a type that Arrow parses; `nulls` count also in quotes."""
+    with contextlib.suppress(LineError):
+        return conform_values(texts, field)  # mostly there is no white space around them
+    texts = pc.ascii_trim_whitespace(texts)
+    nothing = pa.scalar(None, texts.type)
+    texts = pc.if_else(pc.is_in(texts, pa.array(nulls, texts.type)), nothing, texts)
+    column, errors = conform_column(texts, field)
+    for index, error in errors.items():
+        bad.setdefault(index, error)
+    return column
 
 
 def _read_json(texts: Sequence[str | None], field: pa.Field, bad: dict[int, LineError]) -> pa.Array:

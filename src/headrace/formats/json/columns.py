@@ -145,7 +145,7 @@ def sample_columns(options: Any, sample: bytes | Sequence[bytes], *, where: str)
     """
     changes = options.format == "debezium_json"
     is_file = isinstance(sample, bytes)
-    plain = not changes and not options.json_include_schema and options.bad_data == "fail"
+    plain = not changes and not options.json_include_schema and not options.drop_bad
     if isinstance(sample, bytes) and plain:
         return infer_schema(sample, where=where)
     texts = sample.split(b"\n") if isinstance(sample, bytes) else _lines(options, sample)
@@ -156,7 +156,7 @@ def sample_columns(options: Any, sample: bytes | Sequence[bytes], *, where: str)
         try:
             lines += _rows(_read(text), changes=changes, with_schema=options.json_include_schema)
         except LineError as error:
-            if options.bad_data == "fail":
+            if not options.drop_bad:
                 bad = error.at(number, text, where)
                 raise bad if is_file else _of_message(bad) from None
     written = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in lines)

@@ -115,7 +115,7 @@ class DebeziumFormat(Format):
 
 def debezium_format(options: Any, schema: pa.Schema | None) -> Format:
     """Return the format for the FormatOptions of a table."""
-    style, drop = options.style(DEBEZIUM), options.bad_data != "fail"
+    style, drop = options.style(DEBEZIUM), options.drop_bad
     inner = DebeziumFormat(
         schema,
         primary_key=options.primary_key,

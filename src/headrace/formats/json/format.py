@@ -197,7 +197,7 @@ class UnstructuredJsonFormat(Format):
 def json_format(options: Any, schema: pa.Schema | None) -> Format:
     """Return the format for the FormatOptions of a table."""
     inner: Format
-    drop = options.bad_data != "fail"
+    drop = options.drop_bad
     if options.json_unstructured:
         if schema is not None:
             check_value_column(schema, pa.string(), what="`json.unstructured`")

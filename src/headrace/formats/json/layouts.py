@@ -8,7 +8,6 @@ layout, such as those with escapes or lists, are left to a parser.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import re
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from headrace.formats._shared.refused import read_accepted
+from headrace.formats._shared.refused import convert_accepted
 from headrace.formats.base import Path
 
 _LEAST = 64 * 1024
@@ -370,22 +369,12 @@ class _Lines:
         self, texts: pa.Array, kind: pa.DataType, cast: Callable[[pa.Array, pa.DataType], pa.Array]
     ) -> pa.Array:
         """Convert texts; lines whose text does not fit are refused, and their value is null."""
-        try:
-            return cast(texts, kind)
-        except pa.ArrowInvalid:
-            pass
-        if pa.types.is_timestamp(kind):
-            # Most texts that are no time do not begin with a year, which is quickly seen.
-            odd = pc.not_equal(pc.find_substring(texts, "-"), len("2026"))
-            self._refuse(pc.fill_null(odd, False))
-            texts = pc.if_else(odd, None, texts)
-            with contextlib.suppress(pa.ArrowInvalid):
-                return cast(texts, kind)
-        _, refused = read_accepted(len(texts), lambda begin, end: cast(texts[begin:end], kind))
-        mask = np.zeros(len(texts), np.bool_)
-        mask[refused] = True
-        self._refuse(pa.array(mask))
-        return cast(pc.if_else(pa.array(mask), None, texts), kind)
+        converted, refused = convert_accepted(texts, lambda part: cast(part, kind))
+        if refused:
+            mask = np.zeros(len(texts), np.bool_)
+            mask[list(refused)] = True
+            self._refuse(pa.array(mask))
+        return converted
 
     def _read_struct(self, path: Path, kind: pa.DataType, bare: Mapping[Path, pa.Array]) -> pa.Array:
         if path not in self._structs:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from headrace.base.errors import ConfigurationError
 from headrace.formats._shared.refused import TooManyRefusedError, read_accepted
+from headrace.formats._shared.spans import Spans
 from headrace.formats.base import (
     Decoded,
     LineError,
@@ -150,11 +151,11 @@ class JsonReader:
         if not (len(invalid) or len(unread) or len(wrong)):
             with contextlib.suppress(ValueError):
                 return self._finished(plain), []
-        lines = _NonBlank(data)
-        places = np.delete(np.arange(lines.count), invalid)
+        lines = _filled_lines(data)
+        places = np.delete(np.arange(len(lines)), invalid)
         refused, places = np.append(invalid, places[unread]), np.delete(places, unread)
         refused, places = np.append(refused, places[wrong]), np.delete(places, wrong)
-        if len(refused) * _OTHERS > lines.count:
+        if len(refused) * _OTHERS > len(lines):
             raise TooManyRefusedError
         refused = np.sort(refused)
         singles, bad = self._exact([lines[index] for index in refused.tolist()])
@@ -179,7 +180,7 @@ class JsonReader:
             _, unfit = read_accepted(plain.num_rows, finish)
             errors |= {int(places[index]): unfinished[index] for index in unfit}
             rows = self._finished(_without(plain, unfit))
-        numbers = lines.numbers(first_line) if errors else ()
+        numbers = lines.lines(first_line) if errors else ()
         return rows, [(int(numbers[index]), lines[index], errors[index]) for index in sorted(errors)]
 
     def _unfit(self, wire: pa.Table) -> NDArray[np.int64]:
@@ -222,7 +223,7 @@ class JsonReader:
                     try:
                         self._convert_single(normal, field)
                     except ValueError as cause:
-                        bad[index] = LineError(_tidy(cause), path=(field.name,))
+                        bad[index] = self._blame(normal, cause)
                         del normals[index]
         if not normals:
             return self._plain.empty_table(), bad
@@ -292,14 +293,14 @@ class JsonReader:
         result = layouts.read(data, parse=lambda lines: _parse_rows(b"\n".join(lines), schema, len(lines)))
         if result is not None:
             return result
-        lines = _NonBlank(data)
-        if not lines.count:
+        lines = _filled_lines(data)
+        if not len(lines):
             return schema.empty_table(), _NONE
         try:
-            return _parse_rows(data, schema, lines.count), _NONE
+            return _parse_rows(data, schema, len(lines)), _NONE
         except ValueError:
             tables, refused = read_accepted(
-                lines.count,
+                len(lines),
                 lambda begin, end: _parse_rows(
                     data[lines.begins[begin] : lines.ends[end - 1]], schema, end - begin
                 ),
@@ -467,31 +468,10 @@ class JsonReader:
 _NONE = np.zeros(0, np.int64)
 
 
-class _NonBlank:
-    """The lines of some bytes that are not blank."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        buffer = np.frombuffer(data, np.uint8)
-        self._breaks = np.flatnonzero(buffer == ord("\n"))
-        ends = self._breaks if not data or data.endswith(b"\n") else np.append(self._breaks, len(data))
-        begins = np.append(0, ends[:-1] + 1)[: len(ends)]
-        # One that begins with white space may be blank.
-        blank = [
-            index
-            for index in np.flatnonzero(buffer[begins] <= ord(" ")).tolist()
-            if not data[begins[index] : ends[index]].strip()
-        ]
-        if blank:
-            begins, ends = np.delete(begins, blank), np.delete(ends, blank)
-        self.begins, self.ends, self.count = begins, ends, len(begins)
-
-    def __getitem__(self, index: int) -> bytes:
-        return self._data[self.begins[index] : self.ends[index]]
-
-    def numbers(self, first_line: int) -> NDArray[np.int64]:
-        """Return the numbers of the lines."""
-        return np.searchsorted(self._breaks, self.begins) + first_line
+def _filled_lines(data: bytes) -> Spans:
+    """Return the lines that are not blank."""
+    lines = Spans.of_rows(data)
+    return lines.take(lines.not_blank())
 
 
 def _without_invalid(data: bytes) -> tuple[bytes, NDArray[np.int64]]:
@@ -500,24 +480,13 @@ def _without_invalid(data: bytes) -> tuple[bytes, NDArray[np.int64]]:
         if not data.isascii():
             data.decode()
     except UnicodeDecodeError:
-        lines = _NonBlank(data)
+        lines = _filled_lines(data)
     else:
         return data, _NONE
-    invalid: list[int] = []
-    pieces: list[memoryview] = []
-    view, position = memoryview(data), 0
-    while True:  # an error names its position, and the lines after it are looked at next
-        try:
-            str(view[position:], "utf-8")
-            break
-        except UnicodeDecodeError as error:
-            index = int(np.searchsorted(lines.ends, position + error.start))
-        invalid.append(index)
-        if len(invalid) * _OTHERS > lines.count:
-            raise TooManyRefusedError
-        pieces.append(view[position : lines.begins[index]])
-        position = int(lines.ends[index])
-    return b"".join([*pieces, view[position:]]), np.array(invalid, np.int64)
+    invalid = lines.not_utf8()
+    if len(invalid) * _OTHERS > len(lines):
+        raise TooManyRefusedError
+    return lines.take(np.delete(np.arange(len(lines)), invalid)).joined(), invalid
 
 
 def _is_missing(array: pa.Array, field: pa.Field) -> NDArray[np.bool_]:

@@ -369,7 +369,7 @@ def protobuf_format(options: Any, schema: pa.Schema | None) -> Format:
         delimited=options.protobuf_length_delimited,
         registry=options.registry() if options.protobuf_confluent_schema_registry else None,
         unstructured=options.protobuf_into_unstructured_json,
-        drop_bad=options.bad_data != "fail",
+        drop_bad=options.drop_bad,
     )
 
 

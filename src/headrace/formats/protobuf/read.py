@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.formats._shared.refused import not_utf8
 from headrace.formats._shared.wire import Bytes, Numbers, Places, gather, offsets_of, parts_of, unzigzags
 from headrace.formats.base import LineError
 from headrace.formats.protobuf.schema import KINDS, TIMES, WRAPPERS, ProtoField, ProtoMessage, arrow_field
@@ -208,7 +209,7 @@ def _texts(level: Level, field: ProtoField, occurrences: FieldValues) -> pa.Arra
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        wrong = [index for index, value in enumerate(values.to_pylist()) if not _is_utf8(value)]
+        wrong = not_utf8(data, offsets[:-1], offsets[1:])
         level.blame(occurrences.rows[wrong], f"field `{field.name}` is not UTF-8")
         lengths = occurrences.lengths.copy()
         lengths[wrong] = 0
@@ -223,14 +224,6 @@ def _inside_buffer(level: Level, occurrences: FieldValues) -> tuple[Places, Plac
     """Return the offsets and lengths of values; those of bad messages are clipped to the buffer."""
     starts = np.minimum(occurrences.values, len(level.buffer))
     return starts, np.minimum(occurrences.lengths, len(level.buffer) - starts)
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _repeated(level: Level, field: ProtoField) -> pa.Array:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.formats._shared.wire import Bytes, Numbers, Places, read_varint
+from headrace.formats._shared.wire import Bytes, Numbers, Places, read_varint, varints_at
 from headrace.formats.base import LineError
 
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
@@ -24,7 +24,6 @@ PADDING = 16
 """The padding after the last message, so that reading needs no bounds checks."""
 
 _FEW = 8
-_LONGEST_VARINT = 10
 _SMALL = 4096
 _LAST_FIELD = 2**29 - 1
 
@@ -138,22 +137,9 @@ def _distinct(tags: Numbers) -> list[int]:
 
 def read_varints(level: Level, at: Places, rows: Places) -> tuple[Numbers, Places]:
     """Return the varints at some offsets, and the next offsets."""
-    buffer = level.buffer
-    first = buffer.take(at, mode="clip")
-    numbers = (first & 0x7F).astype(np.uint64)
-    after = at + 1
-    more = np.flatnonzero(first & 0x80)
-    shift = 7
-    while len(more):
-        if shift == 7 * _LONGEST_VARINT:
-            level.blame(rows[more], "a number has more than 64 bits")
-            break
-        places = after[more]
-        byte = buffer.take(places, mode="clip")
-        numbers[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        after[more] = places + 1
-        more = more[byte >= 0x80]
-        shift += 7
+    numbers, after, endless = varints_at(level.buffer, at)
+    if len(endless):
+        level.blame(rows[endless], "a number has more than 64 bits")
     return numbers, after
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError
+from headrace.base.errors import ConfigurationError, ExternalError, RefusedError
 from headrace.base.extras import load_extra
 from headrace.base.options import Options, Secret
 from headrace.base.retry import Backoff, with_retry
@@ -183,7 +183,11 @@ class SchemaRegistry:
             self._add_references(referred, texts)
             texts[name] = referred["schema"]
 
-    def _request(self, method: str, path: str, body: Any = None) -> Any:
+    def reach(self) -> None:
+        """Ask once for the last schema of the subject, which need not be there; raises an ExternalError."""
+        self._request("GET", f"/subjects/{_quoted(self.subject)}/versions/latest", patience=0)
+
+    def _request(self, method: str, path: str, body: Any = None, *, patience: float | None = None) -> Any:
         """Send a request, and return the answer; None if the registry does not have it.
 
         Tries all addresses, with retries for PATIENCE_SECONDS while none of them answers.
@@ -196,7 +200,8 @@ class SchemaRegistry:
                     lambda: self._request_from_any(client, method, path, body),
                     is_transient=lambda error: isinstance(error, _UnavailableError),
                     backoff=_BACKOFF,
-                    deadline=PATIENCE_SECONDS,
+                    deadline=PATIENCE_SECONDS if patience is None else patience,
+                    waits_for=f"the schema registry at {self.endpoint}",
                 )
         except _UnavailableError as error:
             raise ExternalError(
@@ -236,7 +241,7 @@ class SchemaRegistry:
         if answer.get("error_code") in _NOT_FOUND_CODES:
             return
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise ExternalError(
+            raise RefusedError(
                 f"the schema registry at {self.endpoint} refuses the user: {reason}",
                 hint="check `schema_registry.api_key`, `schema_registry.api_secret` and the user's rights",
                 where="schema registry",

@@ -42,8 +42,8 @@ class FromClause:
 
     def bind(self, select: exp.Select) -> Relation:
         """The relation of all tables, joined."""
-        first = select.args["from_"].this
-        joins = select.args.get("joins") or []
+        first, joins = _without_parentheses(select.args["from_"].this)
+        joins += select.args.get("joins") or []
         relation = self._add_table(first, prefix=bool(joins))
         if (lookup := lookup_of(relation)) is not None:
             key = ", ".join(lookup.definition.primary_key)
@@ -78,12 +78,21 @@ class FromClause:
 
     def _bind_table(self, node: exp.Expr) -> tuple[BoundQuery, str, bool]:
         """What stands in FROM, the name it goes by, and whether that is a name that users know."""
+        if node.args.get("joins"):
+            raise self._context.fail(
+                "a join in parentheses can stand only at the beginning of FROM",
+                node,
+                "write it as a subquery: (SELECT … FROM … JOIN …) AS name",
+            )
         alias, columns = alias_of(node)
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             bound = rename_query(self._context, self._named_table(node), columns, node)
             return bound, alias or identifier_name(node.this), True
         is_subquery = isinstance(node, exp.Subquery)
-        if is_subquery and not isinstance(node.this, exp.Query):
+        if is_subquery and _is_table(node.this):
+            if alias is not None:
+                message = "a table or join in parentheses cannot have a name"
+                raise self._context.fail(message, node, "name the tables in it, or write a subquery")
             return self._bind_table(node.this)
         if not is_subquery and not isinstance(node, exp.Values):
             call = called_table(node)
@@ -137,3 +146,23 @@ class FromClause:
             return bind_lookup_join(tables, left, right, bound)
         joined = bind_join(tables, left, right, bound)
         return merge_using(tables, joined, using) if using else joined
+
+
+def _is_table(node: exp.Expr) -> bool:
+    """Whether what stands in parentheses is something of FROM rather than a query."""
+    if isinstance(node, exp.Subquery):
+        return alias_of(node)[0] is not None or bool(node.args.get("joins")) or _is_table(node.this)
+    return not isinstance(node, exp.Query)
+
+
+def _without_parentheses(node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
+    """The first table of FROM, and the joins behind it: `(a JOIN b …) JOIN c` is `a JOIN b … JOIN c`."""
+    if isinstance(node, exp.Subquery) and alias_of(node)[0] is None and _is_table(node.this):
+        first, inner = _without_parentheses(node.this)
+        return first, inner + (node.args.get("joins") or [])
+    joins: list[exp.Join] = node.args.get("joins") or []
+    if not joins:
+        return node, []
+    first = node.copy()
+    first.set("joins", None)
+    return first, joins

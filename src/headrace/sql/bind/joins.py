@@ -30,6 +30,7 @@ from headrace.sql.bind.logical import (
 )
 from headrace.sql.bind.relations import column_item, lookup_of, make_map, renamed, where_map, window_part
 from headrace.sql.bind.scope import Scope, ScopeTable, alias_of, as_expression, identifier_name
+from headrace.sql.bind.time_bounds import find_time_bounds
 from headrace.sql.problems import ReportedError
 from headrace.sql.types import sql_type, type_name
 
@@ -56,6 +57,9 @@ def bind_join(tables: FromTables, left: Relation, right: Relation, clause: JoinC
         )
     left, right, rest = _filter_sides(left, right, kind, rest)
     updating = left.updating or right.updating
+    time_bounds = None
+    if kind == "inner" and windowing is None and not updating:
+        time_bounds = find_time_bounds(tables.context, left, right, rest)
     fields = [
         *(pa.field(f.name, f.type, f.nullable or kind in ("right", "full")) for f in left.columns),
         *(pa.field(f.name, f.type, f.nullable or kind in ("left", "full")) for f in right.columns),
@@ -70,6 +74,7 @@ def bind_join(tables: FromTables, left: Relation, right: Relation, clause: JoinC
         keys=tuple(keys),
         condition=as_expression(all_of(rest)) if rest else None,
         windowed=windowing is not None and not updating,
+        time_bounds=time_bounds,
     )
     tables.update_columns(joined)
     return joined

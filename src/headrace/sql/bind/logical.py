@@ -20,6 +20,8 @@ from headrace.model.fragments import quote
 from headrace.sql.bind.catalog import CatalogTable
 
 WindowKind = Tumble | Hop | Session
+TimeBounds = tuple[int, int]
+"""The least and the greatest difference of two event times, in nanoseconds."""
 JoinKind = Literal["inner", "left", "right", "full"]
 WindowPart = Literal["window", "start", "end"]
 
@@ -169,6 +171,8 @@ class Join(Relation):
     keys: tuple[tuple[Expression, Expression], ...] = field(kw_only=True)
     condition: Expression | None = field(default=None, kw_only=True)
     windowed: bool = field(default=False, kw_only=True)
+    time_bounds: TimeBounds | None = field(default=None, kw_only=True)
+    """How much later a left row can be than a right row that it is paired with."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 from sqlglot import exp
 
@@ -37,20 +39,38 @@ def bind_over(
 
 
 def inline_windows(context: BindContext, select: exp.Select) -> None:
-    """Replace `OVER w` by what `WINDOW w AS (…)` says."""
-    windows = {identifier_name(window.this): window for window in select.args.get("windows") or ()}
+    """Replace `OVER w` and `OVER (w …)` by what `WINDOW w AS (…)` says."""
+    windows: dict[str, exp.Window] = {}
+    for window in select.args.get("windows") or ():
+        _inline_window(context, window, windows)  # a window may go on from one before it
+        windows[identifier_name(window.this)] = window
     for call in (call for node in select.expressions for call in find_over(node)):
-        alias = call.args.get("alias")
-        if alias is None:
-            continue
-        name = identifier_name(alias)
-        if name not in windows:
-            hint = suggest(name, windows) or "write OVER (…)"
-            raise context.fail(f"there is no WINDOW `{name}`", call, hint)
-        for key, value in windows[name].copy().args.items():
-            if key in ("partition_by", "order", "spec"):
-                call.set(key, value)
-        call.set("alias", None)
+        _inline_window(context, call, windows)
+
+
+def _inline_window(context: BindContext, window: exp.Window, windows: Mapping[str, exp.Window]) -> None:
+    """Add what the named window has to one that goes on from it, as PostgreSQL does."""
+    alias = window.args.get("alias")
+    if alias is None:
+        return
+    name = identifier_name(alias)
+    if name not in windows:
+        hint = suggest(name, windows) or "write OVER (…)"
+        raise context.fail(f"there is no WINDOW `{name}`", window, hint)
+    base = windows[name]
+    goes_on = [part for part in ("partition_by", "order", "spec") if window.args.get(part)]
+    if "partition_by" in goes_on:
+        raise context.fail(f"PARTITION BY cannot be added to WINDOW `{name}`", window, "write OVER (…) whole")
+    if "order" in goes_on and base.args.get("order"):
+        raise context.fail(f"WINDOW `{name}` has an ORDER BY already", window, "write OVER (…) whole")
+    if goes_on and base.args.get("spec"):
+        raise context.fail(
+            f"WINDOW `{name}` has a frame, and nothing can be added to it", window, "write OVER (…) whole"
+        )
+    for part, value in base.copy().args.items():
+        if part in ("partition_by", "order", "spec") and value and part not in goes_on:
+            window.set(part, value)
+    window.set("alias", None)
 
 
 def bind_window_calls(

@@ -23,43 +23,29 @@ from headrace.sql.bind.relations import (
 )
 from headrace.sql.bind.scope import Scope, ScopeTable, alias_of, column_of
 from headrace.sql.bind.select import bind_select
+from headrace.sql.bind.syntax import check_syntax
 from headrace.sql.parse.dialect import to_sql
 
 
 def bind_query(context: BindContext, query: exp.Expr, namespace: Namespace) -> BoundQuery:
     """The relation of a query, where table names mean what `namespace` says; raises a ReportedError."""
+    check_syntax(context, query)
+    return _bind_query(context, query, namespace)
+
+
+def _bind_query(context: BindContext, query: exp.Expr, namespace: Namespace) -> BoundQuery:
     namespace = _with_queries(context, query, namespace)
     if isinstance(query, exp.Subquery):
-        return _bind_order_by(context, query, bind_query(context, query.this, namespace))
+        return _bind_order_by(context, query, _bind_query(context, query.this, namespace))
     if isinstance(query, exp.Union):
         return _bind_order_by(context, query, _bind_union(context, query, namespace))
-    if isinstance(query, exp.Select):
-        _check_clauses(context, query)
     if isinstance(query, exp.Values) or (isinstance(query, exp.Select) and not query.args.get("from_")):
         return _bind_constants(context, query)
     if isinstance(query, exp.Select):
-        bound, selected = bind_select(context, query, namespace, partial(bind_query, context))
+        bound, selected = bind_select(context, query, namespace, partial(_bind_query, context))
         return first_columns(_bind_order_by(context, query, bound), selected)
     kind = type(query).__name__.upper()
     raise context.fail(f"{kind} is not possible on streams", query, "UNION ALL, joins and filters are")
-
-
-_CLAUSES = frozenset(
-    {"expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "order", "limit"}
-    | {"offset", "with_", "kind", "operation_modifiers"}
-)
-_OTHER_CLAUSES = {
-    "laterals": "LATERAL",
-    "connect": "CONNECT BY",
-    "locks": "FOR UPDATE",
-    "into": "SELECT INTO",
-}
-
-
-def _check_clauses(context: BindContext, select: exp.Select) -> None:
-    for clause, value in select.args.items():
-        if value and clause not in _CLAUSES:
-            raise context.fail(f"{_OTHER_CLAUSES.get(clause, clause.upper())} is not supported", select)
 
 
 def _with_queries(context: BindContext, query: exp.Expr, namespace: Namespace) -> Namespace:
@@ -76,11 +62,11 @@ def _with_queries(context: BindContext, query: exp.Expr, namespace: Namespace) -
 
 
 def _bind_cte(context: BindContext, cte: exp.Expr, namespace: Namespace) -> BoundQuery:
-    return rename_query(context, bind_query(context, cte.this, namespace), alias_of(cte)[1], cte)
+    return rename_query(context, _bind_query(context, cte.this, namespace), alias_of(cte)[1], cte)
 
 
 def _bind_union(context: BindContext, query: exp.Union, namespace: Namespace) -> BoundQuery:
-    sides = [bind_query(context, side, namespace) for side in (query.this, query.expression)]
+    sides = [_bind_query(context, side, namespace) for side in (query.this, query.expression)]
     counts = [len(side.names) for side in sides]
     if counts[0] != counts[1]:
         raise context.fail(

@@ -127,7 +127,13 @@ class Scope:
             return self.context.fail(f"there is no table or column `{names[0]}` here", node, hint)
         hint = _suggest_column(names[0], columns, "the columns are") if columns else "there is no FROM"
         if node.this.args.get("quoted") and names[0].lower() not in columns:
-            hint = f"double quotes are for names; a text stands in single quotes: '{names[0]}'"
+            column, _, field = names[0].partition(".")
+            if field and column in columns:
+                hint = (
+                    f"a field of `{column}` is `{column}.{field}`, or `hr.col('{column}').field('{field}')`"
+                )
+            else:
+                hint = f"double quotes are for names; write a string in single quotes: '{names[0]}'"
         return self.context.fail(f"there is no column `{names[0]}`", node, hint)
 
     # ------------------------------------------------------------------------------- expressions

@@ -154,7 +154,7 @@ def _group_keys(scope: Scope, select: exp.Select, items: Sequence[_SelectItem]) 
     aggregates = context.planner.aggregates
     for node in clause.expressions:
         if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
-            name = type(node).__name__.upper()
+            name = "GROUPING SETS" if isinstance(node, exp.GroupingSets) else type(node).__name__.upper()
             raise context.fail(f"{name} is not supported", node, "write one query for each grouping")
         if any(find_aggregates(node, aggregates)):
             raise context.fail("GROUP BY comes before aggregates", node, "aggregate in a subquery first")

@@ -20,6 +20,7 @@ from headrace.sql.bind.catalog import CatalogTable
 from headrace.sql.bind.logical import Relation, Scan
 from headrace.sql.bind.planning import Planner
 from headrace.sql.lower.copartitioning import CoPartitioning
+from headrace.sql.lower.derivation import Derivations
 from headrace.sql.lower.required_columns import RequiredColumns
 
 TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))
@@ -73,6 +74,9 @@ class LoweringContext:
     sources: dict[CatalogTable, Port] = field(default_factory=dict)
     _lowered: dict[Relation, LoweredRelation] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
+    _derivations: Derivations = field(default_factory=Derivations)
+    _current: Relation | None = None
+    """The relation whose operators are being added."""
 
     # ------------------------------------------------------------------------------------ relations
 
@@ -123,7 +127,10 @@ class LoweringContext:
 
     def add(self, operator: ArrowOperator, inputs: Sequence[Sequence[Port]], kind: str) -> Port:
         """Add an operator; its id says whose it is, and what it does."""
-        return self.builder.add("operator", operator, inputs, id=self.operator_id(kind))
+        derivation = "" if self._current is None else self._derivations.of(self._current)
+        return self.builder.add(
+            "operator", operator, inputs, id=self.operator_id(kind), derivation=derivation
+        )
 
     def fragment(self, sql: str, inputs: dict[str, pa.Schema]) -> Fragment:
         """SQL over inputs, with the functions of the user that it calls."""
@@ -147,12 +154,12 @@ class LoweringContext:
 
     @contextmanager
     def _named_after(self, relation: Relation) -> Iterator[None]:
-        before = self.within
-        self.within = self.names.get(relation, before)
+        before = self.within, self._current
+        self.within, self._current = self.names.get(relation, self.within), relation
         try:
             yield
         finally:
-            self.within = before
+            self.within, self._current = before
 
 
 def shuffle(ports: Sequence[Port], keys: Sequence[str]) -> tuple[Port, ...]:

@@ -35,7 +35,8 @@ def lower_join(context: LoweringContext, relation: Join) -> LoweredRelation:
         return context.result(relation, context.add(WindowedFragment(fragment, names), inputs, "window_join"))
     operator: UpdatingJoin | UpdatingFragment
     if is_inner:
-        operator = UpdatingJoin(fragment, names, ttl=context.ttl, updating=updating)
+        bounds = relation.time_bounds
+        operator = UpdatingJoin(fragment, names, ttl=context.ttl, updating=updating, time_bounds=bounds)
     else:
         operator = UpdatingFragment(fragment, names, ttl=context.ttl, updating=(any(updating),) * 2)
     return context.result(relation, context.add(operator, inputs, "join"))

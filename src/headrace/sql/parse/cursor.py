@@ -70,7 +70,9 @@ class Cursor:
             last = self.tokens[-1]
             end = Span(self.source, last.end, last.end + 1)
             fail(f"the statement ends where {expected} was expected", end, hint)
-        fail(f"expected {expected}, found `{self.current.text}`", self.span(), hint)
+        # A string may be a password: the line shows it, if it is none.
+        token = "a string" if self.current.token_type == TokenType.STRING else f"`{self.current.text}`"
+        fail(f"expected {expected}, found {token}", self.span(), hint)
 
     def table_name(self, what: str) -> tuple[str, Token]:
         """The name of a table, whose case does not matter."""

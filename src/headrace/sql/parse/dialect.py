@@ -89,6 +89,17 @@ class HeadraceDialect(Dialect):
             exp.TryCast: lambda self, e: self.cast_sql(e, safe_prefix="TRY_"),
         }
 
+        def nullsafeneq_sql(self, expression: exp.NullSafeNEQ) -> str:
+            return self._in_parentheses(expression, super().nullsafeneq_sql(expression))
+
+        def nullsafeeq_sql(self, expression: exp.NullSafeEQ) -> str:
+            return self._in_parentheses(expression, super().nullsafeeq_sql(expression))
+
+        @staticmethod
+        def _in_parentheses(expression: exp.Expr, text: str) -> str:
+            """DataFusion takes all that follows `IS DISTINCT FROM` for its right side, `AND` too."""
+            return f"({text})" if isinstance(expression.parent, exp.Binary | exp.Unary) else text
+
         TYPE_MAPPING: ClassVar[dict[Any, str]] = {
             **PostgresGenerator.TYPE_MAPPING,
             exp.DataType.Type.UTINYINT: "TINYINT UNSIGNED",

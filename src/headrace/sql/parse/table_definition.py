@@ -330,7 +330,7 @@ class DefinitionParser(Cursor):
         if self.take("FALSE"):
             return False
         if not is_word(token):
-            self.unexpected(f"a value for `{key}`", "a text stands in single quotes")
+            self.unexpected(f"a value for `{key}`", "write a string in single quotes")
         return self.name(f"a value for `{key}`")[0]
 
     def _interval(self, first: Token) -> timedelta:

@@ -1,0 +1,1 @@
+"""What Headrace depends on: known vulnerabilities, licences, and a bill of materials."""

@@ -1,0 +1,22 @@
+"""`python -m tests.soak epochs|faults [OPTION …]`: a long run on Spark, and whether it ended as it must."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.soak import epochs, faults
+
+COMMANDS = {"epochs": epochs.main, "faults": faults.main}
+
+
+def main() -> int:
+    """Run what the command line names."""
+    name, *arguments = sys.argv[1:] or [""]
+    if name not in COMMANDS:
+        sys.stderr.write(f"usage: python -m tests.soak {'|'.join(COMMANDS)} [OPTION …]\n")
+        return 2
+    return COMMANDS[name](arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
