@@ -20,6 +20,7 @@ import sys
 import threading
 import time as clock
 import traceback
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -197,7 +198,8 @@ class _Keeper:
 
     def __init__(self, spec: KeeperSpec) -> None:
         self._spec = spec
-        self._lines: list[tuple[str, str]] = []
+        self._lines: deque[tuple[str, str]] = deque()
+        """Threads that read what the unit prints append to it at any time: it is emptied, never replaced."""
         self._sent: list[tuple[str, Any, Mapping[str, Any] | None]] = []
         self._host = _make_host(spec, lambda stream, text: self._lines.append((stream, text)))
         self._finished: int | None = None
@@ -213,7 +215,7 @@ class _Keeper:
                 answer = getattr(self, f"_on_{what}")(*arguments)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again by the worker
                 failure = _portable(error)
-            lines, self._lines = self._lines, []
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
             sent, self._sent = self._sent, []
             link.send((lines, sent, failure, answer))
 

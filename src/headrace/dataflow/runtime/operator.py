@@ -218,7 +218,7 @@ class _Instance:
     def pause(self) -> None:
         """Tell the units that the run stops; a later run goes on with all that are alive now."""
         self._paused = self.scheduler.memory()
-        self.scheduler.tell("STOP", "MANUAL")
+        self.scheduler.pause()
         self.settle()
 
     def save(self, epoch: int) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time as clock
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,15 @@ class ProcessSource(LoggedSource):
         self._directory = directory
         self._descriptor = descriptor
         self._process: ProcessNode | None = None
-        self._lines: list[Line] = []
+        self._lines: deque[Line] = deque()
+        """What the process has printed: its threads append at any time, so it is emptied, never replaced."""
+        self._taken: list[Line] = []
+        """Lines taken from it that are not in the log yet."""
         self._restarts: list[float] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": None, "_log": None, "_lines": [], "_restarts": []}
+        fresh = {"_process": None, "_log": None, "_lines": deque(), "_taken": [], "_restarts": []}
+        return {**self.__dict__, **fresh}
 
     @property
     def name(self) -> str:
@@ -65,7 +70,8 @@ class ProcessSource(LoggedSource):
         with contextlib.suppress(RuntimeError):  # how it ended no longer matters
             process.finish(keep)
         process.close()
-        if last or self._lines:
+        self._take_lines()
+        if last or self._taken:
             self._write(last, ended=False)
 
     def receive(self, rows: int) -> bool:
@@ -73,7 +79,7 @@ class ProcessSource(LoggedSource):
         if self._process is None:
             self._start()
         messages, ended = self._receive(rows)
-        if messages or self._lines:
+        if messages or self._taken:
             self._write(messages, ended=ended)
         return ended
 
@@ -139,24 +145,30 @@ class ProcessSource(LoggedSource):
         self._restarts, delay = allowed
         clock.sleep(delay)
         self._note("warning", f"it ended with exit code {code} and is started again")
+        self._take_lines()
         return True
 
     def _printed(self) -> list[tuple[str, Message | Closed]]:
-        """What it printed, as messages where the document asks for that."""
-        output = self._unit.send_stdout_as
+        """Take what it printed: the lines, as messages too where the document asks for that."""
+        lines, output = self._take_lines(), self._unit.send_stdout_as
         if output is None:
             return []
         return [
             (self._key(output), Message(pa.array([line.text + "\n"]), int(line.time * 1e9)))
-            for line in self._lines
+            for line in lines
             if line.stream == "stdout"
         ]
+
+    def _take_lines(self) -> list[Line]:
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        self._taken += lines
+        return lines
 
     def _key(self, output: str) -> str:
         return output_key(Output(self._unit.address, output))
 
     def _write(self, messages: list[tuple[str, Message | Closed]], *, ended: bool) -> None:
-        lines, self._lines = self._lines, []
+        lines, self._taken = self._taken, []
         if lines:
             printed = Message(pa.array([encode_lines(lines)]), int(lines[-1].time * 1e9))
             messages = [*messages, (LINES, printed)]

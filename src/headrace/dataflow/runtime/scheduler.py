@@ -287,6 +287,14 @@ class Scheduler:
                 self._handle(running, [{"kind": "dora", "type": kind, "id": id}], goes_on=True)
                 self.settle()
 
+    def pause(self) -> None:
+        """Tell every unit to stop, and wait for processes to end; all count as alive for a later run."""
+        self.tell("STOP", "MANUAL")
+        for running in self._units.values():
+            if running.alive and running.unit.kind == "process":
+                self._await_end(running)
+                self.settle()
+
     def end(self, reason: str) -> None:
         """Tell every unit to stop, and end it."""
         for running in list(self._units.values()):
@@ -537,9 +545,8 @@ class Scheduler:
         """A unit is over: its outputs are closed, what still waits for it is discarded."""
         if not running.alive or running.busy:
             return
-        running.busy = True
-        self._guarded(running, lambda: running.host.finish(running.send))
-        running.alive = running.busy = False
+        self._await_end(running)
+        running.alive = False
         for queue in running.queues.values():
             self._discarded += sum(not isinstance(message, Closed) for message in queue.items)
             queue.items.clear()
@@ -549,6 +556,11 @@ class Scheduler:
         now = clock.time_ns()
         for output in running.routes:
             self._route(running, output, Closed(now))
+
+    def _await_end(self, running: _Running) -> None:
+        running.busy = True
+        self._guarded(running, lambda: running.host.finish(running.send))
+        running.busy = False
 
     def _guarded(self, running: _Running, call: Callable[[], None]) -> None:
         try:
