@@ -51,10 +51,10 @@ class QueryText:
         if not any("input." in text for _, text in self._expressions):
             message = message.replace("`input.", "`")  # a name that the user did not write
         told = SqlError(message, hint=error.hint, where=error.where if elsewhere else site)
-        told.excerpt, told.place = error.excerpt if elsewhere else "", error.place
+        told.excerpt, told.offset = error.excerpt if elsewhere else "", error.offset
         for start, text in self._expressions:
-            if not elsewhere and start <= error.place <= start + len(text):
-                first = error.place - start
+            if not elsewhere and start <= error.offset <= start + len(text):
+                first = error.offset - start
                 width = max(1, error.excerpt.count("^"))
                 told.excerpt = Span(Source("", text), first, min(first + width, len(text))).excerpt()
         told.more = tuple(self.explain(other, site) for other in error.more)
