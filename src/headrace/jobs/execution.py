@@ -241,8 +241,8 @@ class Execution:
         try:
             return work()
         except Exception as error:
-            told = self._stop.is_set() and not isinstance(error, UserError)
-            if not told or not is_lost(within=_LAST_WORDS):
+            is_stopping = self._stop.is_set() and not isinstance(error, UserError)
+            if not is_stopping or not is_lost(within=_LAST_WORDS):
                 raise
             return None
 
