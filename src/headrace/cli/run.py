@@ -160,6 +160,31 @@ class RunFlags:
             "log": {"dir": self.log_dir},
         }
 
+    def repeated(self) -> list[str]:
+        """The arguments that the next run of the same job needs too, not those about this run only.
+
+        A setting of Spark that holds a secret is named, and not shown.
+        """
+        from headrace.exchanges.spark.session import is_secret
+
+        named = {
+            "--master": self.master,
+            "--parallelism": self.parallelism,
+            "--epoch-rows": self.epoch_rows,
+            "--epoch-target": self.epoch_target,
+            "--start-timeout": self.start_timeout,
+            "--config": self.config,
+            "--log-dir": self.log_dir,
+        }
+        conf = {name: "***" if is_secret(name) else value for name, value in self.conf.items()}
+        pairs = [
+            *(("--udf", udf) for udf in self.udfs),
+            *((name, str(value)) for name, value in named.items() if value is not None),
+            *(("--py-files", names) for names in self.py_files),
+            *(("--conf", f"{name}={value}") for name, value in conf.items()),
+        ]
+        return [argument for pair in pairs for argument in pair] + (["--watch"] if self.watch else [])
+
 
 @click.command
 @program_arguments
@@ -190,7 +215,7 @@ def run(files: tuple[str, ...], texts: tuple[str, ...], **options: Any) -> None:
         arguments = [
             *files,
             *(argument for text in texts for argument in ("-e", hide_written(text))),
-            *(argument for udf in flags.udfs for argument in ("--udf", udf)),
+            *flags.repeated(),
         ]
         text = summary(result, program=arguments, state_dir=settings.state.dir)
         stderr().print(program.secrets.hide(text), markup=False)

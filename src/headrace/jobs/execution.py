@@ -23,11 +23,11 @@ from headrace.engine.loop import EpochLoop
 from headrace.engine.offsets import EpochSize
 from headrace.engine.reports import EpochReport
 from headrace.engine.stages import cut_stages
+from headrace.exchanges.spark.masters import cores_of
 from headrace.exchanges.spark.rdd import RddExchange
 from headrace.exchanges.spark.session import (
     SparkRequest,
     SparkRuntime,
-    cores_of,
     is_lost,
     keep_log,
     open_spark,
