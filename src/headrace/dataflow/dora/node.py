@@ -48,8 +48,8 @@ _LEVELS = {
 class Node:
     """The node that this process is: its events, and the way to send.
 
-    Any thread may send. A process that a dataflow started is the node of its document, whatever `node_id` says,
-    as in dora. Asking for the next event says that all earlier ones have been handled.
+    Any thread may send. A process that a dataflow started is the node of its document, whatever `node_id`
+    says, as in dora. Asking for the next event says that all earlier ones have been handled.
     """
 
     _there: str | None = None
