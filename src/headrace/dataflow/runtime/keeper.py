@@ -12,7 +12,6 @@ import ctypes
 import hashlib
 import os
 import pickle
-import select
 import signal
 import socket
 import subprocess
@@ -23,7 +22,7 @@ import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +333,7 @@ def main() -> None:
     links: list[Connection] = []
     try:
         while not keeper.over:
-            ready, _, _ = select.select([listener, *links], [], [])
+            ready = wait([listener, *links])
             for link in [link for link in links if link in ready]:
                 try:
                     keeper.serve(link)
