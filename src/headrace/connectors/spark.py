@@ -112,7 +112,11 @@ class SparkSource(Connector, SourceOperator):
             description="Where Spark keeps the query's checkpoint, if the state is not on a file system.",
         )
         bounded: bool = Field(
-            default=False, description="Whether to finish with what is there when the pipeline first starts."
+            default=False,
+            description=(
+                "Whether to finish, for good, with what is there when the pipeline first starts. For runs "
+                "that each read what came since the last one, use `available_now`."
+            ),
         )
         trigger: Duration | None = Field(None, description="The shortest time between two micro-batches.")
         timestamp_column: str | None = Field(None, description="The column that is the event time.")
@@ -135,6 +139,7 @@ class SparkSource(Connector, SourceOperator):
         self._log: BatchLog | None = None
         self._query: _Query | None = None
         self._forgotten = self._taken = 0
+        self._is_limited = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_log": None, "_query": None}
@@ -151,6 +156,16 @@ class SparkSource(Connector, SourceOperator):
         """No micro-batch was read."""
         return {LANE: {"batches": 0, "ended": False}}
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Let Spark read what is there now: the query has the trigger `availableNow`."""
+        if self.options.bounded:
+            raise ConfigurationError(
+                "`bounded` ends the source for good, and after a run with `available_now` the next goes on",
+                hint="leave `bounded`",
+            )
+        self._is_limited = True
+        return start
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """The micro-batches that were written by now: as many as the epoch may have rows, at least one.
 
@@ -162,6 +177,8 @@ class SparkSource(Connector, SourceOperator):
             return start
         if self._query is None:
             self._run_query(log, before["batches"])
+        if self._is_limited:
+            self._await_batch(log, before["batches"] + 1)
         log.raise_failure()
         number, rows, ended = before["batches"], 0, False
         while rows < limit.rows and not ended and (batch := log.find(number + 1)) is not None:
@@ -223,6 +240,13 @@ class SparkSource(Connector, SourceOperator):
 
     # ------------------------------------------------------------------------- beside the pipeline
 
+    def _await_batch(self, log: BatchLog, number: int) -> None:
+        """Wait until Spark has written a micro-batch, or has read all that is there."""
+        query = self._query
+        assert query is not None, "the query was started"
+        while query.watcher.is_alive() and log.find(number) is None:
+            query.watcher.join(0.05)
+
     def _run_query(self, log: BatchLog, taken: int) -> None:
         """Start the query that fills the log, behind the micro-batches that were taken from it before."""
         if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
@@ -259,7 +283,7 @@ class SparkSource(Connector, SourceOperator):
                 .writeStream.foreachBatch(lambda batch, number: self._keep(batch, number + 1, log, closed))
                 .option("checkpointLocation", place)
             )
-            if options.bounded:
+            if options.bounded or self._is_limited:
                 writer = writer.trigger(availableNow=True)
             elif options.trigger is not None:
                 writer = writer.trigger(processingTime=f"{options.trigger.total_seconds()} seconds")
@@ -313,7 +337,7 @@ class SparkSource(Connector, SourceOperator):
         problem = query.exception()
         if problem is not None:
             log.fail(_first_line(problem))
-        else:
+        elif not self._is_limited:
             log.write(log.last() + 1, [], rows=0, ended=True)
 
 

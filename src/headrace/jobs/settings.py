@@ -67,6 +67,10 @@ class RunSettings(Options):
     )
     epoch_rows: PositiveInt | None = Field(None, description="The most rows an epoch takes.")
     max_epochs: PositiveInt | None = Field(None, description="Stop after this many epochs.")
+    available_now: bool = Field(
+        default=False,
+        description="End when what is there at the start is read; the next run reads what came since.",
+    )
     restarts: int = Field(
         3, ge=0, description="How often a failed epoch is tried again when something outside failed."
     )
