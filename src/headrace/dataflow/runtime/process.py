@@ -127,7 +127,8 @@ class ProcessNode(Host):
     def handle(self, events: Sequence[Event], send: Send) -> int:
         """Give the events; returns CONTINUE when all are handled, and STOP when the process ended with 0.
 
-        After a STOP event it returns at once: `finish` is what waits, and not for ever.
+        After a STOP event it returns at once: `finish` is what waits, and not for ever. Without events it
+        passes on what the process has sent since, and says whether it has ended.
         """
         stop = next((index for index, event in enumerate(events) if event["type"] == "STOP"), len(events))
         if stop:
@@ -137,11 +138,11 @@ class ProcessNode(Host):
             return CONTINUE
         while True:
             self._pass_on(send)
-            if self._asked >= self._given:
-                return CONTINUE
             if self.ended is not None:
                 self._raise_failure()
                 return STOP
+            if self._asked >= self._given:
+                return CONTINUE
             self._running.wait_for_frames(None)
 
     def receive(self, timeout: float) -> list[Sent]:

@@ -265,6 +265,16 @@ class Scheduler:
             self._take(self._waiting.popleft())
             self.run()
 
+    def attend(self) -> bool:
+        """Take what units that live by themselves have sent since, and notice those that have ended.
+
+        Returns whether that gave other units something to do.
+        """
+        for running in list(self._units.values()):
+            if running.alive and running.host.lives_alone and not running.busy:
+                self._handle(running, [])
+        return bool(self._ready or self._waiting)
+
     def _take(self, running: _Running) -> None:
         running.queued = False
         self._step(running)
