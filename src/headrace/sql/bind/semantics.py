@@ -468,4 +468,4 @@ def _has_room(node: exp.Binary, kinds: Sequence[pa.DataType | None], kind: pa.Da
             int(side.name).bit_length() if side.is_number and side.name.isdigit() else its.bit_width
         )
     bits = sum(widths) if isinstance(node, exp.Mul) else max(widths) + 1
-    return bits < kind.bit_width and pa.types.is_signed_integer(kind)
+    return bool(bits < kind.bit_width and pa.types.is_signed_integer(kind))
