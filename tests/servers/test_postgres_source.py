@@ -449,7 +449,7 @@ def test_the_table_tells_its_columns(postgres: Database) -> None:
     listed = f"connector = 'postgres', url = '{postgres.url}', table = 't', type = 'source'"
     table = f"CREATE TABLE t (PRIMARY KEY (id)) WITH ({listed})"
     (tried,) = build_connectors([Source("t.sql", table)], "t")
-    assert column_lines(tried.found) == [
+    assert column_lines(tried.inferred_columns) == [
         "id BIGINT",
         "price DECIMAL(6, 2)",
         "at TIMESTAMP(6)",

@@ -168,8 +168,8 @@ class _Lowering:
         )
 
     def _free(self, name: str) -> str:
-        taken = {node_id(unit) for unit in self.dataflow.units}
-        while name in taken:
+        node_ids = {node_id(unit) for unit in self.dataflow.units}
+        while name in node_ids:
             name += "_"
         return name
 

@@ -279,10 +279,10 @@ def _portable(error: BaseException) -> BaseException:
     if isinstance(error, HeadraceError):
         return error
     text = str(error) or type(error).__name__
-    told = (
+    message = (
         text if isinstance(error, RuntimeError) else "".join(traceback.format_exception_only(error)).strip()
     )
-    return RuntimeError(told)
+    return RuntimeError(message)
 
 
 _PRINTED = threading.Event()
