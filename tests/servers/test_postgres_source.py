@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import cloudpickle
 import pytest
 
-from headrace.base.errors import BadLineError, ExternalError, ReplacedError
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, ReplacedError
 from headrace.base.spans import Source
 from headrace.connectors.postgres import client as shared
 from headrace.connectors.postgres import snapshot as postgres_snapshot
@@ -108,6 +108,25 @@ def test_first_come_the_rows_that_are_there_and_then_every_change(postgres: Data
     (now,) = postgres.rows("SELECT extract(epoch FROM now())")[0]
     assert all(abs(row["_timestamp"] / 1e9 - float(now)) < 60 for row in rows)
     assert read(one, offset) == ([], offset)
+
+
+def test_what_is_committed_after_the_start_of_a_run_with_available_now_is_left_for_the_next(
+    postgres: Database, tmp_path: Path
+) -> None:
+    postgres.run(*TABLE, "INSERT INTO t VALUES (1, 'a')")
+    one = source(postgres, tmp_path)
+    start = one.initial_offset(time=NOW)
+    postgres.run("INSERT INTO t VALUES (2, 'b')", "INSERT INTO t VALUES (3, 'c')")
+    start = one.limit_to_available(start, time=NOW)
+    postgres.run("INSERT INTO t VALUES (4, 'd')")
+    rows, offset = read(one, start, 1)
+    assert short(rows) == [("+", 1, "a"), ("+", 2, "b"), ("+", 3, "c")]
+    again = source(postgres, tmp_path)
+    rows, offset = read(again, again.limit_to_available(offset, time=NOW))
+    assert short(rows) == [("+", 4, "d")]
+    bounded = source(postgres, tmp_path, source__bounded=True)
+    with pytest.raises(ConfigurationError, match=r"`source\.bounded` ends the source for good"):
+        bounded.limit_to_available(offset, time=NOW)
 
 
 def test_a_transaction_is_read_whole_and_one_that_was_rolled_back_is_not(
@@ -489,7 +508,7 @@ def test_the_table_tells_its_columns(postgres: Database) -> None:
     listed = f"connector = 'postgres', url = '{postgres.url}', table = 't', type = 'source'"
     table = f"CREATE TABLE t (PRIMARY KEY (id)) WITH ({listed})"
     (tried,) = build_connectors([Source("t.sql", table)], "t")
-    assert column_lines(tried.found) == [
+    assert column_lines(tried.inferred_columns) == [
         "id BIGINT",
         "price DECIMAL(6, 2)",
         "at TIMESTAMP(6)",

@@ -52,6 +52,12 @@ OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("-p", "--parallelism", type=int, metavar="N", help="Subtasks of every operator."),
     click.option("--master", metavar="URL", help="Where Spark runs; local[*] unless set."),
     click.option("--max-epochs", type=int, metavar="N", help="Stop after this many epochs."),
+    click.option(
+        "--available-now",
+        is_flag=True,
+        default=None,
+        help="Read what is there at the start, from where the last run stopped, and end.",
+    ),
     click.option("--epoch-rows", type=int, metavar="N", help="The most rows an epoch takes."),
     click.option("--epoch-target", metavar="TIME", help="How long an epoch should take, such as 500ms."),
     click.option(
@@ -118,6 +124,7 @@ class RunFlags:
     parallelism: int | None
     master: str | None
     max_epochs: int | None
+    available_now: bool | None
     epoch_rows: int | None
     epoch_target: str | None
     start_timeout: str | None
@@ -138,6 +145,7 @@ class RunFlags:
         return {
             "parallelism": self.parallelism,
             "max_epochs": self.max_epochs,
+            "available_now": self.available_now,
             "epoch_rows": self.epoch_rows,
             "epoch_target": self.epoch_target,
             "start_timeout": self.start_timeout,
@@ -252,6 +260,7 @@ def _run_program(program: Program, flags: RunFlags, *, master: str | None) -> Ru
                 stop=stop,
                 watch=flags.watch,
                 options=RunOptions(
+                    available_now=flags.available_now,
                     epoch_target=flags.epoch_target,
                     start_timeout=flags.start_timeout,
                     spark_conf=flags.conf or None,

@@ -249,6 +249,14 @@ def refuse_rows(
     ctx.report_error(f"dropped {count} rows that cannot be written, such as: {reason}")
 
 
+def bounded_for_good() -> ConfigurationError:
+    """Return the error for a source that a run with `available_now` would end for good."""
+    return ConfigurationError(
+        "`source.bounded` ends the source for good, and after a run with `available_now` the next goes on",
+        hint="leave `source.bounded`",
+    )
+
+
 def longer_than(values: pa.Array, most: int) -> pa.Array:
     """Return which strings or binaries have more than this many bytes."""
     return pc.greater(pc.binary_length(values), most)

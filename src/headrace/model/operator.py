@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.columns import TIMESTAMP
+from headrace.base.errors import PlanError
 from headrace.base.options import Options
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
@@ -820,6 +821,28 @@ class SourceOperator(ABC):
         Returns:
             The end of the epoch; `start` itself if nothing is new.
         """
+
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Read no further than what is there now: a run with `available_now` begins.
+
+        From now on `latest_offset` returns its `start` once that is read, and `is_finished` is true only
+        if nothing can ever follow. Called once, before the first epoch, in the process that plans epochs.
+
+        Args:
+            start: where the run begins: the initial offset, or where the last run stopped.
+            time: the wall clock in seconds.
+
+        Returns:
+            Where the run begins; it differs from `start` if the offset itself says what is there.
+
+        Raises:
+            UserError: the source cannot say where that ends.
+        """
+        raise PlanError(
+            f"{self.name} cannot say where what is there now ends, as a run with `available_now` has to know",
+            hint="run without it, and end the run with `--stop-after 30s` or `--max-epochs`; "
+            "a source of your own implements `limit_to_available`",
+        )
 
     @abstractmethod
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:

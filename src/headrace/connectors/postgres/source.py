@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, suggest
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, report_bad, wall_clock
+from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, bounded_for_good, report_bad, wall_clock
 from headrace.connectors.postgres.client import (
     CONNECT_SECONDS,
     PostgresConnector,
@@ -89,6 +89,8 @@ class PostgresSource(PostgresConnector, SourceOperator):
         self._rest_until = 0.0
         self._advanced = 0
         self._copies = True
+        self._available: int | None = None
+        """The LSN at which a run with `available_now` ends."""
 
     @classmethod
     def is_updating(cls, options: Mapping[str, Any]) -> bool:
@@ -228,6 +230,17 @@ class PostgresSource(PostgresConnector, SourceOperator):
 
     # ------------------------------------------------------------------------------------------ epochs
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Read the snapshot, and the transactions that the server has committed by now."""
+        if self.options.source_bounded:
+            raise bounded_for_good()
+        position = start[LANE]
+        slot = self._slot(position["slot"])
+        self._available = self.database.run(
+            lambda connection: slot.check(connection, lsn=position["lsn"], oid=position["oid"])
+        )
+        return start
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the end of the next epoch: `limit.rows` of the snapshot, or at least one transaction."""
         position = start[LANE]
@@ -240,7 +253,9 @@ class PostgresSource(PostgresConnector, SourceOperator):
             if read == snapshot["rows"]:
                 rest.pop("index", None)  # from here on no file of the snapshot is needed
             return {LANE: {**position, "snapshot": rest}}
-        if position["slot"] is None or clock.monotonic() < self._rest_until:
+        if position["slot"] is None:
+            return start
+        if self._available is None and clock.monotonic() < self._rest_until:
             return start
         if snapshot is not None and self._copies and self._storage is not None:
             Snapshot(self._storage, snapshot["folder"]).delete()
@@ -258,10 +273,16 @@ class PostgresSource(PostgresConnector, SourceOperator):
         """Return the end of the next epoch: the end of a transaction."""
         slot, start, oid = self._slot(position["slot"]), position["lsn"], position["oid"]
         log = slot.check(connection, lsn=start, oid=oid)
+        if self._available is not None:
+            log = min(log, self._available)
         if log <= start:
             return dict(position)
         # A change of one row comes with the begin and the end of its transaction.
         transactions, complete = slot.transactions(connection, after=start, oid=oid, most=3 * limit + 16)
+        if self._available is not None:
+            seen = len(transactions)
+            transactions = [each for each in transactions if each.lsn <= log]
+            complete = complete or len(transactions) < seen
         end, rows = start, 0
         for transaction in transactions:
             more = transaction.inserts + (2 * transaction.updates + transaction.deletes if self._all else 0)

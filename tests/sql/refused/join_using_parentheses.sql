@@ -1,11 +1,7 @@
 CREATE TABLE orders (
   id BIGINT NOT NULL,
   customer TEXT,
-  amount DOUBLE,
-  status TEXT,
   at TIMESTAMP NOT NULL,
-  tags TEXT[],
-  address STRUCT<city TEXT, geo STRUCT<lat DOUBLE, lon DOUBLE>>,
   WATERMARK FOR at
 ) WITH (
   connector = 'single_file',
@@ -14,4 +10,4 @@ CREATE TABLE orders (
   type = 'source'
 );
 
-SELECT a.id FROM orders a CROSS JOIN orders b;
+SELECT a.id FROM orders a JOIN (orders b JOIN orders c ON b.id = c.id) USING (id);
