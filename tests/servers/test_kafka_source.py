@@ -189,6 +189,23 @@ def test_a_bounded_source_does_not_read_what_comes_later(kafka: KafkaBroker, tmp
     assert found(first, second) == list(range(10))
 
 
+def test_each_run_with_available_now_reads_what_came_since_the_last(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = kafka.create(2)
+    kafka.send(topic, numbers(0, 10))
+    sql = table(kafka, topic) + "SELECT n FROM numbers"
+
+    def send_more(_: Any) -> None:
+        kafka.send(topic, numbers(100, 101), partition=1)
+
+    first = run(query(sql), tmp_path, epoch_rows=4, available_now=True, on_progress=send_more)
+    assert (first.reason, found(first)) == ("available_now", list(range(10)))
+    second = run(query(sql), tmp_path, available_now=True)
+    assert (second.reason, found(second)) == ("available_now", [100] * first.epochs)
+    assert run(query(sql), tmp_path, available_now=True).epochs == 0
+
+
 def test_a_bounded_source_of_an_empty_topic_finishes_at_once(kafka: KafkaBroker, tmp_path: Path) -> None:
     sql = table(kafka, kafka.create(), **{"source.bounded": "true"}) + "SELECT count(*) AS n FROM numbers"
     assert run(query(sql), tmp_path).reason == "finished"

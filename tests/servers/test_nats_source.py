@@ -78,6 +78,22 @@ def test_a_stopped_pipeline_resumes_with_the_next_message(nats_server: NatsServe
     assert found(first, second) == list(range(110))
 
 
+def test_each_run_with_available_now_reads_what_came_since_the_last(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    stream = nats_server.create()
+    nats_server.send(stream, numbers(0, 10))
+    sql = table(nats_server, stream=stream) + "SELECT n FROM numbers"
+
+    def send_more(_: Any) -> None:
+        nats_server.send(f"{stream}.more", numbers(100, 101))
+
+    first = run(query(sql), tmp_path, epoch_rows=4, available_now=True, on_progress=send_more)
+    assert (first.reason, found(first)) == ("available_now", list(range(10)))
+    second = run(query(sql), tmp_path, available_now=True)
+    assert (second.reason, found(second)) == ("available_now", [100] * first.epochs)
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_counts_each_message_once(
     nats_server: NatsServer, tmp_path: Path, step: str

@@ -2,9 +2,9 @@
 
 The storage is the real one (`headrace.storage.object_store`). Puts are atomic, `mode="create"` is a
 conditional put. A client that gets no answer asks again, as obstore does: a conditional put that was done
-the first time is then refused as already there. Listings are strongly consistent, as they are on S3 since
-2020, on Google Cloud Storage and on Azure; with `stale_listing` they may leave out the last changes, as S3
-did before and as some caches in front of a store do.
+the first time is then refused as already there. With `stale_listing` a listing may leave out the last
+changes, as those of S3 did before 2020 and those of some caches in front of a store do; whatever is asked for
+by its name is up to date.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError
 from tests.simulation.disk import perhaps_damaged
 from tests.simulation.world import World
 
-_STALE = 3
+_STALE = 12
 """The most changes that a stale listing leaves out."""
 
 

@@ -136,8 +136,7 @@ def draw_rates(order: random.Random) -> Rates:
         switch=order.choice([0.0, 0.02, 0.2]),
         clock_jump=perhaps(0.2, 0.005),
         damaged_read=perhaps(0.15, 0.02),
-        # Checkpoints are found by listing, and every store that is supported lists what was written: no rate.
-        stale_listing=perhaps(0.1, 0.0),
+        stale_listing=perhaps(0.4, 0.1, 0.5),
         task_lost=perhaps(0.3, 0.1),
         task_repeated=perhaps(0.3, 0.1),
         task_late=perhaps(0.3, 0.05, 0.2),
@@ -210,8 +209,8 @@ class Simulation:
         world, scratch = self.world, _scratch()
         system = SimulatedOs(self.disk)
         self.shape.database.unlink(missing_ok=True)
-        while database._HELD:
-            database._HELD.popitem()[1].engine.dispose()
+        while database._POOL:
+            database._POOL.popitem()[1].engine.dispose()
         reopen_storage.cache_clear()
         machines = tempfile.mkdtemp(dir=scratch)
 

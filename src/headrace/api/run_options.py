@@ -23,6 +23,8 @@ class RunOptions:
     5
     """
 
+    available_now: bool | None = None
+    """Whether the run ends when what is there at its start is read; the next one reads what came since."""
     epoch_target: str | timedelta | None = None
     """How long an epoch should take; its size adapts to it."""
     restarts: int | None = None
@@ -53,6 +55,7 @@ class RunOptions:
             flags={
                 "run": {
                     **run,
+                    "available_now": self.available_now,
                     "epoch_target": self.epoch_target,
                     "restarts": self.restarts,
                     "start_timeout": self.start_timeout,

@@ -144,7 +144,9 @@ def confluent(
         source_group_id: The consumer group whose committed offsets show the progress of the pipeline; by
             default its own.
         source_group_id_prefix: Prefix of the name of the pipeline's own consumer group.
-        source_bounded: End with the last message that existed when the pipeline first started.
+        source_bounded: End, for good, with the last message that existed when the pipeline first started: a
+            later run reads nothing. For runs that each read what came since the last one, use
+            `available_now`.
         source_lost_messages: What to do if messages were deleted before they were read: end the run, or
             continue.
         key: The API key of the cluster.
@@ -174,7 +176,7 @@ def delta(
             missing settings are taken from the environment.
         path: The directory of the table, as a path or a URL.
         watch_interval: Look for new files at this interval and never end; without it the existing files are
-            read once.
+            read once, or those that came since the last run by one with `available_now`.
         timestamp_column: The column with the event time: ISO 8601 strings, or numbers in timestamp_unit.
         timestamp_unit: The unit of event times that are numbers: s, ms, us or ns.
         idle_timeout: After this long without rows the files no longer hold the watermark back.
@@ -271,7 +273,7 @@ def filesystem(
             missing settings are taken from the environment.
         path: A file or a directory, as a path or a URL.
         watch_interval: Look for new files at this interval and never end; without it the existing files are
-            read once.
+            read once, or those that came since the last run by one with `available_now`.
         timestamp_column: The column with the event time: ISO 8601 strings, or numbers in timestamp_unit.
         timestamp_unit: The unit of event times that are numbers: s, ms, us or ns.
         idle_timeout: After this long without rows the files no longer hold the watermark back.
@@ -420,7 +422,9 @@ def kafka(
         source_group_id: The consumer group whose committed offsets show the progress of the pipeline; by
             default its own.
         source_group_id_prefix: Prefix of the name of the pipeline's own consumer group.
-        source_bounded: End with the last message that existed when the pipeline first started.
+        source_bounded: End, for good, with the last message that existed when the pipeline first started: a
+            later run reads nothing. For runs that each read what came since the last one, use
+            `available_now`.
         source_lost_messages: What to do if messages were deleted before they were read: end the run, or
             continue.
         auth_type: How to log in: `none`, or `sasl` with user and password.
@@ -676,7 +680,9 @@ def nats(
         stream: The JetStream stream to read; instead of `subject`.
         subject: The subject of core NATS to subscribe to, such as `orders.*`; instead of `stream`.
         source_offset: Where a new pipeline starts in a stream: `earliest`, or `latest` for new messages only.
-        source_bounded: End with the last message that existed when the pipeline first started.
+        source_bounded: End, for good, with the last message that existed when the pipeline first started: a
+            later run reads nothing. For runs that each read what came since the last one, use
+            `available_now`.
         source_lost_messages: What to do if messages were dropped before they were read: end the run, or
             continue.
         consumer_description: The description of the consumers.
@@ -855,7 +861,8 @@ def postgres(
         primary_key: The columns of the primary key.
         source_changes: `all`: rows are added and retracted as the table changes; `inserts`: inserts only.
         source_snapshot: Read a snapshot of the existing rows first.
-        source_bounded: End after the snapshot of the existing rows.
+        source_bounded: End, for good, after the snapshot of the existing rows: a later run reads nothing. For
+            runs that each read what changed since the last one, use `available_now`.
         source_slot: The replication slot to create; by default it is named after the pipeline.
         source_publication: The publication that includes the table; created if it is missing.
         source_truncate: What to do when the table is truncated: end the run, or keep the rows.
@@ -1087,7 +1094,8 @@ def spark(
         path: The path, for formats that have one.
         schema: Column → type; by default whatever columns there are.
         checkpoint: Where Spark keeps the query's checkpoint, if the state is not on a file system.
-        bounded: Whether to finish with what is there when the pipeline first starts.
+        bounded: Whether to finish, for good, with what is there when the pipeline first starts. For runs that
+            each read what came since the last one, use `available_now`.
         trigger: The shortest time between two micro-batches.
         timestamp_column: The column that is the event time.
         timestamp_unit: What numbers in that column count.

@@ -30,6 +30,7 @@ EVERY = 5.0
 
 REASONS = {
     "finished": "finished: every source has come to its end",
+    "available_now": "ended: what was there at the start is read",
     "max_epochs": "stopped after the epochs that were asked for",
     "stopped": "stopped: everything up to the last epoch is committed",
     "immediate": "stopped at once by a source: the epoch it was in is not committed",
@@ -125,7 +126,12 @@ def summary(result: RunResult, *, program: Sequence[str], state_dir: str | None)
     if state_dir is not None:
         lines.append(f"  state kept in {state_dir}")
         if result.reason != "finished":
-            again = shlex.join(["headrace", "run", *program, "--state-dir", state_dir])
+            again = shlex.join(
+                [
+                    *("headrace", "run", *program, "--state-dir", state_dir),
+                    *(["--available-now"] if result.reason == "available_now" else []),
+                ]
+            )
             lines.append(f"  go on with: {again}")
     return "\n".join(lines)
 

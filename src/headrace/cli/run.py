@@ -52,6 +52,12 @@ OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("-p", "--parallelism", type=int, metavar="N", help="Subtasks of every operator."),
     click.option("--master", metavar="URL", help="Where Spark runs; local[*] unless set."),
     click.option("--max-epochs", type=int, metavar="N", help="Stop after this many epochs."),
+    click.option(
+        "--available-now",
+        is_flag=True,
+        default=None,
+        help="Read what is there at the start, from where the last run stopped, and end.",
+    ),
     click.option("--epoch-rows", type=int, metavar="N", help="The most rows an epoch takes."),
     click.option("--epoch-target", metavar="TIME", help="How long an epoch should take, such as 500ms."),
     click.option(
@@ -118,6 +124,7 @@ class RunFlags:
     parallelism: int | None
     master: str | None
     max_epochs: int | None
+    available_now: bool | None
     epoch_rows: int | None
     epoch_target: str | None
     start_timeout: str | None
@@ -138,6 +145,7 @@ class RunFlags:
         return {
             "parallelism": self.parallelism,
             "max_epochs": self.max_epochs,
+            "available_now": self.available_now,
             "epoch_rows": self.epoch_rows,
             "epoch_target": self.epoch_target,
             "start_timeout": self.start_timeout,
@@ -151,6 +159,31 @@ class RunFlags:
             "spark": {"master": self.master, "conf": self.conf or None},
             "log": {"dir": self.log_dir},
         }
+
+    def repeated(self) -> list[str]:
+        """The arguments that the next run of the same job needs too, not those about this run only.
+
+        A setting of Spark that holds a secret is named, and not shown.
+        """
+        from headrace.exchanges.spark.session import is_secret
+
+        named = {
+            "--master": self.master,
+            "--parallelism": self.parallelism,
+            "--epoch-rows": self.epoch_rows,
+            "--epoch-target": self.epoch_target,
+            "--start-timeout": self.start_timeout,
+            "--config": self.config,
+            "--log-dir": self.log_dir,
+        }
+        conf = {name: "***" if is_secret(name) else value for name, value in self.conf.items()}
+        pairs = [
+            *(("--udf", udf) for udf in self.udfs),
+            *((name, str(value)) for name, value in named.items() if value is not None),
+            *(("--py-files", names) for names in self.py_files),
+            *(("--conf", f"{name}={value}") for name, value in conf.items()),
+        ]
+        return [argument for pair in pairs for argument in pair] + (["--watch"] if self.watch else [])
 
 
 @click.command
@@ -182,7 +215,7 @@ def run(files: tuple[str, ...], texts: tuple[str, ...], **options: Any) -> None:
         arguments = [
             *files,
             *(argument for text in texts for argument in ("-e", hide_written(text))),
-            *(argument for udf in flags.udfs for argument in ("--udf", udf)),
+            *flags.repeated(),
         ]
         text = summary(result, program=arguments, state_dir=settings.state.dir)
         stderr().print(program.secrets.hide(text), markup=False)
@@ -227,6 +260,7 @@ def _run_program(program: Program, flags: RunFlags, *, master: str | None) -> Ru
                 stop=stop,
                 watch=flags.watch,
                 options=RunOptions(
+                    available_now=flags.available_now,
                     epoch_target=flags.epoch_target,
                     start_timeout=flags.start_timeout,
                     spark_conf=flags.conf or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import time
 import uuid
@@ -248,6 +249,14 @@ def refuse_rows(
     ctx.report_error(f"dropped {count} rows that cannot be written, such as: {reason}")
 
 
+def bounded_for_good() -> ConfigurationError:
+    """Return the error for a source that a run with `available_now` would end for good."""
+    return ConfigurationError(
+        "`source.bounded` ends the source for good, and after a run with `available_now` the next goes on",
+        hint="leave `source.bounded`",
+    )
+
+
 def longer_than(values: pa.Array, most: int) -> pa.Array:
     """Return which strings or binaries have more than this many bytes."""
     return pc.greater(pc.binary_length(values), most)
@@ -301,6 +310,10 @@ def deliver_once(ctx: OperatorContext, attempts: Sequence[str], deliver: Callabl
     marker.write(attempts)
 
 
+_RECENT_RUNS = 5
+"""Of how many runs before it a run looks for the markers by name."""
+
+
 class CommitMarker:
     """A JSON value that the commits of a sink keep in the state directory, for the next commit.
 
@@ -314,9 +327,14 @@ class CommitMarker:
 
     def read(self) -> Any:
         """Return what this run has written last, or the last one before it; None if nobody has."""
+        # By name first: a listing may be behind. Other runs may have written nothing, so it is asked as well.
+        recent = range(self._generation, max(-1, self._generation - _RECENT_RUNS), -1)
         earlier = [number for number in self._numbers() if number <= self._generation]
-        path = self._path(max(earlier)) if earlier else f"{self._folder}.json"  # of an earlier version
-        return json.loads(self._storage.read(path)) if earlier or self._storage.exists(path) else None
+        paths = [self._path(number) for number in sorted({*earlier, *recent}, reverse=True)]
+        for path in (*paths, f"{self._folder}.json"):  # the last one is of an earlier version
+            with contextlib.suppress(FileNotFoundError):
+                return json.loads(self._storage.read(path))
+        return None
 
     def write(self, value: Any) -> None:
         """Replace the value of this run."""

@@ -146,6 +146,8 @@ class ImpulseSource(Connector, SourceOperator):
             return self
 
     options: Options
+    _due: float | None = None
+    """The wall clock at which a run with `available_now` began."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -185,10 +187,21 @@ class ImpulseSource(Connector, SourceOperator):
             }
         }
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Generate what is due now; without a pace there must be a `message_count`."""
+        if self._period is None and self.options.message_count is None:
+            raise ConfigurationError(
+                "impulse generates numbers without end: there is no end of what is there now",
+                hint="set `message_count`, or a pace with `event_rate`",
+            )
+        self._due = time
+        return start
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the counter after the numbers that are due by `limit.time`, at most `limit.rows`."""
         position = dict(start[LANE])
-        counter, now = position["counter"], wall_clock(limit.time)
+        counter = position["counter"]
+        now = wall_clock(limit.time if self._due is None else min(limit.time, self._due))
         if (position["period"], position["interval"]) != (
             _text(self._period),
             self.options.event_time_interval,

@@ -188,6 +188,10 @@ class MemorySource(Connector, SourceOperator):
                 end[lane] = {"row": position["row"] + rows, "time": max(now, position["time"])}
         return end if end != start else start
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """The rows are all there."""
+        return start
+
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return contiguous splits of the new rows of each lane, about `parallelism` in all."""
         counts = {lane: end[lane]["row"] - start[lane]["row"] for lane in self._lanes}

@@ -160,6 +160,8 @@ class NexmarkSource(Connector, SourceOperator):
             return min(bounds, default=None)
 
     options: Options
+    _due: float | None = None
+    """The wall clock at which a run with `available_now` began."""
 
     def validate(self) -> None:
         """Raise an error if the last event time is after the year 2262."""
@@ -177,10 +179,16 @@ class NexmarkSource(Connector, SourceOperator):
     def _pace(self) -> dict[str, Any]:
         return {"period": str(self.options.period), "paced": self.options.paced}
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Generate what is due now."""
+        self._due = time
+        return start
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the position after the events that are due by `limit.time`, at most `limit.rows`."""
         position = dict(start[LANE])
-        event, now = position["event"], wall_clock(limit.time)
+        event = position["event"]
+        now = wall_clock(limit.time if self._due is None else min(limit.time, self._due))
         if any(position[name] != value for name, value in self._pace.items()):
             # The pace was changed between two runs: event time goes on from here at the new pace.
             position |= {"base": event, "base_time": _instant(position, event), "begun": now, **self._pace}

@@ -112,7 +112,11 @@ class SparkSource(Connector, SourceOperator):
             description="Where Spark keeps the query's checkpoint, if the state is not on a file system.",
         )
         bounded: bool = Field(
-            default=False, description="Whether to finish with what is there when the pipeline first starts."
+            default=False,
+            description=(
+                "Whether to finish, for good, with what is there when the pipeline first starts. For runs "
+                "that each read what came since the last one, use `available_now`."
+            ),
         )
         trigger: Duration | None = Field(None, description="The shortest time between two micro-batches.")
         timestamp_column: str | None = Field(None, description="The column that is the event time.")
@@ -135,6 +139,7 @@ class SparkSource(Connector, SourceOperator):
         self._log: BatchLog | None = None
         self._query: _Query | None = None
         self._forgotten = self._taken = 0
+        self._is_limited = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_log": None, "_query": None}
@@ -151,6 +156,16 @@ class SparkSource(Connector, SourceOperator):
         """No micro-batch was read."""
         return {LANE: {"batches": 0, "ended": False}}
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Let Spark read what is there now: the query has the trigger `availableNow`."""
+        if self.options.bounded:
+            raise ConfigurationError(
+                "`bounded` ends the source for good, and after a run with `available_now` the next goes on",
+                hint="leave `bounded`",
+            )
+        self._is_limited = True
+        return start
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """The micro-batches that were written by now: as many as the epoch may have rows, at least one.
 
@@ -162,6 +177,8 @@ class SparkSource(Connector, SourceOperator):
             return start
         if self._query is None:
             self._run_query(log, before["batches"])
+        if self._is_limited:
+            self._await_batch(log, before["batches"] + 1)
         log.raise_failure()
         number, rows, ended = before["batches"], 0, False
         while rows < limit.rows and not ended and (batch := log.find(number + 1)) is not None:
@@ -195,9 +212,9 @@ class SparkSource(Connector, SourceOperator):
                 stamped = with_event_time(
                     rows, time=detail["time"], column=options.timestamp_column, unit=options.timestamp_unit
                 )
-                for one in stamped.to_batches():
-                    if one.num_rows:
-                        collector.collect(one)
+                for part in stamped.to_batches():
+                    if part.num_rows:
+                        collector.collect(part)
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -223,11 +240,18 @@ class SparkSource(Connector, SourceOperator):
 
     # ------------------------------------------------------------------------- beside the pipeline
 
-    def _run_query(self, log: BatchLog, taken: int) -> None:
+    def _await_batch(self, log: BatchLog, number: int) -> None:
+        """Wait until Spark has written a micro-batch, or has read all that is there."""
+        query = self._query
+        assert query is not None, "the query was started"
+        while query.watcher.is_alive() and log.find(number) is None:
+            query.watcher.join(0.05)
+
+    def _run_query(self, log: BatchLog, batch_count: int) -> None:
         """Start the query that fills the log, behind the micro-batches that were taken from it before."""
         if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
             raise PlanError("the spark source needs a pipeline that runs on Spark")
-        self._taken = taken
+        self._taken = batch_count
         log.clear_failure()
         closed = threading.Event()
         query = self._start(_own_session(), log, closed)
@@ -247,8 +271,8 @@ class SparkSource(Connector, SourceOperator):
 
     def _start(self, spark: SparkSession, log: BatchLog, closed: threading.Event) -> Any:
         options = self.options
-        place = options.checkpoint or log.local_folder()
-        if place is None:
+        directory = options.checkpoint or log.local_folder()
+        if directory is None:
             raise ConfigurationError(
                 "Spark needs a place for the checkpoint of its query",
                 hint="name a path that Spark can write to with the option `checkpoint`",
@@ -257,9 +281,9 @@ class SparkSource(Connector, SourceOperator):
             writer = (
                 self._frame(spark)
                 .writeStream.foreachBatch(lambda batch, number: self._keep(batch, number + 1, log, closed))
-                .option("checkpointLocation", place)
+                .option("checkpointLocation", directory)
             )
-            if options.bounded:
+            if options.bounded or self._is_limited:
                 writer = writer.trigger(availableNow=True)
             elif options.trigger is not None:
                 writer = writer.trigger(processingTime=f"{options.trigger.total_seconds()} seconds")
@@ -293,11 +317,11 @@ class SparkSource(Connector, SourceOperator):
         url, folder = log.url, log.files(number)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            kept = [batch for batch in batches if batch.num_rows]
-            if kept:
+            filled = [batch for batch in batches if batch.num_rows]
+            if filled:
                 path = f"{folder}/{uuid.uuid4().hex}.arrow"
-                file = write_referenced(open_storage(url), path, to_ipc(kept))
-                rows = sum(batch.num_rows for batch in kept)
+                file = write_referenced(open_storage(url), path, to_ipc(filled))
+                rows = sum(batch.num_rows for batch in filled)
                 yield pa.record_batch({"file": [json.dumps(file.to_json())], "rows": [rows]})
 
         written = frame.mapInArrow(write, "file string, rows long").collect()
@@ -313,7 +337,7 @@ class SparkSource(Connector, SourceOperator):
         problem = query.exception()
         if problem is not None:
             log.fail(_first_line(problem))
-        else:
+        elif not self._is_limited:
             log.write(log.last() + 1, [], rows=0, ended=True)
 
 
@@ -436,8 +460,8 @@ class SparkSink(RowsSink):
 
     def display(self) -> str:
         """The format and the place."""
-        place = self.options.table or self.options.path
-        return f"SparkSink({self.options.format}{f' {place}' if place else ''})"
+        target = self.options.table or self.options.path
+        return f"SparkSink({self.options.format}{f' {target}' if target else ''})"
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext

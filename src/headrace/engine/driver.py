@@ -34,8 +34,8 @@ from headrace.engine.stages import StagePlan, cut_stages
 from headrace.engine.task import SplitTask
 from headrace.model.operator import OperatorContext, TaskInfo
 from headrace.model.plan import Plan
-from headrace.state.backend import ParquetBackend
-from headrace.state.generation import Generation
+from headrace.state.backend import ParquetBackend, SavedCheckpoint
+from headrace.state.generation import Generation, Start
 from headrace.state.identity import IDENTITY, Identity, load_identity, missing_identity
 from headrace.state.metadata import (
     CheckpointMetadata,
@@ -113,10 +113,12 @@ class EpochDriver:
         # Only now, when nothing is refused any more: a run with a mistake must not end the one that works.
         self.generation = Generation.claim(self.storage, self._run_id)
         self._step("claimed", self.epoch)
-        if self.backend.latest_epoch() != latest:  # the other run has come further meanwhile
+        if self.backend.latest() != latest:  # the other run has gone on meanwhile, or back and on again
             latest, is_committed = self._restore(from_epoch, allow_drop=allow_drop)
-        self.generation.start_from(self.epoch)
-        if from_epoch is not None and latest is not None and latest > from_epoch:
+        self.generation.start_from(
+            Start(self.epoch, None if self.checkpoint is None else self.checkpoint.generation)
+        )
+        if from_epoch is not None and latest is not None and latest.epoch > from_epoch:
             self.backend.discard_after(from_epoch, check=self.check_generation)
         if self.checkpoint is not None and (from_epoch is not None or not is_committed):
             try:
@@ -124,13 +126,13 @@ class EpochDriver:
             except CorruptStateError as error:
                 raise self.offer_last_good(error, self.epoch) from error
 
-    def _restore(self, from_epoch: int | None, *, allow_drop: bool) -> tuple[int | None, bool]:
+    def _restore(self, from_epoch: int | None, *, allow_drop: bool) -> tuple[SavedCheckpoint | None, bool]:
         """Read the checkpoint to start from; returns the latest, and whether the sinks have committed it.
 
         Whatever can be refused is refused here. Nothing is written, except into a directory that is new.
         """
         # In this order: another run may create both between the two questions.
-        latest = self.backend.latest_epoch()
+        latest = self.backend.latest()
         identity = self._load_identity()
         if from_epoch is not None and from_epoch not in self.backend.epochs():
             epochs = ", ".join(map(str, self.backend.epochs())) or "none"
@@ -138,7 +140,7 @@ class EpochDriver:
                 f"there is no checkpoint of epoch {from_epoch} in {self.storage.url}",
                 hint=f"the checkpoints there are: {epochs}",
             )
-        epoch = from_epoch if from_epoch is not None else latest
+        epoch = from_epoch if from_epoch is not None else None if latest is None else latest.epoch
         if epoch is None:
             # Nothing can be refused any more: only now does the directory belong to this pipeline.
             self._use_identity(identity or self._create_identity())
@@ -152,7 +154,7 @@ class EpochDriver:
             restored = self._load_operators(checkpoint)
             is_committed = self.backend.is_committed(checkpoint)
         except StateError as error:
-            if from_epoch is None and self.backend.latest_epoch() != latest:
+            if from_epoch is None and self.backend.latest() != latest:
                 # The run that is still at work has gone on, and removed what this one was about to read.
                 return self._restore(None, allow_drop=allow_drop)
             if isinstance(error, CorruptStateError):
@@ -160,7 +162,7 @@ class EpochDriver:
             raise
         pending = [] if is_committed else [n for n, m in restored.items() if _commit_data(m, epoch)]
         check_compatible(self.stages.plan, checkpoint, restored, pending=pending, allow_drop=allow_drop)
-        if latest is not None and latest > epoch:
+        if latest is not None and latest.epoch > epoch:
             self._check_whole(epoch)
         self._use_identity(identity)
         self.checkpoint = checkpoint

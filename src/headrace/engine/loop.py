@@ -38,7 +38,8 @@ class EpochLoop:
     pass; `on_retry(error, attempt)` is told before. `question_retries` is the same for questions to sources.
     `wait(n)` is called when the sources have nothing new for the n-th time in a row. `refresh` is asked
     before each epoch for a plan of the same shape whose operators have changed. `stop` ends the run between
-    two epochs, and a pause between two attempts at once.
+    two epochs, and a pause between two attempts at once. With `available_now` the run ends, and `exhausted`
+    is set, when the sources have given what was there at its start.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class EpochLoop:
         on_retry: Callable[[HeadraceError, int], None] | None = None,
         wait: Callable[[int], None] | None = None,
         refresh: Callable[[], Plan | None] | None = None,
+        available_now: bool = False,
     ) -> None:
         self._driver = driver
         self._exchange = exchange
@@ -68,7 +70,9 @@ class EpochLoop:
         self._on_retry = on_retry
         self._wait = wait or self._wait_for_stop
         self._refresh = refresh
+        self._available_now = available_now
         self._stop_requested = self._immediate = False
+        self.exhausted = False
 
     def run(self) -> None:
         """Run until `on_epoch` says it is over or `stop` is set; raise what made an epoch fail."""
@@ -86,7 +90,7 @@ class EpochLoop:
 
     def _run(self, driver: EpochDriver, job: JobContext) -> None:
         self._exchange.use(driver.stages)
-        with driver.sources.opened(driver.storage, job, epoch=driver.epoch):
+        with driver.sources.opened(driver.storage, job, epoch=driver.epoch, claim=driver.generation):
             self._run_until_over(
                 OffsetPlanner(
                     driver.stages,
@@ -95,6 +99,7 @@ class EpochLoop:
                     restored=None if driver.checkpoint is None else driver.checkpoint.offsets,
                     epoch=driver.epoch,
                     now=driver.now,
+                    available_now=self._available_now,
                 )
             )
             self._run_last_epoch()
@@ -104,6 +109,9 @@ class EpochLoop:
         idle = 0
         while start is not None and not self._stop.is_set():
             end = self._ask(partial(planner.latest, start))
+            if end == start and self._available_now:
+                self.exhausted = True
+                return
             if end == start:
                 self._retry(self._exchange.check)
                 idle += 1

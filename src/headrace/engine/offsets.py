@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from headrace.base.errors import PlanError
+from headrace.base.errors import PlanError, UserError
 from headrace.engine.sources import JobSources
 from headrace.engine.stages import StagePlan
 from headrace.engine.task import SplitTask
-from headrace.model.operator import Limit, SourceOperator, Split
+from headrace.model.operator import Limit, Offset, SourceOperator, Split
 
 _SMALLEST = 1_000
 _FIRST = 50_000
@@ -54,7 +54,7 @@ class OffsetPlanner:
 
     Its offset is one JSON object: `epoch`, `sources` (source → lane → position), `idle` lanes, `ended`
     sources, and `clock`, which moves when operators wait for time to pass without data. The sources must be
-    open while they are asked.
+    open while they are asked. With `available_now` they are read up to what is there when the run starts.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class OffsetPlanner:
         restored: Mapping[str, Any] | None,
         epoch: int,
         now: Callable[[], float] = clock.time,
+        available_now: bool = False,
     ) -> None:
         self._stages = stages
         self._size = size
@@ -73,6 +74,7 @@ class OffsetPlanner:
         self._restored = restored
         self._epoch = epoch
         self._sources = sources
+        self._available_now = available_now
         ticks = [node.tick for node in stages.plan.nodes if node.tick is not None]
         self._tick = min(ticks) if ticks else None
         self._last_moved: dict[tuple[str, str], float] = {}
@@ -86,14 +88,19 @@ class OffsetPlanner:
         now = self._now()
         restored = (self._restored or {}).get("sources", {})
         sources = {}
+        ended = (self._restored or {}).get("ended", [])
         for name, source in self._sources.items():
             with self._sources.calling(name, self._epoch):
                 sources[name] = restored[name] if name in restored else source.initial_offset(time=now)
+                if self._available_now:
+                    sources[name] = _limited(name, source, sources[name], time=now)
+                    if name in ended and not source.is_finished(sources[name]):
+                        raise _ended_before(name)
         self._initial = {
             "epoch": self._epoch,
             "sources": sources,
             "idle": {},
-            "ended": [name for name in (self._restored or {}).get("ended", []) if name in sources],
+            "ended": [name for name in ended if name in sources],
             "clock": 0,
             "time": now,
         }
@@ -130,7 +137,8 @@ class OffsetPlanner:
             idle = self._idle_lanes(name, source, before, after, now)
             if idle:
                 end["idle"][name] = idle
-        if all(end[part] == start[part] for part in ("sources", "idle", "ended", "clock")):
+        compared = ("sources", "ended") if self._available_now else ("sources", "idle", "ended", "clock")
+        if all(end[part] == start[part] for part in compared):
             return dict(start)
         self._asked = (now, rows)
         return end
@@ -188,6 +196,22 @@ class OffsetPlanner:
             )
             for index, (name, split) in enumerate(splits)
         ]
+
+
+def _limited(name: str, source: SourceOperator, start: Offset, *, time: float) -> Offset:
+    try:
+        return source.limit_to_available(start, time=time)
+    except UserError as error:
+        error.where = error.where or f"source `{name}`"
+        raise
+
+
+def _ended_before(name: str) -> PlanError:
+    return PlanError(
+        f"source `{name}` was read to its end, for good, by an earlier run without `available_now`: its "
+        "windows are closed, and what came since would be late",
+        hint="begin with another state directory, and read it with `--available-now` from the first run on",
+    )
 
 
 def quiet_task(offsets: Mapping[str, Any], *, epoch: int, time: float) -> SplitTask:

@@ -23,18 +23,19 @@ from headrace.engine.loop import EpochLoop
 from headrace.engine.offsets import EpochSize
 from headrace.engine.reports import EpochReport
 from headrace.engine.stages import cut_stages
+from headrace.exchanges.spark.masters import cores_of
+from headrace.exchanges.spark.preflight import check_executors
 from headrace.exchanges.spark.rdd import RddExchange
 from headrace.exchanges.spark.session import (
     SparkRequest,
     SparkRuntime,
-    cores_of,
     is_lost,
     keep_log,
     open_spark,
     using_spark,
 )
 from headrace.exchanges.spark.shipping import ship_code
-from headrace.jobs.progress import RunResult, Tally, collected_rows
+from headrace.jobs.progress import Reason, RunResult, Tally, collected_rows
 from headrace.jobs.services import ServiceWatch, WatchedExchange, check_services, connectors_of
 from headrace.jobs.settings import Settings
 from headrace.model.plan import Plan
@@ -83,6 +84,7 @@ class Execution:
         self._request: SparkRequest | None = None
         self._driver: EpochDriver | None = None
         self._tally: Tally | None = None
+        self._exhausted = False
 
     def __enter__(self) -> Self:
         return self
@@ -170,7 +172,7 @@ class Execution:
         """
         if self._driver is None or self._driver.job is None:
             raise InternalError("the job was not opened")
-        if self._driver.finished:
+        if self._driver.finished and not self._settings.run.available_now:
             size = sum(file.bytes for file in self._driver.live_files())
             return self._result(finished=True, state_bytes=size)
         log_file = None
@@ -182,12 +184,18 @@ class Execution:
         self, *, finished: bool = False, state_bytes: int = 0, log_file: str | None = None
     ) -> RunResult:
         return self.tally.result(
-            self.tally.reason or ("finished" if finished else "stopped"),
+            self.tally.reason or self._other_reason(finished=finished),
             rows=collected_rows(self._plan, self.tally.job_id),
             state_bytes=state_bytes,
             state_dir=self._state_dir,
             log_file=log_file,
         )
+
+    def _other_reason(self, *, finished: bool) -> Reason:
+        """Why the run ended, if no epoch has given a reason."""
+        if finished or (self._driver is not None and self._driver.finished):
+            return "finished"
+        return "available_now" if self._exhausted else "stopped"
 
     def _run_epochs(
         self, on_start: Callable[[], None], on_epoch: Callable[[EpochReport], bool]
@@ -209,6 +217,7 @@ class Execution:
             if self._stop.is_set():
                 return runtime.log_file
             ship_code(runtime.spark, self._plan, self._options.py_files)
+            check_executors(runtime, driver.storage, self.waits)
             exchange = RddExchange(runtime, reopen=reopen)
             loop = EpochLoop(
                 driver,
@@ -219,10 +228,12 @@ class Execution:
                 restarts=run.restarts,
                 on_retry=on_retry,
                 refresh=self._options.refresh,
+                available_now=run.available_now,
             )
             on_start()
             try:
                 loop.run()
+                self._exhausted = loop.exhausted
             except HeadraceError as error:
                 error.log_file = exchange.log_file
                 keep_log(exchange.log_file)
@@ -241,8 +252,8 @@ class Execution:
         try:
             return work()
         except Exception as error:
-            told = self._stop.is_set() and not isinstance(error, UserError)
-            if not told or not is_lost(within=_LAST_WORDS):
+            is_stopping = self._stop.is_set() and not isinstance(error, UserError)
+            if not is_stopping or not is_lost(within=_LAST_WORDS):
                 raise
             return None
 

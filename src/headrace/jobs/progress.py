@@ -18,8 +18,9 @@ from headrace.engine.reports import EpochReport
 from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS
 from headrace.model.plan import Edge, Plan
 
-Reason = Literal["finished", "max_epochs", "stopped", "immediate"]
-"""Why a run ended: the sources ended, the limit was reached, it was asked to, a source said so."""
+Reason = Literal["finished", "available_now", "max_epochs", "stopped", "immediate"]
+"""Why a run ended: the sources ended, what was there at the start was read, the limit was reached, it was
+asked to, a source said so."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class RunResult:
         last_epoch: the number of the last.
         rows_in: rows that sources read.
         rows_out: rows that sinks took.
-        reason: `finished`, `max_epochs`, `stopped` or `immediate`.
+        reason: `finished`, `available_now`, `max_epochs`, `stopped` or `immediate`.
         watermark: the event time that the pipeline has reached, in nanoseconds since 1970; None before that.
         late_rows: rows that came too late.
         state_bytes: the size of the state.

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.columns import TIMESTAMP
+from headrace.base.errors import PlanError
 from headrace.base.options import Options
 from headrace.base.watermarks import Watermark
 from headrace.state.config import TableConfig
@@ -778,6 +779,22 @@ class SourceOperator(ABC):
             node: the id of the source in the plan.
         """
 
+    claim: Generation | None = None
+    """The claim of this run to the state directory; set in the process that plans epochs, before `open`."""
+
+    def check_generation(self) -> None:
+        """Check, in the process that plans epochs, that no other run has taken over the state directory.
+
+        The engine does so before it asks a source anything. A source that removes what an earlier run left
+        outside, such as a replication slot, lists first what there is, then calls this, and then removes
+        what it has listed: nothing that a successor creates is among it.
+
+        Raises:
+            ReplacedError: another run has taken over; nothing may be changed any more.
+        """
+        if self.claim is not None:
+            self.claim.check()
+
     def close(self) -> None:
         """The process that plans epochs ends: stop receiving."""
 
@@ -804,6 +821,28 @@ class SourceOperator(ABC):
         Returns:
             The end of the epoch; `start` itself if nothing is new.
         """
+
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Read no further than what is there now: a run with `available_now` begins.
+
+        From now on `latest_offset` returns its `start` once that is read, and `is_finished` is true only
+        if nothing can ever follow. Called once, before the first epoch, in the process that plans epochs.
+
+        Args:
+            start: where the run begins: the initial offset, or where the last run stopped.
+            time: the wall clock in seconds.
+
+        Returns:
+            Where the run begins; it differs from `start` if the offset itself says what is there.
+
+        Raises:
+            UserError: the source cannot say where that ends.
+        """
+        raise PlanError(
+            f"{self.name} cannot say where what is there now ends, as a run with `available_now` has to know",
+            hint="run without it, and end the run with `--stop-after 30s` or `--max-epochs`; "
+            "a source of your own implements `limit_to_available`",
+        )
 
     @abstractmethod
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:

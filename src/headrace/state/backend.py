@@ -17,8 +17,8 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from headrace.base.errors import (
     CorruptStateError,
@@ -31,7 +31,7 @@ from headrace.state.files import (
     checkpoint_directory,
     operator_directory,
 )
-from headrace.state.generation import generations, start_of
+from headrace.state.generation import Start, generations, last_number, start_of
 from headrace.state.metadata import (
     FORMAT,
     CheckpointMetadata,
@@ -45,7 +45,16 @@ from headrace.storage.base import Storage
 _ROOT: Final = "checkpoints"
 _EPOCH: Final = re.compile(r"checkpoint-(\d{7,})")
 _METADATA: Final = re.compile(r"metadata(?:-(\d+))?\.json")
+_LISTING_PAUSES: Final = (0.1, 0.5, 2.0)
+"""Seconds until a listing that shows no checkpoint, where one must be, is asked for again."""
 _T = TypeVar("_T")
+
+
+class SavedCheckpoint(NamedTuple):
+    """Which checkpoint of an epoch counts."""
+
+    epoch: int
+    generation: int
 
 
 class BackingStore(Protocol):
@@ -85,7 +94,7 @@ class ParquetBackend:
         """The files of each retained checkpoint; they do not change, so an epoch reads only the newest."""
         self._generations: dict[int, int] = {}
         """The generation of each checkpoint that this object has written: it need not be looked for."""
-        self._starts: dict[int, int] = {}
+        self._starts: dict[int, Start] = {}
         """Where each generation started, which does not change."""
 
     def name(self) -> str:
@@ -96,36 +105,81 @@ class ParquetBackend:
 
     def epochs(self) -> list[int]:
         """Return every epoch that is a checkpoint, oldest first."""
-        return [epoch for epoch in self._directories() if self.has_checkpoint(epoch)]
+        claims = generations(self.storage)
+        listed = [epoch for epoch in self._directories() if self._generation_of(epoch, claims) is not None]
+        newest = listed[-1] if listed else 0
+        return [*listed, *range(newest + 1, self._last_after(newest, claims) + 1)]
+
+    def latest(self) -> SavedCheckpoint | None:
+        """Return the newest checkpoint, or None if there is none.
+
+        Checkpoints follow each other, and cleanup removes the oldest first. So whatever a listing shows, the
+        newest one is reached by name from any that is there, also from where the last run started.
+        """
+        first = 0
+        for pause in (*_LISTING_PAUSES, None):
+            claims, directories = generations(self.storage), self._directories()
+            start = next((start for _, start in self._starts_of(claims) if start is not None), None)
+            first = 0 if start is None else start.epoch
+            after = directories[-1] + 1 if directories else 1
+            for epoch in (*reversed(directories), first, after):
+                if epoch and self._generation_of(epoch, claims) is not None:
+                    newest = self._last_after(epoch, claims)
+                    generation = self._generation_of(newest, claims)
+                    if generation is not None:  # else it was removed in this moment
+                        return SavedCheckpoint(newest, generation)
+            if first == 0:
+                return None
+            # The run that is at work has removed what the listing showed: there is more than it showed.
+            if pause is not None:
+                time.sleep(pause)
+        raise CorruptStateError(
+            f"there is no checkpoint in `{_ROOT}`, and the last run started from that of epoch {first}",
+            where=self.storage.url,
+            hint="restore the directory from a copy, or start anew in another one; if the store lists files "
+            "late, try again later",
+        )
 
     def latest_epoch(self) -> int | None:
-        """Return the newest checkpoint, or None if there is none."""
-        return next((epoch for epoch in reversed(self._directories()) if self.has_checkpoint(epoch)), None)
+        """Return the epoch of the newest checkpoint, or None if there is none."""
+        latest = self.latest()
+        return None if latest is None else latest.epoch
 
     def has_checkpoint(self, epoch: int) -> bool:
         """Whether an epoch is a checkpoint."""
-        return self._generation_of(epoch) is not None
+        return self._generation_of(epoch, generations(self.storage)) is not None
 
     def _was_checkpoint(self, epoch: int) -> bool:
         """Whether an epoch is a checkpoint; one that this object has written is not looked for."""
         return epoch in self._generations or self.has_checkpoint(epoch)
 
-    def _generation_of(self, epoch: int) -> int | None:
-        """Return the generation whose checkpoint of an epoch counts; None if there is none."""
+    def _last_after(self, epoch: int, claims: list[int]) -> int:
+        """Return the last of the checkpoints that follow that of an epoch; the epoch itself if none does."""
+        return last_number(epoch, lambda number: self._generation_of(number, claims) is not None)
+
+    def _generation_of(self, epoch: int, claims: list[int]) -> int | None:
+        """Return the generation whose checkpoint of an epoch counts; None if there is none.
+
+        `claims` are the generations that the directory remembers. The last one that started before the epoch
+        has written it: those before it had been replaced already.
+        """
+        for number, start in self._starts_of(claims):
+            if start is None or start.epoch > epoch:
+                continue
+            writer = start.generation if start.epoch == epoch else number
+            if writer is not None:
+                return writer if self.storage.exists(_metadata_path(epoch, writer)) else None
+        # It is older than every run that is remembered, and so is what a listing shows of it.
         names = self.storage.children(checkpoint_directory(epoch))
         written = [int(match[1] or 0) for match in map(_METADATA.fullmatch, names) if match]
-        return max((number for number in written if not self._is_late(epoch, number)), default=None)
+        return max(written, default=None)
 
-    def _is_late(self, epoch: int, generation: int) -> bool:
-        """Whether a checkpoint was written by a run that had been replaced already."""
-        for later in reversed(generations(self.storage)):
-            if later <= generation:
-                break
-            if later not in self._starts and (start := start_of(self.storage, later)) is not None:
-                self._starts[later] = start
-            if later in self._starts and self._starts[later] < epoch:
-                return True
-        return False
+    def _starts_of(self, claims: list[int]) -> Iterator[tuple[int, Start | None]]:
+        """Yield where each generation started, the newest first; None if it has not come so far."""
+        for number in reversed(claims):
+            if number not in self._starts and (start := start_of(self.storage, number)) is not None:
+                self._starts[number] = start
+            yield number, self._starts.get(number)
 
     def _directories(self) -> list[int]:
         matches = (_EPOCH.fullmatch(name) for name in self.storage.children(_ROOT))
@@ -134,7 +188,9 @@ class ParquetBackend:
     def load_checkpoint_metadata(self, job_id: str, epoch: int) -> CheckpointMetadata:
         """Load the metadata of one checkpoint; an empty `job_id` accepts any job."""
         generation = self._generations.get(epoch)
-        path = _metadata_path(epoch, (self._generation_of(epoch) or 0) if generation is None else generation)
+        if generation is None:
+            generation = self._generation_of(epoch, generations(self.storage)) or 0
+        path = _metadata_path(epoch, generation)
         try:
             metadata = self._load(path, CheckpointMetadata.from_json)
         except FileNotFoundError:
@@ -402,9 +458,13 @@ class ParquetBackend:
         """Return the paths that an epoch wrote and refers to."""
         paths = set(self.storage.list(checkpoint_directory(epoch)))
         try:
-            operators = set(self.load_checkpoint_metadata("", epoch).saved_operators())
+            metadata = self.load_checkpoint_metadata("", epoch)
         except StateError:
             operators = set()
+        else:
+            operators = set(metadata.saved_operators())
+            # Also where the listing is behind: without what it refers to, a checkpoint must not stay.
+            paths.add(_metadata_path(epoch, metadata.generation))
         operators |= {saved for path in paths if (saved := _saved_in(path, epoch)) is not None}
         for saved in sorted(operators):
             try:

@@ -5,6 +5,9 @@
 A run claims the next number by creating its file, which only one can. The greatest number owns the directory:
 a run that finds a greater one than its own has been replaced, and publishes nothing any more. A lock cannot
 do that on an object store, where nobody notices that its holder has died or was only asleep.
+
+The numbers follow each other, and so do epochs: whatever a listing shows, files beyond it are looked for by
+name. A listing may therefore be behind.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace.base.errors import CorruptStateError, ReplacedError, StateInUseError
 from headrace.storage.base import Storage
@@ -27,6 +32,14 @@ _NAME = re.compile(r"generation-(\d+)\.json")
 _KEPT = 20
 """How many files of earlier generations stay, to tell who has run."""
 _ATTEMPTS = 100
+
+
+class Start(NamedTuple):
+    """The checkpoint that a run started from; epoch 0 if there was none."""
+
+    epoch: int
+    generation: int | None
+    """Which run had written it; None if that was not recorded."""
 
 
 @dataclass
@@ -42,9 +55,9 @@ class Generation:
     def claim(cls, storage: Storage, run_id: str) -> Generation:
         """Claim the next generation: every earlier run is replaced from now on."""
         data = _content(run_id)
-        for _ in range(_ATTEMPTS):
-            earlier = generations(storage)
-            number = max(earlier, default=0) + 1
+        earlier = generations(storage)
+        first = max(earlier, default=0) + 1
+        for number in range(first, first + _ATTEMPTS):
             path = _path(number)
             # A store may report a conflict with our own write, when it retried one whose answer was lost.
             if storage.create(path, data) or storage.read(path) == data:
@@ -57,12 +70,12 @@ class Generation:
             hint="one state directory serves one run of one pipeline; stop the others",
         )
 
-    def start_from(self, epoch: int) -> None:
+    def start_from(self, start: Start) -> None:
         """Record the checkpoint that this run starts from: later ones of earlier generations do not count.
 
         A run that does not know yet that it was replaced may still write one. Its sinks never commit it.
         """
-        self.storage.write(_path(self.number), _content(self.run_id, start=epoch))
+        self.storage.write(_path(self.number), _content(self.run_id, start))
 
     def check(self, *, every: float = 0.0) -> None:
         """Raise a ReplacedError if another run has claimed the state directory since.
@@ -73,7 +86,7 @@ class Generation:
         now = _elapsed()
         if now - self._checked < every:
             return
-        # By name, not by a listing: some stores list late. The oldest files are removed first, so a run whose
+        # By name, not by a listing, which may be behind. The oldest files are removed first, so a run whose
         # own file is gone was replaced long ago.
         if self.storage.exists(_path(self.number + 1)) or not self.storage.exists(_path(self.number)):
             newest = max(generations(self.storage), default=0)
@@ -92,26 +105,40 @@ def _elapsed() -> float:
 def generations(storage: Storage) -> list[int]:
     """Return the generations that a state directory remembers, oldest first."""
     matches = (_NAME.fullmatch(name) for name in storage.children(FOLDER))
-    return sorted(int(match[1]) for match in matches if match)
+    listed = sorted(int(match[1]) for match in matches if match)
+    newest = listed[-1] if listed else 0
+    last = last_number(newest, lambda number: storage.exists(_path(number)))
+    return [*listed, *range(newest + 1, last + 1)]
 
 
-def start_of(storage: Storage, number: int) -> int | None:
-    """Return the epoch of the checkpoint that a generation started from; None if it has not come so far."""
+def last_number(listed: int, exists: Callable[[int], bool]) -> int:
+    """Return the last of files with consecutive numbers, from the last one that a listing shows."""
+    while exists(listed + 1):
+        listed += 1
+    return listed
+
+
+def start_of(storage: Storage, number: int) -> Start | None:
+    """Return the checkpoint that a generation started from; None if it has not come so far."""
     try:
-        start = json.loads(storage.read(_path(number))).get("start")
+        claim = json.loads(storage.read(_path(number)))
+        epoch, writer = claim.get("start"), claim.get("start_generation")
+        return None if epoch is None else Start(int(epoch), None if writer is None else int(writer))
     except FileNotFoundError:
         return None
-    except (ValueError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         raise CorruptStateError(f"`{_path(number)}` is damaged", where=storage.url) from None
-    return None if start is None else int(start)
 
 
 def _path(number: int) -> str:
     return f"{FOLDER}/generation-{number:07}.json"
 
 
-def _content(run_id: str, *, start: int | None = None) -> bytes:
-    claim = {"run_id": run_id, "pid": os.getpid(), "host": socket.gethostname(), "start": start}
+def _content(run_id: str, start: Start | None = None) -> bytes:
+    claim: dict[str, object] = {"run_id": run_id, "pid": os.getpid(), "host": socket.gethostname()}
+    claim["start"] = None if start is None else start.epoch
+    if start is not None:
+        claim["start_generation"] = start.generation
     return json.dumps(claim).encode()
 
 

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from headrace.base.errors import CorruptStateError
+from headrace.state.generation import last_number
 from headrace.state.references import RESTORE, unseal
 from headrace.storage.base import Storage
 
@@ -38,7 +39,8 @@ def last_part(storage: Storage, node: str) -> int:
     names = [PurePosixPath(path) for path in storage.list(f"{log_folder(node)}/")]
     # A part that a crash cut off is there under another name.
     complete = [name.stem for name in names if name.suffix == ".arrow" and name.stem.isdigit()]
-    return max(map(int, complete), default=0)
+    listed = max(map(int, complete), default=0)
+    return last_number(listed, lambda part: storage.exists(part_path(node, part)))
 
 
 def check_part(storage: Storage, node: str, part: int, expected: str | None = None) -> tuple[int, bool]:
@@ -82,7 +84,8 @@ def last_manifest(storage: Storage, node: str) -> int:
     """Return the number of the newest micro-batch; 0 if there is none."""
     names = [PurePosixPath(path) for path in storage.list(f"{log_folder(node)}/batches/")]
     complete = [name.stem for name in names if name.suffix == ".json" and name.stem.isdigit()]
-    return max(map(int, complete), default=0)
+    listed = max(map(int, complete), default=0)
+    return last_number(listed, lambda number: storage.exists(manifest_path(node, number)))
 
 
 def needed_manifests(storage: Storage, sources: Mapping[str, Any]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from headrace.engine.offsets import EpochSize
 from headrace.engine.reports import EpochReport
 from headrace.engine.stages import cut_stages
 from headrace.exchanges.local import LocalExchange
-from headrace.jobs.progress import Progress, RunResult, Tally, collected_rows
+from headrace.jobs.progress import Progress, Reason, RunResult, Tally, collected_rows
 from headrace.model.plan import Plan
 from headrace.storage.open import open_storage
 
@@ -65,6 +65,7 @@ def run_in_process(
     idle_seconds: float = 0.01,
     stop: Callable[[], bool] | None = None,
     refresh: Callable[[], Plan | None] | None = None,
+    available_now: bool = False,
 ) -> RunResult:
     """Run a pipeline until its sources end or `max_epochs` is reached.
 
@@ -73,7 +74,8 @@ def run_in_process(
     again is tried again after an error that may pass: an epoch, its commit, a question to a source, the last
     epoch; there is no pause between attempts. A source that has nothing new is asked `idle_epochs` times,
     `idle_seconds` apart by a clock that is moved by hand. `stop` is asked between epochs whether the run
-    should stop, and `refresh` whether the plan's operators have changed.
+    should stop, and `refresh` whether the plan's operators have changed. `available_now` ends the run when
+    what the sources have at its start is read.
     """
     if parallelism < 1:
         raise ConfigurationError(
@@ -118,9 +120,10 @@ def run_in_process(
             ask_to_stop()
 
     already_finished = driver.finished
-    if not already_finished:
+    reason: Reason = "stopped"
+    if not already_finished or available_now:
         ask_to_stop()
-        EpochLoop(
+        loop = EpochLoop(
             driver,
             LocalExchange(seed=seed),
             size=EpochSize(target=0.5, most=epoch_rows),
@@ -131,9 +134,12 @@ def run_in_process(
             backoff=_NO_PAUSE,
             wait=wait,
             refresh=refresh,
-        ).run()
+            available_now=available_now,
+        )
+        loop.run()
+        reason = "available_now" if loop.exhausted else "stopped"
     return tally.result(
-        tally.reason or ("finished" if already_finished else "stopped"),
+        tally.reason or ("finished" if already_finished else reason),
         rows=collected_rows(plan, driver.job.job_id),
         state_dir=str(state_dir),
     )

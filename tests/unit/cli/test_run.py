@@ -8,7 +8,7 @@ import time
 import pytest
 
 from headrace.cli.progress import Display
-from headrace.cli.run import in_background, stop_on_signals
+from headrace.cli.run import RunFlags, in_background, run, stop_on_signals
 
 RUNNING = """
 import sys, threading, time
@@ -100,3 +100,25 @@ def test_a_second_sigterm_still_lets_the_epoch_finish() -> None:
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "committed\n")
+
+
+def test_the_next_run_is_told_every_argument_that_is_not_about_this_run_alone() -> None:
+    arguments = [
+        *("--udf", "f.py", "--master", "spark://h:7077", "--parallelism", "3", "--epoch-rows", "10"),
+        *("--epoch-target", "2s", "--start-timeout", "9s", "--config", "my.toml", "--log-dir", "logs"),
+        *(
+            "--py-files",
+            "a.py,b.py",
+            "--py-files",
+            "c.zip",
+            "--conf",
+            "spark.x=1",
+            "--conf",
+            "my.password=no",
+        ),
+        *("--watch",),
+    ]
+    of_this_run = ["--max-epochs", "1", "--stop-after", "1s", "--from-epoch", "2", "--allow-drop"]
+    with run.make_context("run", ["q.sql", *arguments, *of_this_run]) as context:
+        flags = RunFlags(**{n: v for n, v in context.params.items() if n not in {"files", "texts"}})
+    assert flags.repeated() == [a.replace("=no", "=***") for a in arguments]

@@ -15,12 +15,13 @@ import pytest
 import headrace as hr
 from headrace.engine.driver import EpochDriver
 from headrace.engine.stages import cut_stages
+from headrace.state import backend as state_backend
 from headrace.state import inspect
 from headrace.state.backend import ParquetBackend
 from headrace.state.cache import cache_directory
-from headrace.state.generation import Generation, generations, start_of
+from headrace.state.generation import Generation, Start, generations, start_of
 from headrace.state.metadata import CheckpointMetadata
-from headrace.storage.base import Storage
+from headrace.storage.base import Paths, Storage
 from headrace.storage.hdfs import HdfsStorage
 from headrace.storage.open import open_storage
 from headrace.testing import in_process
@@ -176,7 +177,7 @@ def test_a_run_suspended_while_it_discards_checkpoints_keeps_those_of_its_succes
     run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=5)
     storage = open_storage(str(state))
     claim = Generation.claim(storage, "rewound")
-    claim.start_from(2)
+    claim.start_from(Start(2, 1))
 
     def check() -> None:
         claim.check()
@@ -245,8 +246,8 @@ def test_every_run_claims_a_generation_and_old_ones_are_forgotten(tmp_path: Path
         with pytest.raises(hr.ReplacedError):
             claim.check()
     assert start_of(storage, 30) is None
-    claims[-1].start_from(7)
-    assert start_of(storage, 30) == 7
+    claims[-1].start_from(Start(7, 4))
+    assert start_of(storage, 30) == Start(7, 4)
     claims[-1].check()
 
 
@@ -324,6 +325,89 @@ def test_a_listing_that_is_behind_neither_ends_a_run_nor_hides_its_successor(tmp
     Generation.claim(open_storage(str(tmp_path)), "second")
     with pytest.raises(hr.ReplacedError):
         first.check()
+
+
+def test_a_run_that_starts_while_another_goes_back_to_an_earlier_checkpoint_takes_up_what_that_one_has_left(
+    tmp_path: Path,
+) -> None:
+    def rewind() -> None:
+        # Other epochs than before, and the same number of them.
+        other = run_in_process(pipeline(tmp_path), state, epoch_rows=10, from_epoch=2, max_epochs=2)
+        assert other.last_epoch == 4
+
+    state = tmp_path / "state"
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=4)
+    driver = EpochDriver(cut_stages(pipeline(tmp_path).plan(), parallelism=1), open_storage(str(state)))
+    driver.open(before_claim=rewind)
+    assert driver.checkpoint is not None
+    assert (driver.checkpoint.epoch, driver.checkpoint.generation) == (4, 2)
+    assert driver.checkpoint.rows_in == 10
+    assert start_of(driver.storage, 3) == Start(4, 2)
+
+
+class StaleStorage(type(open_storage("/"))):  # type: ignore[misc]
+    """A store whose listings show what was there when it was opened."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._listed = super().list("")
+
+    def list(self, prefix: str) -> Paths:
+        return [path for path in self._listed if path.startswith(prefix.rstrip("/") + "/")]
+
+    def children(self, prefix: str) -> Paths:
+        start = len(prefix.rstrip("/")) + 1
+        return sorted({path[start:].partition("/")[0] for path in self.list(prefix)})
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+def test_a_run_goes_on_from_the_last_checkpoint_whatever_a_listing_shows(epochs: int, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    if epochs:
+        run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=epochs)
+    behind: Storage = StaleStorage(str(state))
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=2)
+    for more in (1, 2):
+        driver = EpochDriver(cut_stages(pipeline(tmp_path).plan(), parallelism=1), behind)
+        driver.open()
+        assert driver.epoch == epochs + 2
+        assert ParquetBackend(behind).epochs() == list(range(1, epochs + 3))
+        assert driver.generation is not None
+        assert driver.generation.number == bool(epochs) + 1 + more
+
+
+def test_a_checkpoint_that_a_listing_does_not_show_can_be_resumed_from(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    behind: Storage = StaleStorage(str(state))
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=4)
+    driver = EpochDriver(cut_stages(pipeline(tmp_path).plan(), parallelism=1), behind)
+    driver.open(from_epoch=2)
+    assert driver.epoch == 2
+    # The later checkpoints are still there: they were not listed. They do not count any more.
+    assert ParquetBackend(open_storage(str(state))).latest_epoch() == 2
+
+
+def test_cleanup_leaves_no_checkpoint_without_its_files_when_a_listing_is_behind(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=2)
+    behind: Storage = StaleStorage(str(state))
+    metadata = "checkpoints/checkpoint-0000001/metadata-0000001.json"
+    behind._listed.remove(metadata)  # type: ignore[attr-defined]
+    assert ParquetBackend(behind).cleanup(1, 2) == [1]
+    backend = ParquetBackend(open_storage(str(state)))
+    assert (backend.epochs(), backend.verify(2)) == ([2], [])
+
+
+def test_a_directory_whose_checkpoints_are_gone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_backend, "_LISTING_PAUSES", (0.0,))
+    state = tmp_path / "state"
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=2)
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=2)
+    shutil.rmtree(state / "checkpoints")
+    with pytest.raises(hr.CorruptStateError, match="the last run started from that of epoch 2"):
+        run_in_process(pipeline(tmp_path), state)
 
 
 def test_a_run_that_starts_while_another_goes_on_takes_up_what_that_one_has_left(

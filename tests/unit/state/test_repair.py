@@ -9,7 +9,7 @@ import pytest
 from headrace.base.errors import StateInUseError
 from headrace.state import inspect
 from headrace.state.backend import ParquetBackend
-from headrace.state.generation import Generation
+from headrace.state.generation import Generation, Start
 from headrace.state.lock import StateLock
 from headrace.storage.base import Storage
 from headrace.storage.open import open_storage
@@ -34,7 +34,7 @@ def storage(tmp_path: Path) -> Storage:
 def test_what_a_replaced_run_wrote_later_is_removed_and_the_state_stays_whole(
     storage: Storage, tmp_path: Path
 ) -> None:
-    Generation.claim(storage, "another run").start_from(3)  # the fourth epoch came too late
+    Generation.claim(storage, "another run").start_from(Start(3, None))  # the fourth epoch came too late
     assert ParquetBackend(storage).epochs() == [1, 2, 3]
     before = inspect.verify(storage)
     removed = inspect.repair(storage).removed

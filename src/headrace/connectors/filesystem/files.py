@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import Field
 
+from headrace.base.errors import PlanError
 from headrace.base.options import Duration
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
@@ -50,7 +51,8 @@ class FilesOptions(StorageOptions):
         gt=timedelta(0),
         alias="source.watch_interval",
         description=(
-            "Look for new files at this interval and never end; without it the existing files are read once."
+            "Look for new files at this interval and never end; without it the existing files are read "
+            "once, or those that came since the last run by one with `available_now`."
         ),
     )
     timestamp_column: str | None = Field(
@@ -85,6 +87,7 @@ class FilesSource(Connector, SourceOperator):
         self._folder = ""
         self._discovered_at: float | None = None
         self._listed: tuple[int, set[str]] = (-1, set())
+        self._is_limited = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_state_storage": None, "_discovered_at": None, "_listed": (-1, set())}
@@ -142,6 +145,20 @@ class FilesSource(Connector, SourceOperator):
     def _listing(self, position: Mapping[str, Any]) -> Listing:
         return Listing(position, self._state_storage, self._folder)
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """List the files that are new since the last run; none that come later are read by this one."""
+        position = dict(start[LANE])
+        if self.remembers and position["first"]:
+            raise PlanError(
+                "an earlier run has forgotten the files that it read: it ran without `available_now`, and "
+                "without `source.watch_interval`",
+                hint="begin with another state directory, and read it with `--available-now` from the first "
+                "run on",
+            )
+        self._discover(position, time)
+        self._is_limited = True
+        return {LANE: position}
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the position `limit.rows` rows further, or the end of the last file."""
         position, left = dict(start[LANE]), limit.rows
@@ -157,16 +174,22 @@ class FilesSource(Connector, SourceOperator):
                 position.pop("identity", None)
             elif "identity" not in position:
                 position["identity"] = self.content.identity(file)
-        if position != start[LANE] and not (self.remembers and self.options.watch_interval):
+        follows = self._is_limited or self.options.watch_interval is not None
+        if position != start[LANE] and not (self.remembers and follows):
             position |= listing.without_before(start[LANE]["file"])
         return {LANE: position}
 
     def _find_new(self, position: dict[str, Any], now: float) -> None:
         interval = self.options.watch_interval
-        if interval is None or (
-            self._discovered_at is not None and now < self._discovered_at + interval.total_seconds()
+        if (
+            interval is None
+            or self._is_limited
+            or (self._discovered_at is not None and now < self._discovered_at + interval.total_seconds())
         ):
             return
+        self._discover(position, now)
+
+    def _discover(self, position: dict[str, Any], now: float) -> None:
         listing = self._listing(position)
         if self.remembers and self._listed[0] != listing.end:
             self._listed = (listing.end, listing.paths())
@@ -222,8 +245,10 @@ class FilesSource(Connector, SourceOperator):
         yield from self._listing(end).between(start["file"], last)
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether all files that were listed at the first start have been read."""
+        """Whether all files that were listed at the first start have been read, and no others are read."""
         position = offset[LANE]
+        if self._is_limited:
+            return False
         return self.options.watch_interval is None and position["file"] >= self._listing(position).end
 
     def count(self, start: Offset, end: Offset) -> int | None:

@@ -21,7 +21,7 @@ from headrace.connectors._shared.messages import (
     Messages,
     declared_columns,
 )
-from headrace.connectors.base import Delivery
+from headrace.connectors.base import Delivery, bounded_for_good
 from headrace.connectors.kafka import client as kafka
 from headrace.connectors.kafka.client import (
     CloudLoginOptions,
@@ -96,7 +96,10 @@ class KafkaSourceOptions(TopicOptions, MessageOptions):
     source_bounded: bool = Field(
         default=False,
         alias="source.bounded",
-        description="End with the last message that existed when the pipeline first started.",
+        description=(
+            "End, for good, with the last message that existed when the pipeline first started: a later run "
+            "reads nothing. For runs that each read what came since the last one, use `available_now`."
+        ),
     )
     source_lost_messages: Literal["fail", "skip"] = Field(
         "fail",
@@ -126,6 +129,8 @@ class _TopicSource(KafkaConnector, SourceOperator):
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self.idle_timeout = self.options.idle_timeout
+        self._available: Mapping[str, int] | None = None
+        """By lane: the offset at which a run with `available_now` ends."""
 
     @property
     def _committed_only(self) -> bool:
@@ -169,6 +174,14 @@ class _TopicSource(KafkaConnector, SourceOperator):
     def _offsets(self, partitions: Sequence[int], at: Literal["earliest", "latest"]) -> dict[int, int]:
         return self.cluster.offsets(self.options.topic, partitions, at=at, committed=self._committed_only)
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Read up to the offsets at which the partitions end now; new ones are read from their beginning."""
+        if self.options.source_bounded:
+            raise bounded_for_good()
+        ends, new = self._ends_and_new(start)
+        self._available = ends
+        return {**start, **new}
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the end offsets of an epoch of at most `limit.rows` messages, shared fairly by partition.
 
@@ -177,15 +190,13 @@ class _TopicSource(KafkaConnector, SourceOperator):
         if limit.rows <= 0:
             return start
         new: Offset = {}
+        ends: Mapping[str, int]
         if self.options.source_bounded:
             ends = {lane: position.get("end", position["offset"]) for lane, position in start.items()}
+        elif self._available is not None:
+            ends = self._available
         else:
-            partitions = self.cluster.partitions(self.options.topic)
-            ends = {str(partition): end for partition, end in self._offsets(partitions, "latest").items()}
-            self._check_ends(start, ends)
-            added = [partition for partition in partitions if str(partition) not in start]
-            for partition, first in self._offsets(added, "earliest").items():
-                new[str(partition)] = {**next(iter(start.values())), "offset": first}
+            ends, new = self._ends_and_new(start)
         waiting = {lane: ends[lane] - position["offset"] for lane, position in start.items()}
         shares = _share(waiting, limit.rows)
         moved = {
@@ -193,6 +204,18 @@ class _TopicSource(KafkaConnector, SourceOperator):
             for lane, position in start.items()
         }
         return {**moved, **new}
+
+    def _ends_and_new(self, start: Offset) -> tuple[dict[str, int], Offset]:
+        """Return where every partition ends, and the lanes of those that were added, at their beginning."""
+        partitions = self.cluster.partitions(self.options.topic)
+        ends = {str(partition): end for partition, end in self._offsets(partitions, "latest").items()}
+        self._check_ends(start, ends)
+        added = [partition for partition in partitions if str(partition) not in start]
+        new = {
+            str(partition): {**next(iter(start.values())), "offset": first}
+            for partition, first in self._offsets(added, "earliest").items()
+        }
+        return ends, new
 
     def _check_ends(self, before: Offset, ends: Mapping[str, int]) -> None:
         for lane, position in before.items():

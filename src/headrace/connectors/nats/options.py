@@ -118,7 +118,10 @@ class NatsSourceOptions(NatsServerOptions, MessageOptions):
     source_bounded: bool = Field(
         default=False,
         alias="source.bounded",
-        description="End with the last message that existed when the pipeline first started.",
+        description=(
+            "End, for good, with the last message that existed when the pipeline first started: a later run "
+            "reads nothing. For runs that each read what came since the last one, use `available_now`."
+        ),
     )
     source_lost_messages: Literal["fail", "skip"] = Field(
         "fail",

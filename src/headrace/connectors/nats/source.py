@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.messages import MessageReader, Messages, declared_columns
-from headrace.connectors.base import Connector, Delivery
+from headrace.connectors.base import Connector, Delivery, bounded_for_good
 from headrace.connectors.nats import client as nats
 from headrace.connectors.nats.client import NatsServers, client_errors, close, in_loop, load_client
 from headrace.connectors.nats.options import NatsSourceOptions
@@ -61,6 +61,9 @@ class _StreamSource(NatsConnector, SourceOperator):
             self.options.consumer_max_bytes,
         )
 
+    _available: int | None = None
+    """The sequence at which a run with `available_now` ends."""
+
     def validate(self) -> None:
         """Raise an error for columns that cannot be read and settings that are not valid."""
         super().validate()
@@ -88,6 +91,13 @@ class _StreamSource(NatsConnector, SourceOperator):
         stream = self._stream
         return self.servers.ask(lambda connection: stream_state(connection, stream), patience=patience)
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Read up to the sequence at which the stream ends now."""
+        if self.options.source_bounded:
+            raise bounded_for_good()
+        self._available = self._end(start[self._stream]["sequence"])
+        return start
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the position `limit.rows` sequences further."""
         position = start[self._stream]
@@ -95,16 +105,20 @@ class _StreamSource(NatsConnector, SourceOperator):
         if limit.rows <= 0 or (end is not None and first >= end):
             return start
         if end is None:
-            state = self._state()
-            end = state.end
-            if end < first:
-                raise ExternalError(
-                    f"stream `{self._stream}` is not the one that was read before: it ends at sequence "
-                    f"{end}, and was read up to {first}",
-                    hint="if the stream was created again, start the pipeline with another state directory",
-                    where="nats",
-                )
+            end = self._end(first) if self._available is None else self._available
         return {self._stream: {**position, "sequence": min(end, first + limit.rows)}}
+
+    def _end(self, first: int) -> int:
+        """Return where the stream ends; raises an error if that is before what was read."""
+        end: int = self._state().end
+        if end < first:
+            raise ExternalError(
+                f"stream `{self._stream}` is not the one that was read before: it ends at sequence "
+                f"{end}, and was read up to {first}",
+                hint="if the stream was created again, start the pipeline with another state directory",
+                where="nats",
+            )
+        return end
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return one split, or more if there are many messages."""
@@ -295,6 +309,10 @@ class NatsSource(Connector, SourceOperator):
     def initial_offset(self, *, time: float) -> Offset:
         """Return where a new pipeline starts."""
         return self._inner.initial_offset(time=time)
+
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Read a stream up to its end now; messages of subjects have none."""
+        return self._inner.limit_to_available(start, time=time)
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the end of the next epoch."""

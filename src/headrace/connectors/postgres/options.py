@@ -26,7 +26,10 @@ class PostgresSourceOptions(PostgresOptions):
     source_bounded: bool = Field(
         default=False,
         alias="source.bounded",
-        description="End after the snapshot of the existing rows.",
+        description=(
+            "End, for good, after the snapshot of the existing rows: a later run reads nothing. For runs "
+            "that each read what changed since the last one, use `available_now`."
+        ),
     )
     source_slot: str | None = Field(
         None,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, suggest
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, report_bad, wall_clock
+from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, bounded_for_good, report_bad, wall_clock
 from headrace.connectors.postgres.client import (
     CONNECT_SECONDS,
     PostgresConnector,
@@ -30,7 +30,7 @@ from headrace.connectors.postgres.columns import table_columns
 from headrace.connectors.postgres.options import PostgresSourceOptions
 from headrace.connectors.postgres.pgoutput import MissingRowError, ReplicatedRows, ReplicationMessages
 from headrace.connectors.postgres.rows import RowReader
-from headrace.connectors.postgres.slot import Slot, short_name, show_lsn
+from headrace.connectors.postgres.slot import Slot, attempts_to_start, short_name, show_lsn
 from headrace.connectors.postgres.snapshot import Snapshot, copied_rows
 from headrace.formats.base import plain_field
 from headrace.model.operator import (
@@ -48,6 +48,8 @@ LANE = "changes"
 QUIET_BYTES = 16 * 1024 * 1024
 """After this much of the log without a change of the table the slot is advanced anyway."""
 _ADVANCE_SECONDS = 5.0
+_LONGEST_BASE = 54
+"""The longest name of a slot without the suffix of an attempt."""
 _LONGEST_REST = 5.0
 _SAMPLE_ROWS = 1000
 _BATCH_ROWS = 20_000
@@ -81,11 +83,14 @@ class PostgresSource(PostgresConnector, SourceOperator):
         self.idle_timeout = self.options.idle_timeout
         self._storage: Any = None
         self._node = "source"
-        self._named: str | None = None
+        self._base = ""
+        """What the names of the slots of all attempts to start begin with."""
         self._is_sampling = False
         self._rest_until = 0.0
         self._advanced = 0
         self._copies = True
+        self._available: int | None = None
+        """The LSN at which a run with `available_now` ends."""
 
     @classmethod
     def is_updating(cls, options: Mapping[str, Any]) -> bool:
@@ -142,15 +147,16 @@ class PostgresSource(PostgresConnector, SourceOperator):
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """Take the state storage, and derive the name of the slot from the job and the node."""
         self._storage, self._node = storage, node
-        self._named = short_name(f"headrace_{job_id}_{node}")
+        self._base = short_name(f"headrace_{job_id}_{node}", longest=_LONGEST_BASE)
 
     # --------------------------------------------------------------------------------------- the start
 
     def initial_offset(self, *, time: float) -> Offset:
         """Create the slot and copy the snapshot; return their position."""
         self.validate()
-        name = self.options.source_slot or self._named or short_name(f"headrace_{uuid.uuid4().hex}")
-        slot, own = self._slot(name), self.options.source_slot is None
+        # Every attempt has a slot of its own: a run that was replaced meanwhile cannot touch its successor's.
+        name = self.options.source_slot or f"{self._base or 'headrace'}_{uuid.uuid4().hex[:8]}"
+        slot = self._slot(name)
         tried: list[str] = []
 
         def start(connection: Any) -> Offset:
@@ -161,7 +167,11 @@ class PostgresSource(PostgresConnector, SourceOperator):
                 with _snapshot_transaction(connection):
                     return {LANE: {**position, "snapshot": self._copy(connection, time)}}
             slot.publish(connection)
-            slot.remove(connection, own=own or bool(tried))
+            if self.options.source_slot is not None and not tried:
+                slot.refuse_existing(connection)
+            earlier = {*tried, *(attempts_to_start(connection, self._base) if self._base else ())}
+            self.check_generation()
+            slot.drop(connection, sorted(earlier))
             tried.append(name)
             with slot.created() as (lsn, moment):
                 position |= {"slot": name, "lsn": lsn}
@@ -194,7 +204,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
     def _copy(self, connection: Any, time: float) -> dict[str, Any]:
         """Copy the rows of the table into the state directory."""
         assert self._storage is not None, "open comes first"
-        snapshot, folder = Snapshot.create(self._storage, self._node)
+        snapshot, folder = Snapshot.create(self._storage, self._node, check=self.check_generation)
         sql, names = load_client().sql, self._columns.names
         select = sql.SQL("COPY (SELECT {} FROM {} {}) TO STDOUT (FORMAT csv)").format(
             sql.SQL(", ").join(sql.Identifier(name) for name in names),
@@ -220,6 +230,17 @@ class PostgresSource(PostgresConnector, SourceOperator):
 
     # ------------------------------------------------------------------------------------------ epochs
 
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Read the snapshot, and the transactions that the server has committed by now."""
+        if self.options.source_bounded:
+            raise bounded_for_good()
+        position = start[LANE]
+        slot = self._slot(position["slot"])
+        self._available = self.database.run(
+            lambda connection: slot.check(connection, lsn=position["lsn"], oid=position["oid"])
+        )
+        return start
+
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the end of the next epoch: `limit.rows` of the snapshot, or at least one transaction."""
         position = start[LANE]
@@ -232,7 +253,9 @@ class PostgresSource(PostgresConnector, SourceOperator):
             if read == snapshot["rows"]:
                 rest.pop("index", None)  # from here on no file of the snapshot is needed
             return {LANE: {**position, "snapshot": rest}}
-        if position["slot"] is None or clock.monotonic() < self._rest_until:
+        if position["slot"] is None:
+            return start
+        if self._available is None and clock.monotonic() < self._rest_until:
             return start
         if snapshot is not None and self._copies and self._storage is not None:
             Snapshot(self._storage, snapshot["folder"]).delete()
@@ -250,10 +273,16 @@ class PostgresSource(PostgresConnector, SourceOperator):
         """Return the end of the next epoch: the end of a transaction."""
         slot, start, oid = self._slot(position["slot"]), position["lsn"], position["oid"]
         log = slot.check(connection, lsn=start, oid=oid)
+        if self._available is not None:
+            log = min(log, self._available)
         if log <= start:
             return dict(position)
         # A change of one row comes with the begin and the end of its transaction.
         transactions, complete = slot.transactions(connection, after=start, oid=oid, most=3 * limit + 16)
+        if self._available is not None:
+            seen = len(transactions)
+            transactions = [each for each in transactions if each.lsn <= log]
+            complete = complete or len(transactions) < seen
         end, rows = start, 0
         for transaction in transactions:
             more = transaction.inserts + (2 * transaction.updates + transaction.deletes if self._all else 0)

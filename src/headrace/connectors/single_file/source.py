@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,9 @@ LANE = "file"
 BATCH_ROWS = 65_536
 _WORTH_SPLITTING = 1024 * 1024
 _SAMPLE_LINES = 1000
+_ALL_ROWS = 2**62
+
+_log = logging.getLogger("headrace")
 
 
 class SingleFileSource(Connector, SourceOperator):
@@ -60,10 +64,11 @@ class SingleFileSource(Connector, SourceOperator):
 
     The size of the file and the types of its columns are fixed when the pipeline first starts, and are part
     of the offset with the byte and the line: a pipeline resumes with the next line, and lines that are
-    appended later are not read. A file that is replaced by another before it is read to its end is an error.
-    The tasks of an epoch share its lines; every worker must see the file under the same path. Empty lines are
-    skipped, unless the format is a raw one; a line that does not fit ends the run with its number, its
-    content and, if known, its column, or is dropped and counted in the metric `bad_rows`.
+    appended later are not read, unless each run is one with `available_now`: then each reads the complete
+    lines that were appended since the last one. A file that is replaced by another before it is read to its
+    end is an error. The tasks of an epoch share its lines; every worker must see the file under the same
+    path. Empty lines are skipped, unless the format is a raw one; a line that does not fit ends the run with
+    its number, its content and, if known, its column, or is dropped and counted in the metric `bad_rows`.
 
     Args:
         options: an `Options` object, or each option by its name.
@@ -125,6 +130,7 @@ class SingleFileSource(Connector, SourceOperator):
         self._row_ends = self.options.format_for(None).row_ends
         self._marks: dict[int, Sequence[Mark]] = {}
         """By byte: line numbers that `latest_offset` recorded, for `splits`."""
+        self._is_limited = False
 
     def validate(self) -> None:
         """Raise an error for a file that cannot be read and a timestamp column that is not in the schema."""
@@ -168,6 +174,28 @@ class SingleFileSource(Connector, SourceOperator):
         if column is not None and len(columns):
             check_column(column, columns.names, what="single_file, option `timestamp_column`")
         return columns
+
+    def limit_to_available(self, start: Offset, *, time: float) -> Offset:
+        """Read the complete lines that are there now; one without its newline is left for the next run."""
+        position = start[LANE]
+        self._is_limited = True
+        with _open(self._path, position["size"], position) as file:
+            size = self._complete_bytes(file, position["byte"], os.fstat(file.fileno()).st_size)
+            return {LANE: {**position, "size": size, "identity": content_identity(file, size)}}
+
+    def _complete_bytes(self, file: BinaryIO, byte: int, size: int) -> int:
+        """Return where the last complete row of the file ends."""
+        file.seek(max(0, size - 1))
+        if size <= byte or file.read(1) == b"\n":
+            return size
+        file.seek(byte)
+        rows = scan_rows(file, byte, size, rows=_ALL_ROWS, row_ends=self._row_ends).rows
+        file.seek(byte)
+        end = byte
+        if rows > 1:
+            end = scan_rows(file, byte, size, rows=rows - 1, row_ends=self._row_ends).end
+        _log.warning("the last line of `%s` has no newline yet: it is left for the next run", self._path)
+        return end
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Return the position `limit.rows` lines further, or the end of the file."""
@@ -252,8 +280,8 @@ class SingleFileSource(Connector, SourceOperator):
             raise
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether the file has been read to its end at the first start."""
-        return bool(offset[LANE]["byte"] >= offset[LANE]["size"])
+        """Whether the file has been read to its end at the first start, and nobody waits for more of it."""
+        return not self._is_limited and bool(offset[LANE]["byte"] >= offset[LANE]["size"])
 
 
 def _check_readable(path: Path) -> None:

@@ -46,7 +46,13 @@ class ProcessSource(LoggedSource):
         self._restarts: list[float] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh = {"_process": None, "_log": None, "_lines": deque(), "_taken": [], "_restarts": []}
+        fresh: dict[str, Any] = {
+            "_process": None,
+            "_log": None,
+            "_lines": deque(),
+            "_taken": [],
+            "_restarts": [],
+        }
         return {**self.__dict__, **fresh}
 
     @property

@@ -24,6 +24,8 @@ from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.private import log_directory, process_directory, socket_directory
 from headrace.exchanges.spark.exits import VARIABLE as EXITS_VARIABLE
 from headrace.exchanges.spark.exits import exits_directory
+from headrace.exchanges.spark.java import check_java
+from headrace.exchanges.spark.masters import check_master, is_local
 from headrace.exchanges.spark.workers import safe_paths
 
 _LAUNCH: Mapping[str, str] = {
@@ -43,7 +45,8 @@ _WITHOUT_PAGES: Mapping[str, str] = {
 
 _LOCAL = "spark"
 """Where in the directory of this process Spark keeps its blocks and files, in local mode."""
-_OLDEST_JAVA = 17
+_ANSWER_SECONDS = 20.0
+"""How long a cluster may take to let an application in; Spark would wait for a minute."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 """Where options for Java may come from, besides the settings of Spark."""
@@ -89,7 +92,7 @@ class SparkRuntime:
 
         They are in the directory of this process, which deletes that itself.
         """
-        if self.is_own and self.spark.master.startswith("local"):
+        if self.is_own and is_local(self.spark.master):
             # Another Java may call it otherwise; then some bytes stay for each job.
             with suppress(Exception):
                 hook = self.spark._jvm.java.lang.Class.forName("java.io.DeleteOnExitHook")  # noqa: SLF001
@@ -229,8 +232,8 @@ def _open(request: SparkRequest) -> SparkRuntime:
                 )
             return SparkRuntime(active, None, java)
         master, memory, conf = request.launched_with
-        _check_master(master)
-        _check_java()
+        check_master(master, environ=os.environ)
+        check_java()
         log_file = None if request.verbose else _log_file(request.log_dir)
         spark = _start(master, memory, conf, log_file)
         _launched = _Launched(spark, request, log_file)
@@ -312,18 +315,20 @@ def _undisturbed() -> Iterator[None]:
 def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | None) -> Any:
     import py4j.java_gateway
     from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
 
     warnings.filterwarnings("ignore", module=r"pyspark\..*")
     # It would tell the root logger, which then prints whatever anybody logs, when Java ends.
     vars(py4j.java_gateway)["logging"] = logging.getLogger("py4j.java_gateway")
-    if master.startswith("local"):
+    if is_local(master):
         # Workers must be this interpreter: PySpark otherwise takes whatever `python3` the path has.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if "spark.pyspark.python" in conf:
+        # Only `spark-submit` reads the setting; a SparkContext takes the variable.
+        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
     settings = {"spark.master": master, "spark.app.name": "headrace", **_LAUNCH}
     settings |= {"spark.driver.memory": memory}
-    if master.startswith("local"):
+    if is_local(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= {_JAVA_OPTIONS: _java_options(conf), **_unix_sockets(), **_local_directory()}
         settings |= {"spark.python.daemon.module": "headrace.exchanges.spark.daemon", **_authentication()}
@@ -338,17 +343,15 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         settings[_JAVA_OPTIONS] = " ".join([own, *filter(None, [settings.get(_JAVA_OPTIONS)])])
     spark_conf = SparkConf().setAll(list(settings.items()))
     # Arguments of a process can be read by everybody: secrets come with the SparkContext.
-    shown = [(name, value) for name, value in settings.items() if not _SECRET.search(name)]
+    shown = [(name, value) for name, value in settings.items() if not is_secret(name)]
     try:
         _launch(SparkConf().setAll(shown), log_file)
-        context = SparkContext.getOrCreate(spark_conf)
-    except PySparkException as error:
-        raise ExternalError(
-            f"Spark did not start on `{master}`: {_first_line(error)}", hint=_see(log_file)
-        ) from error
+        with _limited(_java(), None if is_local(master) else _ANSWER_SECONDS):
+            context = SparkContext.getOrCreate(spark_conf)
     except Exception as error:
-        text = _first_line(error)
-        raise ExternalError(f"Spark did not start on `{master}`: {text}", hint=_see(log_file)) from error
+        raise ExternalError(
+            f"Spark did not start on `{master}`: {_reason(error)}", hint=_see(log_file)
+        ) from error
     # When Java ends, it would print a traceback.
     server: Any = context._accumulatorServer  # noqa: SLF001 - there is no public way
     server.handle_error = lambda *_: None
@@ -425,9 +428,46 @@ def _launch(conf: Any, log_file: str | None) -> None:
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 - as its constructor does
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__
+def is_secret(name: str) -> bool:
+    """Whether a setting of Spark holds a secret, by its name."""
+    return _SECRET.search(name) is not None
+
+
+@contextmanager
+def _limited(java: subprocess.Popen[bytes] | None, seconds: float | None) -> Iterator[None]:
+    """End Java if the block takes longer: whoever has accepted its connection does not answer it."""
+    if java is None or seconds is None:
+        yield
+        return
+    expired = threading.Event()
+
+    def end() -> None:
+        expired.set()
+        java.kill()
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if expired.is_set():
+            raise TimeoutError(
+                f"it has accepted a connection, but not answered for {seconds:.0f} s"
+            ) from error
+        raise
+    finally:
+        timer.cancel()
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, in a line: of the stack of Java the first message and the one at its root."""
+    text = str(error)
+    first = re.search(r"^: [\w.$]+: (.+)", text, re.MULTILINE)
+    causes = re.findall(r"^Caused by: [\w.$]+: (.+)", text, re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    messages = [first[1] if first else (lines or [type(error).__name__])[0], *causes[-1:]]
+    return ": ".join(dict.fromkeys(message.strip().rstrip(":") for message in messages))[:500]
 
 
 def _see(log_file: str | None) -> str | None:
@@ -465,20 +505,6 @@ def _share_log(log_file: str | None, log_dir: str | None) -> None:
         path.write_text(f"Spark was started by another pipeline of this process: its log is {log_file}\n")
 
 
-_MASTER = re.compile(
-    r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
-    r"|yarn|(spark|k8s|mesos)://.+"
-)
-
-
-def _check_master(master: str) -> None:
-    if _MASTER.fullmatch(master) is None:
-        raise ConfigurationError(
-            f"`{master}` is not a Spark master",
-            hint="use local[*], local[4], spark://host:7077, yarn or k8s://…",
-        )
-
-
 _needed: set[Path] = set()
 
 
@@ -491,41 +517,6 @@ def keep_log(log_file: str | None) -> None:
 def _remove_unless_needed(directory: Path) -> None:
     if directory.resolve() not in _needed:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _check_java() -> None:
-    """Spark without a fitting Java fails with a message about a gateway: say it before."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        _check_version(Path(home))
-        return
-    if home:
-        raise ConfigurationError(
-            f"JAVA_HOME is {home}, and there is no bin/java in it",
-            hint="point JAVA_HOME at a Java 17 or newer, or unset it; `headrace doctor` says more",
-        )
-    if shutil.which("java") is None:
-        raise ConfigurationError(
-            "Java was not found: Spark needs Java 17 or newer",
-            hint="install it (Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install "
-            "openjdk@17), or set JAVA_HOME; `headrace doctor` says more",
-        )
-
-    _check_version(Path(str(shutil.which("java"))).resolve().parent.parent)
-
-
-def _check_version(home: Path) -> None:
-    """Read the version from the file that a Java installation has about itself, if it has it."""
-    try:
-        release = (home / "release").read_text(encoding="utf-8")
-    except OSError:
-        return
-    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
-    if version and int(version[1]) < _OLDEST_JAVA:
-        raise ConfigurationError(
-            f"the Java in {home} is version {version[1]}: Spark needs {_OLDEST_JAVA} or newer",
-            hint="install a newer one and point JAVA_HOME at it; `headrace doctor` says more",
-        )
 
 
 @contextmanager
@@ -559,14 +550,3 @@ def _silence(log_file: str | None) -> Iterator[None]:
             os.dup2(copy, fd)
             os.close(copy)
         os.close(target)
-
-
-def cores_of(master: str) -> int | None:
-    """How many tasks a master URL says it runs at once, if it does."""
-    if master == "local":
-        return 1
-    if match := re.fullmatch(r"local\[(\d+|\*)(?:,\s*\d+)?\]", master):
-        return (os.cpu_count() or 1) if match[1] == "*" else int(match[1])
-    if match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master):
-        return int(match[1]) * int(match[2])
-    return None
