@@ -523,11 +523,35 @@ def test_mistakes_in_sending_are_raised_where_they_are_made(start: Start) -> Non
     ]
 
 
-def test_a_node_by_another_name_is_refused(start: Start) -> None:
-    node = start("from dora import Node\nNode('other')\n")
+def test_a_started_process_is_the_node_of_the_document_whatever_it_calls_itself(start: Start) -> None:
+    node = start("from dora import Node\nprint(Node('other'))\n")
     node.receive_all()
-    assert node.node.ended == 1
-    assert "this process is the node `worker`" in str(node.node.failure)
+    assert node.printed() == ["<dora.Node worker>"]
+    assert node.node.ended == 0
+
+
+def test_what_a_process_sends_between_events_is_passed_on_and_its_end_is_seen(start: Start) -> None:
+    node = start(
+        """
+        import sys
+        from dora import Node
+
+        node = Node()
+        node.send_output("out", [1])
+        node.log_info("sent")
+        node.next()
+        node.send_output("out", [2])
+        sys.exit(3)
+        """,
+        inputs=("in",),
+    )
+    node.wait_for("sent")
+    while not node.values:
+        assert node.handle() == CONTINUE
+    assert node.values == [[1]]
+    with pytest.raises(RuntimeError, match="exit code 3"):
+        node.handle(message([0]))
+    assert node.values == [[1], [2]]
 
 
 def test_a_raise_shows_its_traceback_after_what_was_sent_before(start: Start) -> None:

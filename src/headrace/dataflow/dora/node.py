@@ -48,7 +48,8 @@ _LEVELS = {
 class Node:
     """The node that this process is: its events, and the way to send.
 
-    Any thread may send. Asking for the next event says that all earlier ones have been handled.
+    Any thread may send. A process that a dataflow started is the node of its document, whatever `node_id`
+    says, as in dora. Asking for the next event says that all earlier ones have been handled.
     """
 
     _there: str | None = None
@@ -68,8 +69,6 @@ class Node:
         self._id: str = self._setup["id"]
         self._outputs = frozenset(self._setup["config"]["outputs"])
         Node._there = self._id
-        if node_id not in {None, self._id}:
-            raise ValueError(f"Node({node_id!r}): this process is the node `{self._id}`; leave the id out")
         _bridge_logging(self)
 
     def __repr__(self) -> str:

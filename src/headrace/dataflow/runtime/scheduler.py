@@ -202,26 +202,26 @@ class Scheduler:
                 continue
             running.restarts = list(memory.restarts.get(address, ()))
             for name, queue in running.queues.items():
-                place = f"{address}:{name}"
-                queue.left -= memory.closed.get(place, 0)
+                input_id = f"{address}:{name}"
+                queue.left -= memory.closed.get(input_id, 0)
                 queue.ended = queue.left <= 0
-                queue.dropped = memory.dropped.get(place, 0)
-                queue.heard = memory.heard.get(place)
+                queue.dropped = memory.dropped.get(input_id, 0)
+                queue.heard = memory.heard.get(input_id)
             self._guarded(running, lambda running=running: running.host.start(states.get(running.address)))  # type: ignore[misc]
         self.take_counts()
 
     def memory(self) -> Memory:
         """What `start` needs to go on from here."""
-        places = {
+        queues = {
             f"{address}:{name}": queue
             for address, running in self._units.items()
             for name, queue in running.queues.items()
         }
         return Memory(
             ended=[address for address, running in self._units.items() if not running.alive],
-            closed={place: q.whole - q.left for place, q in places.items() if q.left != q.whole},
-            dropped={place: q.dropped for place, q in places.items() if q.dropped},
-            heard={place: q.heard for place, q in places.items() if q.heard is not None},
+            closed={input_id: q.whole - q.left for input_id, q in queues.items() if q.left != q.whole},
+            dropped={input_id: q.dropped for input_id, q in queues.items() if q.dropped},
+            heard={input_id: q.heard for input_id, q in queues.items() if q.heard is not None},
             restarts={
                 address: running.restarts for address, running in self._units.items() if running.restarts
             },
@@ -264,6 +264,16 @@ class Scheduler:
         while self._waiting and not self.is_late():
             self._take(self._waiting.popleft())
             self.run()
+
+    def attend(self) -> bool:
+        """Take what units that live by themselves have sent since, and notice those that have ended.
+
+        Returns whether that gave other units something to do.
+        """
+        for running in list(self._units.values()):
+            if running.alive and running.host.lives_alone and not running.busy:
+                self._handle(running, [])
+        return bool(self._ready or self._waiting)
 
     def _take(self, running: _Running) -> None:
         running.queued = False

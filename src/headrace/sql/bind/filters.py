@@ -48,7 +48,7 @@ def push_filter(relation: Relation, where: Expression) -> Relation | None:
     if not isinstance(relation, Join | LookupJoinRelation | TableCall | AsyncCalls):
         return None
     kind = "inner" if isinstance(relation, AsyncCalls) else relation.kind
-    if kind in ("inner", "left") and _reads_only(where, relation.left):
+    if kind in ("inner", "left", "semi", "anti") and _reads_only(where, relation.left):
         return replace(relation, left=push_filter(relation.left, where) or where_map(relation.left, where))
     if (
         isinstance(relation, Join)
@@ -56,6 +56,12 @@ def push_filter(relation: Relation, where: Expression) -> Relation | None:
         and _reads_only(where, relation.right)
     ):
         return replace(relation, right=push_filter(relation.right, where) or where_map(relation.right, where))
+    if isinstance(relation, Join) and relation.kind == "inner" and not (relation.keys or relation.windowed):
+        condition = where
+        if relation.condition is not None:
+            text = f"({relation.condition.text}) AND ({where.text})"
+            condition = Expression(text, relation.condition.columns | where.columns)
+        return replace(relation, condition=condition)  # of all pairs only these are made
     return None
 
 

@@ -18,6 +18,7 @@ from headrace.sql.bind.joins import (
     bind_table_call,
     bind_unnest,
     called_table,
+    common_columns,
     equalities_of_using,
     equalities_of_where,
     merge_using,
@@ -42,9 +43,13 @@ class FromClause:
 
     def bind(self, select: exp.Select) -> Relation:
         """The relation of all tables, joined."""
-        first, joins = _without_parentheses(select.args["from_"].this)
-        joins += select.args.get("joins") or []
-        relation = self._add_table(first, prefix=bool(joins))
+        return self.bind_joined(select.args["from_"].this, select.args.get("joins") or [])
+
+    def bind_joined(self, node: exp.Expr, joins: list[exp.Join], *, prefix: bool = False) -> Relation:
+        """The relation of a table and what is joined to it."""
+        first, inner = _without_parentheses(node)
+        joins = inner + joins
+        relation = self._add_table(first, prefix=prefix or bool(joins))
         if (lookup := lookup_of(relation)) is not None:
             key = ", ".join(lookup.definition.primary_key)
             raise self._context.fail(
@@ -66,11 +71,11 @@ class FromClause:
         return relation
 
     def _prefixed(self, relation: Relation, alias: str) -> Relation:
-        taken = {column.name for table in self._tables.scope.tables for column in table.columns}
+        names = {column.name for table in self._tables.scope.tables for column in table.columns}
         items, fields = [], []
         for column in relation.columns:
             name = f"{alias}.{column.name}"
-            while name in taken:
+            while name in names:
                 name += "'"
             items.append(Item(name, Expression(quote(column.name), frozenset([column.name]))))
             fields.append(column.with_name(name))
@@ -78,37 +83,32 @@ class FromClause:
 
     def _bind_table(self, node: exp.Expr) -> tuple[BoundQuery, str, bool]:
         """What stands in FROM, the name it goes by, and whether that is a name that users know."""
-        if node.args.get("joins"):
-            raise self._context.fail(
-                "a join in parentheses can stand only at the beginning of FROM",
-                node,
-                "write it as a subquery: (SELECT … FROM … JOIN …) AS name",
-            )
         alias, columns = alias_of(node)
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             bound = rename_query(self._context, self._named_table(node), columns, node)
             return bound, alias or identifier_name(node.this), True
         is_subquery = isinstance(node, exp.Subquery)
         if is_subquery and _is_table(node.this):
-            if alias is not None:
-                message = "a table or join in parentheses cannot have a name"
-                raise self._context.fail(message, node, "name the tables in it, or write a subquery")
-            return self._bind_table(node.this)
+            if alias is None:
+                return self._bind_table(node.this)
+            node = exp.Subquery(this=_select_all(node.this), alias=node.args["alias"])
         if not is_subquery and not isinstance(node, exp.Values):
             call = called_table(node)
             hint = "a table, a view or a subquery can"
             if call is not None and call.name.lower() in self._context.planner.table_functions:
                 hint = f"it gives rows for those of a table before it: FROM t, {call.name}(t.x)"
             raise self._context.fail(f"`{to_sql(node)[:40]}` cannot stand in FROM", node, hint)
-        hidden = f"_{len(self._tables.stubs)}"
+        hidden = f"_{self._tables.next_stub}"
         bound = rename_query(self._context, self._bind_query(node, self._namespace), columns, node)
         return bound, alias or hidden, alias is not None
 
     def _named_table(self, node: exp.Table) -> BoundQuery:
         name = node.name.lower()
-        if node.args.get("db"):
-            raise self._context.fail("tables have no schema before their name", node, f"write `{name}`")
-        if any(value for key, value in node.args.items() if key not in ("this", "alias")):
+        schema = node.args.get("db")
+        if schema is not None and identifier_name(schema) != "public":
+            where = f"write `{name}`: all tables are in the schema `public`"
+            raise self._context.fail(f"there is no schema `{schema.name}`", node, where)
+        if any(value for key, value in node.args.items() if key not in ("this", "alias", "db")):
             shown = to_sql(node)[:40]
             raise self._context.fail(f"`{shown}` cannot stand in FROM", node, f"write `{name}` alone")
         if name not in self._namespace:
@@ -120,22 +120,30 @@ class FromClause:
     def _join(self, left: Relation, join: exp.Join) -> Relation:
         context, tables = self._context, self._tables
         side, kind_name = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
-        if join.args.get("method"):
-            raise context.fail(f"{join.args['method']} JOIN is not supported", join, "write JOIN … ON …")
+        method = (join.args.get("method") or "").upper()
+        if method not in ("", "NATURAL"):
+            raise context.fail(f"{method} JOIN is not supported", join, "write JOIN … ON …")
         if kind_name in ("SEMI", "ANTI"):
             raise context.fail(f"{kind_name} JOIN is not supported", join, "use a LEFT JOIN and a filter")
         if isinstance(join.this, exp.Unnest):
             return bind_unnest(tables, left, join)
         if (call := called_table(join.this)) is not None:
             return bind_table_call(tables, left, join, call)
-        on, using = join.args.get("on"), [identifier_name(column) for column in join.args.get("using") or ()]
+        on, columns = join.args.get("on"), join.args.get("using") or []
         if on is not None:
             tables.scope.refuse_async(on)
-        right = self._add_table(join.this, prefix=True)
+        count = len(tables.scope.tables)
+        right = self._add_side(join.this)
+        if method:
+            columns = common_columns(tables, count)
+        using = [identifier_name(column) for column in columns]
+        if using and len(tables.scope.tables) > count + 1:
+            hint = "write ON, or make it a subquery: (SELECT … FROM … JOIN …) AS name"
+            raise context.fail("USING with a join in parentheses on its right", join, hint)
         conditions = [tables.scope.resolve(condition) for condition in conjuncts(on)]
         clause = "ON TRUE" if on is None else f"ON {tables.stub_text(on)}"
         if using:
-            conditions += equalities_of_using(tables, join.args["using"])
+            conditions += equalities_of_using(tables, columns)
             clause = f"USING ({', '.join(map(quote, using))})"
         elif on is None:  # the WHERE of a comma join is its condition
             conditions += equalities_of_where(tables, left, right)
@@ -147,12 +155,27 @@ class FromClause:
         joined = bind_join(tables, left, right, bound)
         return merge_using(tables, joined, using) if using else joined
 
+    def _add_side(self, node: exp.Expr) -> Relation:
+        """Add the right side of a join: a table, or a join in parentheses whose tables keep their names."""
+        if _without_parentheses(node)[1]:
+            inner = self._tables.begin_parentheses()
+            clause = FromClause(inner, self._namespace, self._bind_query)
+            relation = clause.bind_joined(node, [], prefix=True)
+            self._tables.end_parentheses(inner, node)
+            return relation
+        return self._add_table(node, prefix=True)
+
 
 def _is_table(node: exp.Expr) -> bool:
     """Whether what stands in parentheses is something of FROM rather than a query."""
     if isinstance(node, exp.Subquery):
         return alias_of(node)[0] is not None or bool(node.args.get("joins")) or _is_table(node.this)
     return not isinstance(node, exp.Query)
+
+
+def _select_all(node: exp.Expr) -> exp.Select:
+    """`SELECT *` from a table or join in parentheses."""
+    return exp.Select(expressions=[exp.Star()], from_=exp.From(this=node.copy()))
 
 
 def _without_parentheses(node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:

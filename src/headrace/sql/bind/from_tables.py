@@ -23,9 +23,10 @@ class FromTables:
     it over the stubs, for the names and types of its result and for what is wrong with it.
     """
 
-    def __init__(self, context: BindContext, where: list[exp.Expr]) -> None:
+    def __init__(self, context: BindContext, where: list[exp.Expr], *, first: int = 0) -> None:
         self.context = context
         self.scope = Scope(context)
+        self._first = first
         self.where = where
         """The conditions of WHERE; a comma join takes those that compare its sides."""
         self.stubs: dict[str, pa.Schema] = {}
@@ -41,7 +42,7 @@ class FromTables:
 
     def add(self, table: ScopeTable, stub: pa.Schema, *, join: str = "", is_named: bool = True) -> None:
         """Add a table, and its stub behind `join`; columns of a subquery without a name have no qualifier."""
-        name = f"s{len(self.stubs)}"
+        name = f"s{self.next_stub}"
         text = f"{name} AS {quote(table.alias)}"
         if not is_named:
             self._unnamed.add(table.alias)
@@ -51,6 +52,24 @@ class FromTables:
         self.stubs[name] = stub
         self._from.append(f"{join} {text}".lstrip())
         self.scope.tables.append(table)
+
+    @property
+    def next_stub(self) -> int:
+        """The number of the next stub: different from those of all tables of the SELECT."""
+        return self._first + len(self.stubs)
+
+    def begin_parentheses(self) -> FromTables:
+        """The tables of a join in parentheses, to which those before it are not visible."""
+        return FromTables(self.context, [], first=self.next_stub)
+
+    def end_parentheses(self, inner: FromTables, node: exp.Expr) -> None:
+        """Add the tables of a join in parentheses as one side of a join."""
+        for table in inner.scope.tables:
+            self.check_alias(table.alias, node)
+        self.stubs.update(inner.stubs)
+        self._unnamed |= inner._unnamed
+        self._from.append(f"({' '.join(inner._from)})")
+        self.scope.tables += inner.scope.tables
 
     def join_last(self, join: str, condition: str) -> None:
         """Say how the table that was added last is joined."""

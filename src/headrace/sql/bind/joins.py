@@ -49,12 +49,6 @@ def bind_join(tables: FromTables, left: Relation, right: Relation, clause: JoinC
     kind = clause.kind
     windowing = _common_windowing(left, right, kind)
     keys, rest = _split_conditions(tables, left, right, clause.conditions, windowed=windowing is not None)
-    if windowing is None and not keys:
-        raise tables.context.fail(
-            f"the join with `{tables.scope.tables[-1].alias}` compares nothing for equality",
-            clause.node,
-            "a join without windows needs at least one `a.x = b.y`; without it every pair would be a result",
-        )
     left, right, rest = _filter_sides(left, right, kind, rest)
     updating = left.updating or right.updating
     time_bounds = None
@@ -188,6 +182,13 @@ def equalities_of_where(tables: FromTables, left: Relation, right: Relation) -> 
 # ------------------------------------------------------------------------------------------------ USING
 
 
+def common_columns(tables: FromTables, count: int) -> list[exp.Expr]:
+    """The columns that a NATURAL join compares: those that the first `count` tables and the others share."""
+    sides = (tables.scope.tables[:count], tables.scope.tables[count:])
+    left, right = ([name for t in side for name in t.names if name not in t.merged] for side in sides)
+    return [exp.to_identifier(name, quoted=True) for name in dict.fromkeys(left) if name in right]
+
+
 def equalities_of_using(tables: FromTables, using: Sequence[exp.Expr]) -> list[exp.Expr]:
     """What USING compares: columns of the last table with those of the tables before it."""
     *earlier, last = tables.scope.tables
@@ -196,8 +197,9 @@ def equalities_of_using(tables: FromTables, using: Sequence[exp.Expr]) -> list[e
         column = exp.Column(this=node.copy())
         sides = [Scope(tables.context, side).resolve(column) for side in (earlier, [last])]
         equalities.append(exp.EQ(this=sides[0], expression=sides[1]))
-    names = frozenset(identifier_name(node) for node in using)
-    tables.scope.tables[-1] = replace(last, merged=last.merged | names)
+    names = [identifier_name(node) for node in using]
+    tables.scope.tables[-1] = replace(last, merged=last.merged | frozenset(names))
+    tables.scope.first = list(dict.fromkeys([*names, *tables.scope.first]))
     return equalities
 
 

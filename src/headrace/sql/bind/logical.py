@@ -22,7 +22,8 @@ from headrace.sql.bind.catalog import CatalogTable
 WindowKind = Tumble | Hop | Session
 TimeBounds = tuple[int, int]
 """The least and the greatest difference of two event times, in nanoseconds."""
-JoinKind = Literal["inner", "left", "right", "full"]
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""Of the left side, a semi join has the rows that match any, an anti join those that match none."""
 WindowPart = Literal["window", "start", "end"]
 
 

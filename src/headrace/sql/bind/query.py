@@ -7,22 +7,18 @@ from functools import partial
 from sqlglot import exp
 
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.logical import Ordered, Relation, Union
+from headrace.sql.bind.logical import Ordered
 from headrace.sql.bind.relations import (
     BoundQuery,
     LazyRelation,
     Namespace,
-    cast_columns,
     constants,
-    distinct_rows,
     first_columns,
     rename_query,
-    renamed,
-    stub_schema,
-    unique_names,
 )
 from headrace.sql.bind.scope import Scope, ScopeTable, alias_of, column_of
 from headrace.sql.bind.select import bind_select
+from headrace.sql.bind.set_operations import bind_set_operation
 from headrace.sql.bind.syntax import check_syntax
 from headrace.sql.parse.dialect import to_sql
 
@@ -30,22 +26,28 @@ from headrace.sql.parse.dialect import to_sql
 def bind_query(context: BindContext, query: exp.Expr, namespace: Namespace) -> BoundQuery:
     """The relation of a query, where table names mean what `namespace` says; raises a ReportedError."""
     check_syntax(context, query)
-    return _bind_query(context, query, namespace)
+    return _bind_query(context, query, namespace, is_outermost=True)
 
 
-def _bind_query(context: BindContext, query: exp.Expr, namespace: Namespace) -> BoundQuery:
+def _bind_query(
+    context: BindContext, query: exp.Expr, namespace: Namespace, *, is_outermost: bool = False
+) -> BoundQuery:
     namespace = _with_queries(context, query, namespace)
     if isinstance(query, exp.Subquery):
-        return _bind_order_by(context, query, _bind_query(context, query.this, namespace))
-    if isinstance(query, exp.Union):
-        return _bind_order_by(context, query, _bind_union(context, query, namespace))
+        bound = _bind_query(context, query.this, namespace, is_outermost=is_outermost)
+        return _bind_order_by(context, query, bound, is_outermost=is_outermost)
+    if isinstance(query, exp.SetOperation):
+        sides = partial(_bind_query, context, namespace=namespace)
+        bound = bind_set_operation(context, query, sides)
+        return _bind_order_by(context, query, bound, is_outermost=is_outermost)
     if isinstance(query, exp.Values) or (isinstance(query, exp.Select) and not query.args.get("from_")):
         return _bind_constants(context, query)
     if isinstance(query, exp.Select):
         bound, selected = bind_select(context, query, namespace, partial(_bind_query, context))
-        return first_columns(_bind_order_by(context, query, bound), selected)
+        ordered = _bind_order_by(context, query, bound, is_outermost=is_outermost)
+        return first_columns(ordered, selected)
     kind = type(query).__name__.upper()
-    raise context.fail(f"{kind} is not possible on streams", query, "UNION ALL, joins and filters are")
+    raise context.fail(f"{kind} is not possible on streams", query, "SELECT, VALUES and set operations are")
 
 
 def _with_queries(context: BindContext, query: exp.Expr, namespace: Namespace) -> Namespace:
@@ -65,30 +67,6 @@ def _bind_cte(context: BindContext, cte: exp.Expr, namespace: Namespace) -> Boun
     return rename_query(context, _bind_query(context, cte.this, namespace), alias_of(cte)[1], cte)
 
 
-def _bind_union(context: BindContext, query: exp.Union, namespace: Namespace) -> BoundQuery:
-    sides = [_bind_query(context, side, namespace) for side in (query.this, query.expression)]
-    counts = [len(side.names) for side in sides]
-    if counts[0] != counts[1]:
-        raise context.fail(
-            f"UNION of {counts[0]} and {counts[1]} columns",
-            query.expression,
-            "both sides need the same number",
-        )
-    stubs = {f"s{i}": stub_schema(side) for i, side in enumerate(sides)}
-    with context.planning(query.expression):
-        planned = context.planner.schema("SELECT * FROM s0 UNION ALL SELECT * FROM s1", stubs)
-    schema = renamed(planned, unique_names(sides[0].names))
-    inputs = [cast_columns(side.relation, schema) for side in sides]
-    windowing = inputs[0].windowing if inputs[0].windowing == inputs[1].windowing else None
-    updating = any(relation.updating for relation in inputs)
-    union: Relation = Union(
-        schema, updating=updating, windowing=None if updating else windowing, inputs=inputs
-    )
-    if query.args.get("distinct"):
-        union = distinct_rows(union)
-    return BoundQuery(union, sides[0].names)
-
-
 def _bind_constants(context: BindContext, query: exp.Expr) -> BoundQuery:
     """VALUES, or a SELECT without FROM: rows that are known while planning."""
     bare = query.copy()
@@ -97,8 +75,10 @@ def _bind_constants(context: BindContext, query: exp.Expr) -> BoundQuery:
         return constants(context.planner.rows(to_sql(bare)))
 
 
-def _bind_order_by(context: BindContext, query: exp.Expr, bound: BoundQuery) -> BoundQuery:
-    """What ORDER BY, LIMIT and OFFSET leave of a query's rows."""
+def _bind_order_by(
+    context: BindContext, query: exp.Expr, bound: BoundQuery, *, is_outermost: bool
+) -> BoundQuery:
+    """What ORDER BY, LIMIT and OFFSET leave of a query's rows; those of a subquery have no order."""
     order, limit, offset = (query.args.get(name) for name in ("order", "limit", "offset"))
     if order is None and limit is None and offset is None:
         return bound
@@ -113,6 +93,8 @@ def _bind_order_by(context: BindContext, query: exp.Expr, bound: BoundQuery) -> 
             "add ORDER BY for the first rows of an order, or run with --max-epochs",
         )
     keys = [] if order is None else [_order_key(context, node, bound) for node in order.expressions]
+    if count is None and not by_instant and not skip and not is_outermost:
+        return bound
     if count is None and not by_instant:
         raise context.fail(
             "ORDER BY without LIMIT never knows its first row on a stream",
@@ -136,12 +118,24 @@ def _bind_order_by(context: BindContext, query: exp.Expr, bound: BoundQuery) -> 
 
 
 def _number(context: BindContext, node: exp.Expr | None) -> int | None:
+    """The number of a LIMIT, FETCH or OFFSET: an expression without columns. None if it limits nothing."""
     if node is None:
         return None
     value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
-    if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
-        raise context.fail("a LIMIT is a whole number", value, "such as LIMIT 10")
-    return int(value.name)
+    if value is None:
+        return 1  # FETCH FIRST ROW ONLY
+    if isinstance(value, exp.Column) and value.name.upper() == "ALL":
+        return None
+    hint = "a whole number, such as LIMIT 10, or an expression of such"
+    if value.find(exp.Column, exp.Query) is not None:
+        raise context.fail("a LIMIT is the same for all rows", value, hint)
+    with context.planning(value):
+        number = context.planner.constant(to_sql(value))
+    if number is None:
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise context.fail("a LIMIT is a whole number", value, hint)
+    return number
 
 
 def _order_key(context: BindContext, node: exp.Expr, bound: BoundQuery) -> str:

@@ -68,6 +68,8 @@ class Scope:
 
     context: BindContext
     tables: list[ScopeTable] = field(default_factory=list)
+    first: list[str] = field(default_factory=list)
+    """The columns that USING has merged: they stand first in `*`."""
 
     # ------------------------------------------------------------------------------------- names
 
@@ -81,6 +83,9 @@ class Scope:
     def _find_column(self, parts: Sequence[exp.Expr], node: exp.Expr) -> tuple[pa.Field, int]:
         """(the column, how many of the parts name it); the other parts are fields in it."""
         names = [identifier_name(part) for part in parts]
+        if len(names) > 2 and names[0] == "public" and any(table.alias == names[1] for table in self.tables):
+            column, used = self._find_column(parts[1:], node)
+            return column, used + 1
         if len(names) > 1:
             for table in self.tables:
                 if table.alias == names[0] and names[1] in table.names:

@@ -121,6 +121,10 @@ def _expand_star(scope: Scope, node: exp.Expr, star: exp.Star) -> list[_SelectIt
             reference = column_of(shown.name)
             reference.meta["resolved"] = True
             items.append(_SelectItem(reference, name, shown))
+    if alias is None:
+        items.sort(
+            key=lambda item: scope.first.index(item.alias) if item.alias in scope.first else len(names)
+        )
     return items
 
 

@@ -18,6 +18,8 @@ def lower_join(context: LoweringContext, relation: Join) -> LoweredRelation:
     updating = (relation.left.updating, relation.right.updating)
     is_inner = relation.kind == "inner" and not relation.windowed
     keys = [_key_columns([pair[index] for pair in relation.keys]) for index in (0, 1)]
+    if is_inner and not relation.keys:
+        keys = [{f"{TIMESTAMP}:key": Expression("0")}] * 2  # all rows meet in one subtask
     sides = [
         _lower_side(context, side, values, updating=any(updating))
         for side, values in zip((relation.left, relation.right), keys, strict=True)
@@ -58,14 +60,16 @@ def _lower_side(
 def _join_sql(
     context: LoweringContext, relation: Join, keys: Sequence[Mapping[str, Expression]], *, retract: bool
 ) -> str:
+    is_filter = relation.kind in ("semi", "anti")
+    sides = [("l", relation.left), ("r", relation.right)]
     items = [
         f"{table}.{quote(name)} AS {quote(name)}"
-        for table, side in (("l", relation.left), ("r", relation.right))
+        for table, side in (sides[:1] if is_filter else sides)
         for name in context.columns(relation)
         if name in side.columns.names
     ]
     time = quote(TIMESTAMP)
-    items.append(f"greatest(l.{time}, r.{time}) AS {time}")
+    items.append(f"l.{time} AS {time}" if is_filter else f"greatest(l.{time}, r.{time}) AS {time}")
     if retract:
         items.append(f"l.{quote(RETRACT)} <> r.{quote(RETRACT)} AS {quote(RETRACT)}")
     on = [f"l.{quote(left)} = r.{quote(right)}" for left, right in zip(*keys, strict=True)]
@@ -75,7 +79,7 @@ def _join_sql(
         on.append(f"({relation.condition.text})")
     return (
         f"SELECT {', '.join(items)} FROM input0 AS l "
-        f"{relation.kind.upper()} JOIN input1 AS r ON {' AND '.join(on)}"
+        f"{'LEFT ' * is_filter}{relation.kind.upper()} JOIN input1 AS r ON {' AND '.join(on) or 'TRUE'}"
     )
 
 
