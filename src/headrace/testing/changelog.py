@@ -138,7 +138,8 @@ class _Table:
         hidden = f"{self.name}__changes"
         listed = ", ".join(_quoted(name) for name in self.schema.names)
         table = f"CREATE TABLE {hidden} ({self.columns}, {_ROW} BIGINT NOT NULL PRIMARY KEY) {options}"
-        return f"{table};\nCREATE VIEW {self.name} AS SELECT {listed} FROM {hidden}"
+        view = f"CREATE VIEW {self.name} AS SELECT {listed} FROM {hidden}"  # noqa: S608 - they are names
+        return f"{table};\n{view}"
 
     def log(self) -> pa.Table:
         """The changes with `_retract`, each a second after the one before."""
