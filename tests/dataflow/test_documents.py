@@ -226,7 +226,7 @@ def test_a_place_in_the_sql_of_a_step_is_a_place_in_the_document(written: str) -
     unit = read(text).by_address["q"]
     assert unit.sql is not None
     at = unit.sql.index("bad")
-    place = unit.sql_place(at, at + 3)
+    place = unit.sql_span_of(at, at + 3)
     assert place is not None
     assert place.source.text[place.start : place.end] == "bad"
 
@@ -338,7 +338,7 @@ def test_a_scalar_knows_where_each_of_its_characters_stands() -> None:
     scalar = tree.entries[0][1]  # type: ignore[union-attr]
     assert isinstance(scalar, Scalar)
     assert scalar.text == "one two"
-    assert scalar.place(4, 7).where == ":3:4"
+    assert scalar.span_of(4, 7).where == ":3:4"
 
 
 def write() -> None:

@@ -257,7 +257,7 @@ def test_a_registered_schema_tells_the_columns_of_a_table_without_any(
     topic = write(kafka, schema_registry, form, tmp_path)
     listed = options(kafka, schema_registry, topic, form, type="source", **{"source.offset": "earliest"})
     (tried,) = build_connectors([Source("t.sql", f"CREATE TABLE t WITH ({listed})")], "t")
-    assert [field.name for field in tried.found] == ["id", "name", "at", "tags", "place"]
+    assert [field.name for field in tried.inferred_columns] == ["id", "name", "at", "tags", "place"]
     batches, bad = read_sample(tried.connector.for_sampling(), 5, 10)
     assert [row["name"] for batch in batches for row in batch.to_pylist()] == ["ä", None]
     assert bad == []

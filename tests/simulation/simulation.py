@@ -209,8 +209,8 @@ class Simulation:
         world, scratch = self.world, _scratch()
         system = SimulatedOs(self.disk)
         self.shape.database.unlink(missing_ok=True)
-        while database._HELD:
-            database._HELD.popitem()[1].engine.dispose()
+        while database._POOL:
+            database._POOL.popitem()[1].engine.dispose()
         reopen_storage.cache_clear()
         machines = tempfile.mkdtemp(dir=scratch)
 

@@ -89,12 +89,12 @@ def checked_options(role: Role, connector: str, values: Mapping[str, Any]) -> di
     """The options that were given, by the names they have everywhere; raises for a wrong one."""
     model = registry.options(role, connector)
     fields = model.model_fields
-    given = {
+    options = {
         (fields[name].alias or name) if name in fields else name: value
         for name, value in values.items()
         if value is not UNSET
     }
-    if isinstance(given.get("schema"), str | Mapping):
-        given["schema"] = parse_schema(given["schema"])
-    parse_options(model, given, what=connector)
-    return given
+    if isinstance(options.get("schema"), str | Mapping):
+        options["schema"] = parse_schema(options["schema"])
+    parse_options(model, options, what=connector)
+    return options

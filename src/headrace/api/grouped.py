@@ -153,11 +153,11 @@ class GroupedStream:
             raise PlanError(
                 "aggregate takes at least one aggregate", hint="such as `aggregate(n='count(*)')`"
             )
-        known = self._stream._columns("aggregate").names
+        input_names = self._stream._columns("aggregate").names
         text = QueryText("SELECT ")
         checked: list[str] = []
         for key in self._keys:
-            sql = expression_text(key, known, "group_by")
+            sql = expression_text(key, input_names, "group_by")
             checked.append(sql)
             if isinstance(key, Column) and key.name is not None:
                 text.add("(").expression(sql).add(f") AS {quote(key.name)}, ")
@@ -168,7 +168,7 @@ class GroupedStream:
             name, lengths = self._window
             text.add(f"{name}({', '.join(map(interval, lengths))}) AS window, ")
             count += 1
-        checked += add_items(text, columns, named, known, "aggregate")
+        checked += add_items(text, columns, named, input_names, "aggregate")
         text.add(" FROM input")
         if count:
             text.add(f" GROUP BY {', '.join(str(index + 1) for index in range(count))}")

@@ -83,8 +83,8 @@ def find_program(files: Sequence[str], *, texts: Sequence[str] = ()) -> Program:
         raise UserError("`-`, the standard input, can only be read once")
     read = [Source("-", sys.stdin.read()) if file == "-" else _read_sql(Path(file)) for file in files]
     named = [file for file in files if file != "-"]
-    given = [Source("-e", text) for text in texts]
-    return Program(_name_of(named[-1]) if named else UNNAMED, sql=(*read, *given))
+    inline = [Source("-e", text) for text in texts]
+    return Program(_name_of(named[-1]) if named else UNNAMED, sql=(*read, *inline))
 
 
 def load_pipeline(path: str) -> Pipeline:
@@ -136,23 +136,23 @@ def _read_sql(file: Path) -> Source:
 def _comments_end(text: str) -> int:
     """Where what is not a comment begins."""
     at = 0
-    while found := _COMMENTS.match(text, at):
-        at = found.end()
+    while comment := _COMMENTS.match(text, at):
+        at = comment.end()
     return at
 
 
 def _load_python(path: str) -> Pipeline:
     file, _, name = path.partition(":")
-    found = _pipelines(_load_module(Path(file)))
+    definitions = _pipelines(_load_module(Path(file)))
     if name:
-        if name not in found:
+        if name not in definitions:
             raise UserError(
                 f"there is no pipeline called `{name}` in {file}",
-                hint=suggest(name, found) or f"it defines {', '.join(found) or 'none'}",
+                hint=suggest(name, definitions) or f"it defines {', '.join(definitions) or 'none'}",
             )
-        return _called(found[name], name, file)
-    pipelines = {n: value for n, value in found.items() if isinstance(value, Pipeline)}
-    candidates = pipelines or {n: value for n, value in found.items() if n == "pipeline"}
+        return _called(definitions[name], name, file)
+    pipelines = {n: value for n, value in definitions.items() if isinstance(value, Pipeline)}
+    candidates = pipelines or {n: value for n, value in definitions.items() if n == "pipeline"}
     if len({id(value) for value in candidates.values()}) == 1:
         only = next(iter(candidates))
         return _called(candidates[only], only, file)
@@ -172,14 +172,14 @@ def _called(value: Any, name: str, file: str) -> Pipeline:
     if isinstance(value, Pipeline):
         return value
     try:
-        made = value()
+        pipeline = value()
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{name}() in {file} raised {type(error).__name__}: {error}") from error
-    if not isinstance(made, Pipeline):
-        raise UserError(f"{name}() in {file} returned {type(made).__name__}, not a Pipeline")
-    return made
+    if not isinstance(pipeline, Pipeline):
+        raise UserError(f"{name}() in {file} returned {type(pipeline).__name__}, not a Pipeline")
+    return pipeline
 
 
 def _pipelines(namespace: Mapping[str, Any]) -> dict[str, Any]:

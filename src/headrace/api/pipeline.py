@@ -233,7 +233,7 @@ class Pipeline:
         >>> pipeline.source("single_file", path="orders.json", schema="id BIGINT, shop TEXT", id="orders")
         Stream(orders: id BIGINT, shop TEXT)
         """
-        what, given = self._connector(source, options)
+        what, connector_options = self._connector(source, options)
         declared = None if schema is None else parse_schema(schema)
         by_option = (
             declared is not None
@@ -242,19 +242,19 @@ class Pipeline:
             and takes_schema(registry.options("source", what))
         )
         if by_option:
-            given = {**given, "schema": declared}
-        operator = registry.build("source", what, given) if isinstance(what, str) else what
+            connector_options = {**connector_options, "schema": declared}
+        operator = registry.build("source", what, connector_options) if isinstance(what, str) else what
         columns = source_schema(operator) if isinstance(operator, SourceOperator) else None
         shape = (
             StreamShape(columns)
             if declared is None or by_option
             else declared_shape(declared, has_watermark=False)
         )
-        updating = isinstance(what, str) and _has_changes(what, given)
+        updating = isinstance(what, str) and _has_changes(what, connector_options)
         if updating:
             key = getattr(getattr(operator, "options", None), "primary_key", None) or ()
             shape = replace(shape, updating=True, key=tuple(key))
-        return self._add("source", what, (), id=id, options=given, shape=shape)
+        return self._add("source", what, (), id=id, options=connector_options, shape=shape)
 
     @located
     def apply(
@@ -691,11 +691,11 @@ class Pipeline:
         return operator
 
     def _unique_id(self, base: str) -> str:
-        taken = {step.id for step in self._steps}
+        ids = {step.id for step in self._steps}
         return next(
             name
-            for number in range(1, len(taken) + 2)
-            if (name := base if number == 1 else f"{base}_{number}") not in taken
+            for number in range(1, len(ids) + 2)
+            if (name := base if number == 1 else f"{base}_{number}") not in ids
         )
 
     def _check_own(self, stream: object, method: str) -> None:

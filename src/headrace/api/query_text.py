@@ -50,15 +50,15 @@ class QueryText:
         message = error.message
         if not any("input." in text for _, text in self._expressions):
             message = message.replace("`input.", "`")  # a name that the user did not write
-        told = SqlError(message, hint=error.hint, where=error.where if elsewhere else site)
-        told.excerpt, told.place = error.excerpt if elsewhere else "", error.place
+        located = SqlError(message, hint=error.hint, where=error.where if elsewhere else site)
+        located.excerpt, located.offset = error.excerpt if elsewhere else "", error.offset
         for start, text in self._expressions:
-            if not elsewhere and start <= error.place <= start + len(text):
-                first = error.place - start
+            if not elsewhere and start <= error.offset <= start + len(text):
+                first = error.offset - start
                 width = max(1, error.excerpt.count("^"))
-                told.excerpt = Span(Source("", text), first, min(first + width, len(text))).excerpt()
-        told.more = tuple(self.explain(other, site) for other in error.more)
-        return told
+                located.excerpt = Span(Source("", text), first, min(first + width, len(text))).excerpt()
+        located.more = tuple(self.explain(other, site) for other in error.more)
+        return located
 
 
 class SqlText(QueryText):
@@ -124,7 +124,7 @@ def add_items(
     text: QueryText,
     columns: Sequence[str | Column | Mapping[str, str | Column]],
     named: Mapping[str, str | Column],
-    known: list[str],
+    input_names: list[str],
     method: str,
 ) -> list[str]:
     """Append the items of a SELECT list; returns the expressions in it."""
@@ -132,11 +132,11 @@ def add_items(
     for column in columns:
         if isinstance(column, Mapping):
             by_name = check_mapping(column, method, f"{method}({{'name': 'a + b'}})")
-            items += [(expression_text(value, known, method), name) for name, value in by_name.items()]
+            items += [(expression_text(value, input_names, method), name) for name, value in by_name.items()]
             continue
         alias = column.name if isinstance(column, Column) else None
-        items.append((expression_text(column, known, method), alias))
-    items += [(expression_text(value, known, method), name) for name, value in named.items()]
+        items.append((expression_text(column, input_names, method), alias))
+    items += [(expression_text(value, input_names, method), name) for name, value in named.items()]
 
     for index, (expression, alias) in enumerate(items):
         text.add(", " if index else "")

@@ -176,11 +176,11 @@ class Stream:
         if not columns and not named:
             refuse_id_alone(id, "select")
             raise PlanError("select takes at least one column", hint="such as `select('id', total='a + b')`")
-        known = self._columns("select").names
+        input_names = self._columns("select").names
         check_id(id, "select")
-        refuse_column_as_id(id, known, "select")
+        refuse_column_as_id(id, input_names, "select")
         text = QueryText("SELECT ")
-        checked = add_items(text, columns, named, known, "select")
+        checked = add_items(text, columns, named, input_names, "select")
         return self._query("select", text.add(" FROM input"), checked, id=id)
 
     @located
@@ -488,24 +488,27 @@ class Stream:
         streams = (self, *others)
         shapes = [stream._shape for stream in streams]
         schemas = [shape.columns for shape in shapes]
-        known = [schema for schema in schemas if schema is not None]
-        if len(known) < len(streams):
+        declared = [schema for schema in schemas if schema is not None]
+        if len(declared) < len(streams):
             if any(shape.updating for shape in shapes):
                 raise PlanError(
                     "an updating stream cannot be united with one whose columns are not known",
                     hint="pass `schema=` where that stream is made",
                 )
-        elif any(set(schema.names) != set(known[0].names) for schema in known):
-            differing = next(schema for schema in known if set(schema.names) != set(known[0].names))
+        elif any(set(schema.names) != set(declared[0].names) for schema in declared):
+            differing = next(schema for schema in declared if set(schema.names) != set(declared[0].names))
+            columns = " and ".join(", ".join(schema.names) for schema in (declared[0], differing))
             raise PlanError(
-                f"union of different columns: {', '.join(known[0].names)} and {', '.join(differing.names)}",
+                f"union of different columns: {columns}",
                 hint="bring them to the same columns with `select` first",
             )
-        elif any(schema != known[0] for schema in known) or any(stream._is_queried for stream in streams):
-            return self._union_all(others, known[0].names)
+        elif any(schema != declared[0] for schema in declared) or any(
+            stream._is_queried for stream in streams
+        ):
+            return self._union_all(others, declared[0].names)
         parts = tuple(part for stream in streams for part in stream._parts)
         shape = StreamShape(
-            known[0] if len(known) == len(streams) else None,
+            declared[0] if len(declared) == len(streams) else None,
             has_watermark=all(shape.has_watermark for shape in shapes),
             is_declared=any(shape.is_declared for shape in shapes),
         )
@@ -724,8 +727,8 @@ class Stream:
         Stream(function_call_1: n BIGINT, twice BIGINT)
         """
         names = [into] if isinstance(into, str) else list(into)
-        given = self._shape.columns if schema is None else parse_schema(schema)
-        operator = call_operator(function, columns, names, given)
+        output_schema = self._shape.columns if schema is None else parse_schema(schema)
+        operator = call_operator(function, columns, names, output_schema)
         if self._shape.columns is not None:
             self._check_columns([name for name in columns if name != TIMESTAMP], "call")
         result = call_schema(function, names, self._shape.columns)
@@ -890,12 +893,12 @@ class Stream:
         >>> sales.sink("stdout").sink("memory", name="sales")
         Stream(memory_1: amount BIGINT)
         """
-        what, given = self._pipeline._connector(sink, options)
+        what, connector_options = self._pipeline._connector(sink, options)
         if isinstance(what, str):
-            given = self._sink_options(what, given)
+            connector_options = self._sink_options(what, connector_options)
         if self._shape.updating:
-            self._check_accepts_updates(what, given)
-        self._pipeline._add("sink", what, (self,), id=id, options=given, shape=StreamShape())
+            self._check_accepts_updates(what, connector_options)
+        self._pipeline._add("sink", what, (self,), id=id, options=connector_options, shape=StreamShape())
         return self
 
     @located
@@ -950,9 +953,9 @@ class Stream:
             return options
         model = registry.options("sink", name)
         declared = {field.alias or field_name for field_name, field in model.model_fields.items()}
-        known = {"schema": self._shape.columns, "primary_key": list(self._shape.key)}
+        inferred = {"schema": self._shape.columns, "primary_key": list(self._shape.key)}
         names = {*options, *(model.model_fields[n].alias or n for n in options if n in model.model_fields)}
-        added = {n: value for n, value in known.items() if n in declared and n not in names and value}
+        added = {n: value for n, value in inferred.items() if n in declared and n not in names and value}
         return {**options, **added}
 
     def _check_accepts_updates(self, sink: str | ArrowOperator, options: Mapping[str, Any]) -> None:

@@ -199,7 +199,7 @@ class PlacedError(UserError):
 
     excerpt: str = ""
     """The line, and carets below the place."""
-    place: int = -1
+    offset: int = -1
     """Where in the text it is, so that errors can be told in the text's order."""
     more: tuple[PlacedError, ...] = ()
 

@@ -29,7 +29,7 @@ class Problems:
         """Raise the collected errors, in the order of the text, if there are any."""
         if not self.errors:
             return
-        first, *rest = sorted(self.errors, key=lambda error: error.place)
+        first, *rest = sorted(self.errors, key=lambda error: error.offset)
         first.more = tuple(rest)
         raise first
 
@@ -38,5 +38,5 @@ def placed(kind: type[AnyPlaced], message: str, span: Span | None, hint: str | N
     """An error that points at its location."""
     error = kind(message, hint=hint, where=None if span is None else span.where)
     if span is not None:
-        error.excerpt, error.place = span.excerpt(), span.start
+        error.excerpt, error.offset = span.excerpt(), span.start
     return error

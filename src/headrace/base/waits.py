@@ -80,14 +80,14 @@ class Waits:
         """Note that a server has not answered, and that it is tried again."""
         text = _line(error).removeprefix(name).removeprefix(" does not answer").lstrip(": ")
         with self._lock:
-            known = self._open.get(name)
-            self._open[name] = Wait(name, text, time.time() if known is None else known.since)
+            earlier = self._open.get(name)
+            self._open[name] = Wait(name, text, time.time() if earlier is None else earlier.since)
 
     def answered(self, name: str) -> None:
         """Note that a server answers; nothing happens if it was not waited for."""
         with self._lock:
-            wait, told = self._open.pop(name, None), self._told.pop(name, None)
-            if wait is None or told is None:
+            wait, reported = self._open.pop(name, None), self._told.pop(name, None)
+            if wait is None or reported is None:
                 return
             seconds = time.time() - wait.since
             self._over.append(f"{name} was away for {seconds:.0f} s: {wait.error}")

@@ -132,7 +132,7 @@ def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose:
         if answer:
             click.echo(f"  it answers: {answer}")
         if tried.role == "source":
-            _sample(connector, rows, seconds, tried.found)
+            _sample(connector, rows, seconds, tried.inferred_columns)
 
 
 def _sample(connector: Connector, rows: int, seconds: float, columns: Sequence[pa.Field]) -> None:

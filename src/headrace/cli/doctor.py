@@ -43,7 +43,7 @@ class Check:
 
     name: str
     status: Status
-    found: str
+    actual: str
     fix: str | None = None
 
 
@@ -254,7 +254,7 @@ def _print_checks(checks: list[Check], *, able: bool) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         mark, style = marks[check.status]
-        console.print(Text.assemble((mark, style), f" {check.name.ljust(width)}  {check.found}"))
+        console.print(Text.assemble((mark, style), f" {check.name.ljust(width)}  {check.actual}"))
         if check.fix:
             console.print(Text.assemble(" " * (width + 4), (check.fix, "cyan")))
     console.print()

@@ -7,7 +7,7 @@ from html import escape
 from itertools import pairwise
 
 from headrace.dataflow.plan.diagram import Box, Diagram
-from headrace.dataflow.plan.layout import LINE, Cell, Point, Route, lines_of, place
+from headrace.dataflow.plan.layout import LINE, Cell, Point, Route, lay_out, lines_of
 
 _EDGE = 16.0
 _STYLE = """
@@ -66,7 +66,7 @@ def diagram_page(title: str, diagram: Diagram, texts: Mapping[str, str]) -> str:
 
 def svg_text(diagram: Diagram) -> str:
     """The diagram as an SVG element."""
-    layout = place(diagram)
+    layout = lay_out(diagram)
     width, height = layout.width + 2 * _EDGE, layout.height + 2 * _EDGE
     drawn = "\n".join(
         [

@@ -212,9 +212,9 @@ class SparkSource(Connector, SourceOperator):
                 stamped = with_event_time(
                     rows, time=detail["time"], column=options.timestamp_column, unit=options.timestamp_unit
                 )
-                for one in stamped.to_batches():
-                    if one.num_rows:
-                        collector.collect(one)
+                for part in stamped.to_batches():
+                    if part.num_rows:
+                        collector.collect(part)
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -247,11 +247,11 @@ class SparkSource(Connector, SourceOperator):
         while query.watcher.is_alive() and log.find(number) is None:
             query.watcher.join(0.05)
 
-    def _run_query(self, log: BatchLog, taken: int) -> None:
+    def _run_query(self, log: BatchLog, batch_count: int) -> None:
         """Start the query that fills the log, behind the micro-batches that were taken from it before."""
         if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
             raise PlanError("the spark source needs a pipeline that runs on Spark")
-        self._taken = taken
+        self._taken = batch_count
         log.clear_failure()
         closed = threading.Event()
         query = self._start(_own_session(), log, closed)
@@ -271,8 +271,8 @@ class SparkSource(Connector, SourceOperator):
 
     def _start(self, spark: SparkSession, log: BatchLog, closed: threading.Event) -> Any:
         options = self.options
-        place = options.checkpoint or log.local_folder()
-        if place is None:
+        directory = options.checkpoint or log.local_folder()
+        if directory is None:
             raise ConfigurationError(
                 "Spark needs a place for the checkpoint of its query",
                 hint="name a path that Spark can write to with the option `checkpoint`",
@@ -281,7 +281,7 @@ class SparkSource(Connector, SourceOperator):
             writer = (
                 self._frame(spark)
                 .writeStream.foreachBatch(lambda batch, number: self._keep(batch, number + 1, log, closed))
-                .option("checkpointLocation", place)
+                .option("checkpointLocation", directory)
             )
             if options.bounded or self._is_limited:
                 writer = writer.trigger(availableNow=True)
@@ -317,11 +317,11 @@ class SparkSource(Connector, SourceOperator):
         url, folder = log.url, log.files(number)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            kept = [batch for batch in batches if batch.num_rows]
-            if kept:
+            filled = [batch for batch in batches if batch.num_rows]
+            if filled:
                 path = f"{folder}/{uuid.uuid4().hex}.arrow"
-                file = write_referenced(open_storage(url), path, to_ipc(kept))
-                rows = sum(batch.num_rows for batch in kept)
+                file = write_referenced(open_storage(url), path, to_ipc(filled))
+                rows = sum(batch.num_rows for batch in filled)
                 yield pa.record_batch({"file": [json.dumps(file.to_json())], "rows": [rows]})
 
         written = frame.mapInArrow(write, "file string, rows long").collect()
@@ -460,8 +460,8 @@ class SparkSink(RowsSink):
 
     def display(self) -> str:
         """The format and the place."""
-        place = self.options.table or self.options.path
-        return f"SparkSink({self.options.format}{f' {place}' if place else ''})"
+        target = self.options.table or self.options.path
+        return f"SparkSink({self.options.format}{f' {target}' if target else ''})"
 
     def handle_commit(
         self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext

@@ -147,9 +147,9 @@ class ChainRun:
         self._time = time
         self._context = context
         self._failure: HeadraceError | None = None
-        place = f"subtask {subtask}, epoch {epoch}"
-        self._labels = {node: position_label(f"operator {node}, {place}") for node in chain.nodes}
-        move_to(position_label(f"between operators {', '.join(chain.nodes)}, {place}"))
+        task_label = f"subtask {subtask}, epoch {epoch}"
+        self._labels = {node: position_label(f"operator {node}, {task_label}") for node in chain.nodes}
+        move_to(position_label(f"between operators {', '.join(chain.nodes)}, {task_label}"))
         attempt = uuid.uuid4().hex[:12]
         self.nodes: dict[str, _NodeRun] = {}
         for node_id in chain.nodes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.base.errors import IncompatibleStateError
 from headrace.engine.chain import load_operator
+from headrace.functions.arithmetic import as_written
 from headrace.model.operator import ArrowOperator
 from headrace.model.plan import Plan, PlanNode
 from headrace.state.config import TableConfig
@@ -117,9 +118,9 @@ def _moved(
     plan: Plan, checkpoint: CheckpointMetadata, operators: Mapping[str, OperatorCheckpointMetadata]
 ) -> list[Change]:
     """Operators whose ids are numbers in the order of the program, and that have another number now."""
-    held = {name for name, saved in operators.items() if saved.table_configs and saved.files()}
+    stateful = {name for name, saved in operators.items() if saved.table_configs and saved.files()}
     changes = []
-    for name in sorted({*held, *checkpoint.offsets.get("sources", {})}):
+    for name in sorted({*stateful, *checkpoint.offsets.get("sources", {})}):
         lineage = checkpoint.lineages.get(name)
         if lineage is None or plan.lineages.get(name) == lineage:
             continue
@@ -212,11 +213,11 @@ def _difference(before: TableConfig, after: TableConfig) -> str | None:
         parts += [f"`{c}` is gone" for c in old if c not in new]
         parts += [f"`{c}` {new[c]} is new" for c in new if c not in old]
         return "columns changed (" + ", ".join(parts or ["nullability"]) + ")"
-    held, holds = before.state_signature, after.state_signature
-    if held != holds:
-        if max(len(held), len(holds)) > _SHOWN:
+    signature_before, signature_after = before.state_signature, after.state_signature
+    if as_written(signature_before) != as_written(signature_after):
+        if max(len(signature_before), len(signature_after)) > _SHOWN:
             return "the query has changed, and what it kept means something else now"
-        return f"the query has changed: it held `{held}` and would hold `{holds}`"
+        return f"the query has changed: it held `{signature_before}` and would hold `{signature_after}`"
     if any(
         getattr(before, field) != getattr(after, field) for field in ("generational", "order_by", "route")
     ):

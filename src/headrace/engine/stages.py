@@ -175,14 +175,14 @@ def cut_stages(plan: Plan, *, parallelism: int) -> StagePlan:
             widths.append(width)
             chain_of[node.id] = len(members) - 1
 
-    place = {node.id: number for number, node in enumerate(plan.nodes)}
+    position = {node.id: number for number, node in enumerate(plan.nodes)}
     in_use = [number for number, nodes in enumerate(members) if nodes]
     chains = tuple(
         Chain(
             index=index,
             stage=stages[number],
             parallelism=widths[number],
-            nodes=tuple(sorted(members[number], key=place.__getitem__)),
+            nodes=tuple(sorted(members[number], key=position.__getitem__)),
         )
         for index, number in enumerate(in_use)
     )

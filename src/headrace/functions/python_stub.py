@@ -118,10 +118,10 @@ def _stub_function(
     arguments.defaults = [nothing for _ in arguments.defaults]
     arguments.kw_defaults = [None if default is None else nothing for default in arguments.kw_defaults]
     stub.returns = _annotation(stub.returns, typed=typed)
-    known = [decorator for decorator in stub.decorator_list if _is_decorator(decorator)]
-    if len(known) < len(stub.decorator_list) and not typed and not is_method:
+    recognized = [decorator for decorator in stub.decorator_list if _is_decorator(decorator)]
+    if len(recognized) < len(stub.decorator_list) and not typed and not is_method:
         raise UnknownTypesError(f"`{stub.name}` is decorated", stub.decorator_list[0].lineno)
-    stub.decorator_list = [] if is_method else known
+    stub.decorator_list = [] if is_method else recognized
     stub.body = [ast.Return(None)]
     if _yields(definition):
         stub.body.append(ast.Expr(ast.Yield(None)))

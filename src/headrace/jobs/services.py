@@ -41,13 +41,13 @@ _TICK = 0.2
 
 def connectors_of(plan: Plan) -> dict[str, Connector]:
     """Return the sources, sinks and lookups of a plan that have an outside system, by node."""
-    found: dict[str, Connector] = {}
+    connectors: dict[str, Connector] = {}
     for node in plan.nodes:
         operator = load_operator(node)
         connector = operator.lookup if isinstance(operator, LookupJoin) else operator
         if isinstance(connector, Connector) and type(connector).reach is not Connector.reach:
-            found[node.id] = connector
-    return found
+            connectors[node.id] = connector
+    return connectors
 
 
 def check_services(

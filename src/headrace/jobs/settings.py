@@ -291,10 +291,10 @@ def _line_of(text: str, section: str, key: str | None = None) -> int:
 
 def _bad_toml(error: tomllib.TOMLDecodeError, text: str, path: Path) -> ConfigurationError:
     message = str(error)
-    place = re.search(r"\(at line (\d+), column (\d+)\)", message)
+    position = re.search(r"\(at line (\d+), column (\d+)\)", message)
     lines = text.splitlines()
-    number = int(place.group(1)) if place else max(len(lines), 1)
-    column = int(place.group(2)) if place else 1
+    number = int(position.group(1)) if position else max(len(lines), 1)
+    column = int(position.group(2)) if position else 1
     reason = re.sub(r"\s*\(at .*\)$", "", message)
     shown = lines[number - 1] if number <= len(lines) else ""
     return ConfigurationError(

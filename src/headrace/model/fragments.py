@@ -316,11 +316,42 @@ def tidy(message: str) -> str:
     return _NOISE.sub("", message).strip()
 
 
+_TYPES = {
+    "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT", "Int64": "BIGINT", "UInt8": "TINYINT UNSIGNED",
+    "UInt16": "SMALLINT UNSIGNED", "UInt32": "INT UNSIGNED", "UInt64": "BIGINT UNSIGNED", "Float32": "FLOAT",
+    "Float64": "DOUBLE", "Boolean": "BOOLEAN", "Date32": "DATE", "Interval": "INTERVAL",
+}  # fmt: skip
+_TRY = "TRY_CAST gives NULL where a value cannot be cast"
+_VALUES = [
+    (re.compile(pattern, re.DOTALL), message, hint)
+    for pattern, message, hint in (
+        (r"Divide by zero", "division by zero", "nullif(…, 0) makes the result NULL"),
+        (r"Can't cast value (\S+) to type (\w+)", "{0} is out of range for {1}", _TRY),
+        (r"Cannot cast string '(.*?)' to value of (\w+) type", "'{0}' is not of type {1}", _TRY),
+        (r"Error parsing timestamp from '(.*?)'", "'{0}' is not a timestamp", _TRY),
+        (r"Cannot cast string '(.*?)' to .*Date", "'{0}' is not a date", _TRY),
+        (r"Overflow happened on: (.+?)(?:\n|$)", "{0} is out of range", "cast one side to a wider type"),
+        (r"(\S+) is too (?:large|small) to store in a Decimal\d+ of precision (\d+)",
+         "{0} has no room in a DECIMAL of {1} digits", "cast it to a DECIMAL with more digits"),
+        (r"regex parse error:.*error: ([^\n\"]+)", "a regular expression is wrong: {0}", None),
+        (r"non UTF-8 data|invalid utf-8", "bytes are not a text in UTF-8", "encode(…, 'hex') shows them"),
+    )
+]  # fmt: skip
+"""What a value can be wrong with, as DataFusion says it and as we do."""
+
+
 def expression_error(error: BaseException, sql: str) -> ExpressionError:
     """A failure of DataFusion as an error for the user; that of a user-defined function as it was raised."""
     failure = take_failure(error)
     if isinstance(failure, ExpressionError):
         return failure
-    user_error = ExpressionError(tidy(str(error)), hint=f"in: {sql}" if len(sql) < 300 else None)
+    text = tidy(str(error))
+    for pattern, message, hint in _VALUES:
+        if match := pattern.search(text):
+            parts = [_TYPES.get(part, part) for part in match.groups()]
+            user_error = ExpressionError(message.format(*parts), hint=hint)
+            break
+    else:
+        user_error = ExpressionError(text, hint=f"in: {sql}" if len(sql) < 300 else None)
     user_error.__cause__ = error
     return user_error

@@ -334,10 +334,10 @@ class WindowAggregate(ArrowOperator):
         costs no more than the inserts did. The random choice is a hash of the epoch: a replay does the same.
         """
         table = ctx.time_table("windows")
-        held = table.approximate_rows
-        if self._parts is None or not self._inserted or held < MANY_ROWS:
+        row_count = table.approximate_rows
+        if self._parts is None or not self._inserted or row_count < MANY_ROWS:
             return
-        if hash_value(ctx.task_info.epoch, ctx.task_info.subtask) % max(held // self._inserted, 8) != 0:
+        if hash_value(ctx.task_info.epoch, ctx.task_info.subtask) % max(row_count // self._inserted, 8) != 0:
             return
         rows = table.all()
         merged = self._parts.merged(rows)

@@ -146,7 +146,7 @@ def columns_of(text: Source) -> pa.Schema:
     before = "CREATE TABLE t ("
     statements = parse_statements(Source(text.name, f"{before}{text.text})"), problems)
     for error in problems.errors:
-        error.place = max(0, error.place - len(before))
+        error.offset = max(0, error.offset - len(before))
     problems.raise_all()
     statement = statements[0][1]
     if not isinstance(statement, CreateTable):

@@ -185,7 +185,7 @@ class StreamSql:
             for _, statement in parse_statements(Source(text.name, f"SELECT {text.text}\n"), problems)
         ]
         for error in problems.errors:
-            error.place = max(0, error.place - len("SELECT "))
+            error.offset = max(0, error.offset - len("SELECT "))
         problems.raise_all()
         query = parsed[0].query if len(parsed) == 1 and isinstance(parsed[0], SelectStatement) else None
         clauses = (

@@ -24,7 +24,7 @@ class TableConnector(NamedTuple):
     role: Role
     connector: Any
     """None if the columns to read cannot be found, of a table that can be written as well."""
-    found: tuple[pa.Field, ...] = ()
+    inferred_columns: tuple[pa.Field, ...] = ()
     """The columns that the table does not declare, and that its source tells."""
     problem: SqlError | None = None
 
@@ -85,7 +85,7 @@ def _build(table: CatalogTable, role: Role) -> TableConnector:
         options = connector_options(table, role, columns)
         if role == "lookup":
             return TableConnector(role, registry.build_lookup(table.connector, options))
-        return TableConnector(role, registry.build(role, table.connector, options), table.found)
+        return TableConnector(role, registry.build(role, table.connector, options), table.inferred_columns)
     except SqlError:
         raise
     except HeadraceError as error:

@@ -167,8 +167,8 @@ def unseal(storage: Storage, path: str, *, what: str = "file") -> tuple[dict[str
         digest = hashlib.sha256(json.dumps(plain).encode())
         digest.update(body)
         if size != len(body) or digest.hexdigest() != expected:
-            found = _described(len(body), digest.hexdigest())
-            raise damaged(f"expected {_described(size, str(expected))}, found {found}")
+            actual = _described(len(body), digest.hexdigest())
+            raise damaged(f"expected {_described(size, str(expected))}, found {actual}")
     return head, body
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from headrace.api.pipeline import Pipeline
 from headrace.base.errors import HeadraceError
+from headrace.dataflow.document.load import load_dataflow
 from headrace.dataflow.runtime.printed import LOGGER, Line, publish
 from headrace.engine.driver import Step
 from headrace.jobs.progress import RunResult
@@ -62,10 +63,8 @@ def run_dataflow(
     with collected_lines(outcome.lines):
         try:
             pipeline = Pipeline.from_dataflow(file, udfs=udfs)
-            plan = pipeline.plan()
-            live = (
-                real_time if real_time is not None else any(node.operator == "process" for node in plan.nodes)
-            )
+            pipeline.plan()
+            live = _has_processes(file) if real_time is None else real_time
             now: Callable[[], float] = clock.time if live else ManualClock(clock_start)
             begun = now()
             with tempfile.TemporaryDirectory() as scratch:
@@ -86,6 +85,10 @@ def run_dataflow(
             publish([line for line in error.printed if isinstance(line, Line)])
             outcome.error, outcome.exit_code = error, error.exit_code
     return outcome
+
+
+def _has_processes(file: str | Path) -> bool:
+    return any(unit.kind == "process" for unit in load_dataflow(Path(file)).units)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def test_java_17_or_newer_on_path_is_fine(version: str, tmp_path: Path) -> None:
     java(tmp_path, version)
     check = check_java(environ(tmp_path))
     assert check.status == "ok"
-    assert check.found.startswith(version)
+    assert check.actual.startswith(version)
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22"])
@@ -49,14 +49,14 @@ def test_an_old_java_is_not_enough(version: str, tmp_path: Path) -> None:
     java(tmp_path, version)
     check = check_java(environ(tmp_path))
     assert check.status == "missing"
-    assert "needs 17 or newer" in check.found
+    assert "needs 17 or newer" in check.actual
 
 
 def test_java_home_comes_before_path(tmp_path: Path) -> None:
     java(tmp_path / "path", "17.0.1")
     java(tmp_path / "home" / "bin", "21.0.1")
     check = check_java(environ(tmp_path / "path", JAVA_HOME=str(tmp_path / "home")))
-    assert check.found.startswith("21.0.1")
+    assert check.actual.startswith("21.0.1")
 
 
 def test_a_wrong_java_home_is_told_even_when_path_has_java(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_java_that_does_not_run_is_missing(tmp_path: Path) -> None:
     program(tmp_path, "java", prints="Unable to locate a Java Runtime.", code=1)
     check = check_java(environ(tmp_path))
     assert check.status == "missing"
-    assert "Unable to locate a Java Runtime." in check.found
+    assert "Unable to locate a Java Runtime." in check.actual
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_package_that_is_absent_or_does_not_fit_comes_with_the_line_that_insta
     assert check_package("click", package="click", requirement="click", at_least=(8,)).status == "ok"
     too_new = check_package("click", package="click", requirement="click<8", at_least=(1,), below=(8,))
     assert too_new.status == "missing"
-    assert "needs <8" in too_new.found
+    assert "needs <8" in too_new.actual
     absent = check_package("X", package="headrace-absent", requirement="headrace-absent>=1", at_least=(1,))
     assert absent.fix == f"{sys.executable} -m pip install 'headrace-absent>=1'"
 
@@ -128,7 +128,7 @@ def test_a_temporary_directory_that_another_user_could_have_filled_is_named(tmp_
     (tmp_path / f"headrace-{os.geteuid()}").symlink_to(tmp_path)
     check = check_temporary_directory({"TMPDIR": str(tmp_path)})
     assert check.status == "missing"
-    assert "is a symbolic link" in check.found
+    assert "is a symbolic link" in check.actual
     assert check.fix is not None
     assert check.fix.startswith("remove it")
 

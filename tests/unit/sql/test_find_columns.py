@@ -52,7 +52,7 @@ def rows(sql: str, state: Path) -> list[dict[str, Any]]:
 
 def lines(sql: str) -> list[str]:
     (tried,) = [one for one in build_connectors([Source("t.sql", sql)], "t") if one.role == "source"]
-    return column_lines(tried.found)
+    return column_lines(tried.inferred_columns)
 
 
 def test_the_columns_of_json_are_found_in_its_lines(tmp_path: Path) -> None:

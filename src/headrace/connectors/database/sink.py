@@ -72,8 +72,8 @@ class DatabaseSink(TableSink):
         """Connect, and return a line about the database and the table."""
         return self._run(self._summarize_table, patience=0)
 
-    def _summarize_table(self, held: _Held) -> str:
-        with held.engine.connect() as connection:
+    def _summarize_table(self, pooled: _PooledEngine) -> str:
+        with pooled.engine.connect() as connection:
             dialect = connection.dialect
             numbers = [str(part) for part in dialect.server_version_info or ()]
             name = " ".join([dialect.name, ".".join(numbers)]).strip()
@@ -94,30 +94,30 @@ class DatabaseSink(TableSink):
 
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark exists already."""
-        self._run(lambda held: self._write(held, epoch, changes))
+        self._run(lambda pooled: self._write(pooled, epoch, changes))
 
-    def _write(self, held: _Held, epoch: Epoch, changes: TableChanges) -> None:
+    def _write(self, pooled: _PooledEngine, epoch: Epoch, changes: TableChanges) -> None:
         epochs = self._epochs()
-        if not held.prepared:
-            self._create(held, self.options.sink_epochs_table, epochs)
+        if not pooled.prepared:
+            self._create(pooled, self.options.sink_epochs_table, epochs)
             if self.options.sink_create_table:
-                self._create(held, self.options.table, self._new_table(changes.rows))
-            held.prepared = True
-        with held.engine.begin() as connection:
+                self._create(pooled, self.options.table, self._new_table(changes.rows))
+            pooled.prepared = True
+        with pooled.engine.begin() as connection:
             self._fence(connection, epochs, epoch)
             if not self._mark(connection, epochs, epoch):
                 return
-            if held.table is None or not set(changes.rows.schema.names) <= set(held.table.columns.keys()):
-                held.table = self._reflect(connection)
-                self._check(connection, held.table, changes.rows.schema)
-            self._change(connection, held.table, changes)
+            if pooled.table is None or not set(changes.rows.schema.names) <= set(pooled.table.columns.keys()):
+                pooled.table = self._reflect(connection)
+                self._check(connection, pooled.table, changes.rows.schema)
+            self._change(connection, pooled.table, changes)
 
-    def _create(self, held: _Held, name: str, table: Any) -> None:
+    def _create(self, pooled: _PooledEngine, name: str, table: Any) -> None:
         """Create a table if it is missing."""
         try:
-            table.metadata.create_all(held.engine)
+            table.metadata.create_all(pooled.engine)
         except load_client().exc.SQLAlchemyError:
-            with held.engine.connect() as connection:
+            with pooled.engine.connect() as connection:
                 if not self._has_table(connection, name):  # else by somebody else, in the same moment
                     raise
 
@@ -279,21 +279,21 @@ class DatabaseSink(TableSink):
                 hint=f"pip install {error.name}",
             ) from None
 
-    def _run(self, work: Callable[[_Held], T], *, patience: float | None = None) -> T:
+    def _run(self, work: Callable[[_PooledEngine], T], *, patience: float | None = None) -> T:
         """Run a function on the database, with retries after transient errors: it must be repeatable."""
         key = (os.getpid(), self.options.model_dump_json(), self.options.url, self.options.password)
 
         def attempt() -> T:
-            held = _HELD.pop(key, None) or _Held(self._engine())
+            pooled = _POOL.pop(key, None) or _PooledEngine(self._engine())
             try:
-                result = work(held)
+                result = work(pooled)
             except BaseException:
-                held.engine.dispose()
+                pooled.engine.dispose()
                 raise
-            if key in _HELD:  # of another thread
-                held.engine.dispose()
+            if key in _POOL:  # of another thread
+                pooled.engine.dispose()
             else:
-                _HELD[key] = held
+                _POOL[key] = pooled
             return result
 
         deadline = PATIENCE_SECONDS if patience is None else patience
@@ -333,7 +333,7 @@ def _tls(url: Any) -> dict[str, str]:
 
 
 @dataclass
-class _Held:
+class _PooledEngine:
     """The engine and the table metadata that a process reuses between commits."""
 
     engine: Any
@@ -345,13 +345,13 @@ class _RivalError(Exception):
     """A concurrent commit wrote the mark of the same epoch."""
 
 
-_HELD: dict[tuple[Any, ...], _Held] = {}
+_POOL: dict[tuple[Any, ...], _PooledEngine] = {}
 
 
 @atexit.register
 def _close() -> None:
-    while _HELD:
-        _HELD.popitem()[1].engine.dispose()
+    while _POOL:
+        _POOL.popitem()[1].engine.dispose()
 
 
 def is_transient(error: Exception) -> bool:

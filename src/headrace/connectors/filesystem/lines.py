@@ -240,12 +240,12 @@ def _split_long(block: bytes, limit: int, row_ends: RowEnds | None) -> Iterator[
 def _line_blocks(stream: ByteStream, begin: int, end: int | None, limit: int) -> Iterator[bytes | LongLine]:
     """Yield blocks of complete lines, each copied only once."""
     waiting: list[bytes | memoryview] = []
-    position, held = begin, 0
+    position, buffered = begin, 0
     long: LongLine | None = None
     while position != end and (chunk := stream.read(_size(position, end))):
         position += len(chunk)
-        if waiting and long is None and held > limit:
-            long, waiting = LongLine(bytes(waiting[0][:_HEAD]), held, 0), []
+        if waiting and long is None and buffered > limit:
+            long, waiting = LongLine(bytes(waiting[0][:_HEAD]), buffered, 0), []
         if long is not None:
             stop = chunk.find(b"\n") + 1
             long = long._replace(size=long.size + (stop or len(chunk)), newlines=int(stop > 0))
@@ -259,10 +259,10 @@ def _line_blocks(stream: ByteStream, begin: int, end: int | None, limit: int) ->
         if stop:
             yield b"".join([*waiting, memoryview(chunk)[:stop]])
             waiting = []
-            held = 0
+            buffered = 0
         if stop < len(chunk):
             waiting.append(chunk[stop:])
-            held += len(chunk) - stop
+            buffered += len(chunk) - stop
     if long is not None:
         yield long
     if waiting:

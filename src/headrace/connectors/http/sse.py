@@ -73,10 +73,10 @@ class SseSource(EndpointConnector, ReceivedSource):
         """Read the stream until the run ends, or the server ends it (204)."""
         with connect(self.options, self.label, patient=True) as client:
             while not inbox.closed.is_set():
-                asked = {"Accept": _EVENT_STREAM, "Cache-Control": "no-store"}
+                headers = {"Accept": _EVENT_STREAM, "Cache-Control": "no-store"}
                 if inbox.resume:
-                    asked["Last-Event-ID"] = inbox.resume
-                with ask(client, self.options, self.label, headers=asked) as response:
+                    headers["Last-Event-ID"] = inbox.resume
+                with ask(client, self.options, self.label, headers=headers) as response:
                     if response.status_code == 204:
                         inbox.connected()
                         return

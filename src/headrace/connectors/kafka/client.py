@@ -346,12 +346,12 @@ class Cluster:
     @contextmanager
     def connect(self, kind: str, settings: Settings) -> Iterator[tuple[Any, Trouble]]:
         """Yield a new client and its error callback, and close the client after the block."""
-        held = _connect(kind, {**self._settings, **settings})
+        client, trouble = _connect(kind, {**self._settings, **settings})
         try:
-            yield held
+            yield client, trouble
             self._note_answer()
         finally:
-            _close(held[0])
+            _close(client)
 
     @contextmanager
     def borrow(self, kind: str, settings: Settings | None = None) -> Iterator[tuple[Any, Trouble]]:
@@ -361,18 +361,19 @@ class Cluster:
         """
         client_settings = {**self._settings, **(settings or {})}
         key = (os.getpid(), kind, *sorted((name, str(value)) for name, value in client_settings.items()))
-        held = _IDLE.pop(key, None) or _connect(kind, client_settings)
-        held[1].reset()
+        idle = _IDLE.pop(key, None)
+        client, trouble = idle or _connect(kind, client_settings)
+        trouble.reset()
         try:
-            yield held
+            yield client, trouble
             self._note_answer()
         except BaseException:
-            _close(held[0])
+            _close(client)
             raise
         if key in _IDLE:
-            _close(held[0])
+            _close(client)
         else:
-            _IDLE[key] = held
+            _IDLE[key] = client, trouble
         while len(_IDLE) > _IDLE_CLIENTS:
             _close(_IDLE.popitem(last=False)[1][0])
 
@@ -454,11 +455,11 @@ def _connect(kind: str, settings: Settings) -> tuple[Any, Trouble]:
     return getattr(module, kind)(client_settings), trouble
 
 
-def _close(held: Any) -> None:
-    if hasattr(held, "purge"):  # a producer would wait for what it has not sent
-        held.purge()
-    elif hasattr(held, "close"):
-        held.close()
+def _close(client: Any) -> None:
+    if hasattr(client, "purge"):  # a producer would wait for what it has not sent
+        client.purge()
+    elif hasattr(client, "close"):
+        client.close()
 
 
 def refuses(problem: Any) -> bool:

@@ -145,22 +145,22 @@ class MqttSource(ReceivedSource):
 
         Those are the ids that the broker has not released (PUBREL) yet.
         """
-        held: dict[str, str] = dict(resume or {})
+        unreleased: dict[str, str] = dict(resume or {})
         released = self._released[:]
         del self._released[: len(released)]
         for message_id in released:
             if message_id == _ALL:
-                held.clear()
-            held.pop(str(message_id), None)
+                unreleased.clear()
+            unreleased.pop(str(message_id), None)
         fresh = []
         for message in messages:
             token = message.token
             if token is not None and token.level == 2:
-                if token.again and held.get(str(token.id)) == token.digest:
+                if token.again and unreleased.get(str(token.id)) == token.digest:
                     continue
-                held[str(token.id)] = token.digest
+                unreleased[str(token.id)] = token.digest
             fresh.append(message)
-        return fresh, held or None
+        return fresh, unreleased or None
 
     def reach(self) -> str:
         """Connect and subscribe, and return a line about the broker."""

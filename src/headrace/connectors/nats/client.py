@@ -87,16 +87,16 @@ class NatsServers:
 
     async def _work(self, work: Callable[[Any], Awaitable[T]]) -> T:
         key = (os.getpid(), *(str(getattr(self._options, name)) for name in NatsServerOptions.model_fields))
-        held = _CONNECTIONS.get(key)
-        if held is None or not held.is_connected:
-            held = await self.connect()
-            _CONNECTIONS[key] = held
+        connection = _CONNECTIONS.get(key)
+        if connection is None or not connection.is_connected:
+            connection = await self.connect()
+            _CONNECTIONS[key] = connection
         try:
-            return await work(held)
+            return await work(connection)
         except Exception as error:
             if is_transient(error):
                 _CONNECTIONS.pop(key, None)
-                await close(held)
+                await close(connection)
             raise
 
     async def connect(self) -> Any:

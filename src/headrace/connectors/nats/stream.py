@@ -119,8 +119,8 @@ class NatsReading:
             **self._filter(),
             **(self.settings or {}),
         }
-        asked = {"stream_name": self.stream, "config": config}
-        consumer = await call(connection, f"CONSUMER.CREATE.{self.stream}", asked)
+        request = {"stream_name": self.stream, "config": config}
+        consumer = await call(connection, f"CONSUMER.CREATE.{self.stream}", request)
         try:
             return await self._pull(connection, consumer["name"], most)
         finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.connectors.http.client import is_loopback
 
 
-def default_tls(given: Mapping[str, object]) -> dict[str, str]:
+def default_tls(parameters: Mapping[str, object]) -> dict[str, str]:
     """Return the settings to add to those of a connection, so that a server elsewhere is verified.
 
     The client of PostgreSQL would use TLS only if the server offers it, and check no certificate. Whatever
@@ -21,21 +21,21 @@ def default_tls(given: Mapping[str, object]) -> dict[str, str]:
     >>> default_tls({"host": "db.example", "sslrootcert": "ca.pem"})
     {'sslmode': 'verify-full'}
     """
-    is_chosen = {"sslmode", "service"} & {*given} or {"PGSSLMODE", "PGSERVICE"} & {*os.environ}
-    if is_chosen or is_local(given):
+    is_chosen = {"sslmode", "service"} & {*parameters} or {"PGSSLMODE", "PGSERVICE"} & {*os.environ}
+    if is_chosen or is_local(parameters):
         return {}
-    has_roots = "sslrootcert" in given or "PGSSLROOTCERT" in os.environ
+    has_roots = "sslrootcert" in parameters or "PGSSLROOTCERT" in os.environ
     if has_roots or (Path.home() / ".postgresql" / "root.crt").exists():
         return {"sslmode": "verify-full"}
     return {"sslmode": "verify-full", "sslrootcert": _system_roots()}
 
 
-def is_local(given: Mapping[str, object]) -> bool:
+def is_local(parameters: Mapping[str, object]) -> bool:
     """Whether a connection stays on this machine: over a loopback address or a Unix socket."""
     hosts = (
-        given.get("hostaddr")
+        parameters.get("hostaddr")
         or os.environ.get("PGHOSTADDR")
-        or given.get("host")
+        or parameters.get("host")
         or os.environ.get("PGHOST")
         or ""
     )

@@ -335,12 +335,12 @@ class _Progress:
         """
         key = f"headrace:{ctx.task_info.job_id}:{ctx.task_info.operator_id}"
         pipe.watch(key)
-        held = json.loads(pipe.get(key) or b"{}")
-        if isinstance(held, list):  # of an earlier version
-            held = {"batches": held}
-        if held.get("generation", 0) > ctx.generation:
+        saved = json.loads(pipe.get(key) or b"{}")
+        if isinstance(saved, list):  # of an earlier version
+            saved = {"batches": saved}
+        if saved.get("generation", 0) > ctx.generation:
             ctx.check_generation()
-        return cls(key, ctx.generation, dict(held.get("batches", [])))
+        return cls(key, ctx.generation, dict(saved.get("batches", [])))
 
     def write(self, pipe: Any) -> None:
         """Queue the command that stores it."""

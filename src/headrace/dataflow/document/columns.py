@@ -61,10 +61,10 @@ def _parse(sql: str, text: Scalar, findings: Findings, *, skip: int = 0) -> Crea
     before = len(_BEFORE) + skip
     statements = parse_statements(Source("schema", f"{_BEFORE}{sql})"), problems)
     for error in problems.errors:
-        at = error.place - before
+        at = error.offset - before
         word = re.match(r"\w+", text.text[max(0, at) :])
-        place = text.place(at, at + (word.end() if word else 1)) if error.place >= 0 else text.span
-        findings.refuse(error.message, place, error.hint)
+        span = text.span_of(at, at + (word.end() if word else 1)) if error.offset >= 0 else text.span
+        findings.refuse(error.message, span, error.hint)
     if problems.errors:
         return None
     if len(statements) != 1 or not isinstance(statements[0][1], CreateTable):

@@ -56,7 +56,7 @@ def expand(text: Scalar, environ: Mapping[str, str], findings: Findings) -> str 
         if match["default"] is not None:
             return match["default"]
         is_complete = False
-        _refuse(name, text.place(*match.span()), environ, findings)
+        _refuse(name, text.span_of(*match.span()), environ, findings)
         return ""
 
     expanded = _VARIABLE.sub(put, text.text)
@@ -68,7 +68,7 @@ def check_params(text: Scalar, params: Mapping[str, str], findings: Findings) ->
     for match in _PARAM.finditer(text.text):
         name = match[1] or match[2]
         if name not in params:
-            _refuse(name, text.place(*match.span()), params, findings)
+            _refuse(name, text.span_of(*match.span()), params, findings)
 
 
 def put_params(word: str, params: Mapping[str, str]) -> str:
@@ -78,22 +78,22 @@ def put_params(word: str, params: Mapping[str, str]) -> str:
 
 def _refuse_braces(text: Scalar, match: re.Match[str], findings: Findings) -> None:
     end = text.text.find("}", match.start())
-    place = text.place(match.start(), match.end() if end < 0 else end + 1)
-    said = "`${` is not closed" if end < 0 else f"`{text.text[match.start() : end + 1]}` names no variable"
-    findings.refuse(said, place, "write `${NAME}`, `${NAME:-default}`, or `$$` for a dollar")
+    span = text.span_of(match.start(), match.end() if end < 0 else end + 1)
+    message = "`${` is not closed" if end < 0 else f"`{text.text[match.start() : end + 1]}` names no variable"
+    findings.refuse(message, span, "write `${NAME}`, `${NAME:-default}`, or `$$` for a dollar")
 
 
-def _refuse(name: str, place: Span, environ: Mapping[str, str], findings: Findings) -> None:
+def _refuse(name: str, span: Span, environ: Mapping[str, str], findings: Findings) -> None:
     if name.startswith("PARAM_"):
         param = name.removeprefix("PARAM_").lower()
         findings.refuse(
             f"the module was not given the param `{param}`",
-            place,
+            span,
             f"write `params: {{{param}: …}}` beside `module:`",
         )
     else:
         findings.refuse(
             f"the environment has no variable `{name}`",
-            place,
+            span,
             suggest(name, environ) or f"set it, write `${{{name}:-default}}`, or write `$$` for a dollar",
         )

@@ -21,7 +21,7 @@ QUEUE_SIZE = 10
 """Messages that wait at an input before its sender has to, unless the file says otherwise."""
 
 
-def place_in(span: Span, offsets: Sequence[int], start: int, end: int) -> Span:
+def span_within(span: Span, offsets: Sequence[int], start: int, end: int) -> Span:
     """The place in a document of the characters from `start` to before `end` of a text.
 
     The text stands in the document at `span`, its characters at the `offsets`.
@@ -139,9 +139,9 @@ class Unit:
     sql_offsets: tuple[int, ...] = field(default=(), compare=False, repr=False)
     """Where each character of `sql` stands in the document, which has indentation besides."""
 
-    def sql_place(self, start: int, end: int) -> Span | None:
+    def sql_span_of(self, start: int, end: int) -> Span | None:
         """The place in the document of the characters from `start` to before `end` of `sql`."""
-        return None if self.sql_span is None else place_in(self.sql_span, self.sql_offsets, start, end)
+        return None if self.sql_span is None else span_within(self.sql_span, self.sql_offsets, start, end)
 
     @property
     def address(self) -> str:

@@ -260,8 +260,8 @@ def _check_ports(use: ModuleUse, findings: Findings) -> None:
     for name in use.inputs:
         if name not in use.ports and use.header.is_whole("inputs"):
             hint = suggest(name, use.ports, listing="its inputs are") or "it has no inputs"
-            place = use.block.key_span("inputs", name)
-            findings.refuse(f"the module `{written}` has no input `{name}`", place, hint)
+            span = use.block.key_span("inputs", name)
+            findings.refuse(f"the module `{written}` has no input `{name}`", span, hint)
     if "inputs" not in use.block.broken:
         for port in texts(use.header.inputs):
             if port not in use.inputs:

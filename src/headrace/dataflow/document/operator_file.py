@@ -11,6 +11,7 @@ from headrace.base.spans import Source, Span
 from headrace.dataflow.document.model import Unit
 
 _HANDLER = "write `def on_event(self, dora_event, send_output):`"
+_STATUS = "DoraStatus"
 _PLAIN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Pass)
 """What a class has that shows all its methods."""
 
@@ -27,9 +28,9 @@ def read_operator(unit: Unit) -> str:
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        start = _place(text, error.lineno or 1, (error.offset or 1) - 1)
-        told = placed(DataflowError, f"`{unit.address}`: {error.msg}", Span(source, start, start + 1))
-        raise told from None
+        start = _offset(text, error.lineno or 1, (error.offset or 1) - 1)
+        refusal = placed(DataflowError, f"`{unit.address}`: {error.msg}", Span(source, start, start + 1))
+        raise refusal from None
     bound = [(name, node) for node in tree.body for name in _names(node)]
     names = {name for name, _ in bound}
     if "Operator" not in names and "*" not in names:
@@ -38,10 +39,27 @@ def read_operator(unit: Unit) -> str:
             or "write `class Operator:` with `on_event(self, dora_event, send_output)`"
         )
         raise placed(DataflowError, f"{file} has no class `Operator`", unit.span, hint)
+    if "*" not in names:
+        _check_status_imported(tree, source, unit)
     classes = [node for name, node in bound if name == "Operator"]
     if len(classes) == 1 and isinstance(classes[0], ast.ClassDef):
         _check_class(classes[0], source, unit)
     return text
+
+
+def _check_status_imported(tree: ast.Module, source: Source, unit: Unit) -> None:
+    """Raise a DataflowError if `DoraStatus` is used and nothing in the file defines it."""
+    bound = {name for node in tree.body for name in _names(node)}
+    bound |= {part.arg for part in ast.walk(tree) if isinstance(part, ast.arg)}
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Name) and part.id == _STATUS and _STATUS not in bound:
+            start = source.text.find(_STATUS, _offset(source.text, part.lineno, 0))
+            raise placed(
+                DataflowError,
+                f"`{unit.address}`: `{_STATUS}` is not imported",
+                Span(source, start, start + len(_STATUS)),
+                f"write `from dora import {_STATUS}` at the top of the file",
+            )
 
 
 def _check_class(node: ast.ClassDef, source: Source, unit: Unit) -> None:
@@ -64,7 +82,7 @@ def _check_class(node: ast.ClassDef, source: Source, unit: Unit) -> None:
     def wrong(
         what: str, where: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, hint: str
     ) -> DataflowError:
-        start = _place(source.text, where.lineno, where.col_offset)
+        start = _offset(source.text, where.lineno, where.col_offset)
         start = max(start, source.text.find(where.name, start))
         span = Span(source, start, start + len(where.name))
         return placed(DataflowError, f"`{unit.address}`: {what}", span, hint)
@@ -82,13 +100,17 @@ def _check_class(node: ast.ClassDef, source: Source, unit: Unit) -> None:
 
 def _takes(arguments: ast.arguments, count: int) -> bool:
     """Whether a function can be called with so many arguments."""
-    places = [*arguments.posonlyargs, *arguments.args]
-    least = len(places) - len(arguments.defaults)
-    named = any(default is None for default in arguments.kw_defaults)
-    return not named and least <= count and (count <= len(places) or arguments.vararg is not None)
+    positional = [*arguments.posonlyargs, *arguments.args]
+    least = len(positional) - len(arguments.defaults)
+    has_required_keywords = any(default is None for default in arguments.kw_defaults)
+    return (
+        not has_required_keywords
+        and least <= count
+        and (count <= len(positional) or arguments.vararg is not None)
+    )
 
 
-def _place(text: str, line: int, column: int) -> int:
+def _offset(text: str, line: int, column: int) -> int:
     """Where a line and a column are in a text, by the lines that Python's parser counts."""
     before = text.split("\n")[: line - 1]
     return min(len(text), sum(len(line) + 1 for line in before) + max(0, column))

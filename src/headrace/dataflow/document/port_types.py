@@ -43,7 +43,7 @@ Complain = Callable[[str, Span, str | None], None]
 class TypeRules:
     """Which types there are, and which outputs an input of a type may take."""
 
-    known: frozenset[str]
+    names: frozenset[str]
     wider: frozenset[tuple[str, str]]
 
     @classmethod
@@ -95,7 +95,7 @@ def check_types(
             if f"{what}s" not in declared.block.broken:
                 _check_names(declared.block, key, what, names, complain)
         for types in (declared.block.input_types, declared.block.output_types):
-            _check_known(types or {}, rules.known, complain)
+            _check_known(types or {}, rules.names, complain)
     output_types = {
         Output(declared.address, name): output_type.text
         for declared, _ in units
@@ -125,11 +125,11 @@ def _check_names(block: PortBlock, key: str, what: str, names: Iterable[str], co
             complain(f"`{key}` names `{name}`, which is no {what}", block.key_span(key, name), hint)
 
 
-def _check_known(types: Mapping[str, Scalar], known: frozenset[str], complain: Complain) -> None:
+def _check_known(types: Mapping[str, Scalar], names: frozenset[str], complain: Complain) -> None:
     for value in types.values():
         base, _ = _split(value.text)
-        if base not in known:
-            hint = suggest(base, known) or "types of your own are defined in files below `types/`"
+        if base not in names:
+            hint = suggest(base, names) or "types of your own are defined in files below `types/`"
             complain(f"there is no type `{base}`", value.span, hint)
 
 

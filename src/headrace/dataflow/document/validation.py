@@ -472,23 +472,25 @@ def validate(model: type[AnyBlock], tree: Tree, what: str, findings: Findings) -
                 findings.warn(message, span)
             return block
         # A list that has lost all its items is refused once more, which is no news.
-        for problem, place in problems if not reported else ():
+        for problem, location in problems if not reported else ():
             message, hint, at = (problem["ctx"][name] for name in ("message", "hint", "at"))
-            span = place.key.span if at == "key" and place.key else place.tree.span
-            findings.refuse(message.replace("{what}", place.what, 1), span, hint)
+            span = location.key.span if at == "key" and location.key else location.tree.span
+            findings.refuse(message.replace("{what}", location.what, 1), span, hint)
         if not isinstance(values, _Mapping):
             return None
         reported = True
-        for place in reversed({(id(place.container), place.step): place for _, place in problems}.values()):
-            if isinstance(place.container, _Mapping):
-                place.container.broken.add(str(place.step))
-                place.container.pop(str(place.step), None)
+        for location in reversed(
+            {(id(location.container), location.step): location for _, location in problems}.values()
+        ):
+            if isinstance(location.container, _Mapping):
+                location.container.broken.add(str(location.step))
+                location.container.pop(str(location.step), None)
             else:
-                del place.container[place.step]
+                del location.container[location.step]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Location:
     """What the path of an error leads to."""
 
     what: str
@@ -500,21 +502,23 @@ class _Place:
     """Where it is in the container."""
 
 
-def _locate(path: tuple[int | str, ...], values: Any, tree: Tree, what: str) -> _Place:
-    place, outer = _Place(what, tree), what
+def _locate(path: tuple[int | str, ...], values: Any, tree: Tree, what: str) -> _Location:
+    location, outer = _Location(what, tree), what
     for step in path:
         if isinstance(values, list) and isinstance(step, int):
-            assert isinstance(place.tree, Items)
-            outer, values, container = place.what, values[step], values
-            place = _Place(f"item {step + 1} of {outer}", place.tree.items[step], None, container, step)
+            assert isinstance(location.tree, Items)
+            outer, values, container = location.what, values[step], values
+            location = _Location(
+                f"item {step + 1} of {outer}", location.tree.items[step], None, container, step
+            )
         elif isinstance(values, _Mapping) and step in values:
-            assert isinstance(place.tree, Fields)
-            key, item = place.tree.entry(str(step))
-            outer, values, container = place.what, values[str(step)], values
+            assert isinstance(location.tree, Fields)
+            key, item = location.tree.entry(str(step))
+            outer, values, container = location.what, values[str(step)], values
             name = f"`{step}`" if container.is_block else f"`{step}` in {outer}"
-            place = _Place(name, item, key, container, step)
+            location = _Location(name, item, key, container, step)
         elif isinstance(values, _Mapping) and values.is_block:
-            place = replace(place, container=values, step=step)
+            location = replace(location, container=values, step=step)
         elif step == "[key]":
-            place = replace(place, what=f"a name in {outer}")
-    return place
+            location = replace(location, what=f"a name in {outer}")
+    return location

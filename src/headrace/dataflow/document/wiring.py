@@ -74,7 +74,7 @@ def _port(
         ports = scope.use.ports
         findings.refuse(
             f"the module has no input `{name}`",
-            written.place(len(first) + 1, len(written.text)),
+            written.span_of(len(first) + 1, len(written.text)),
             suggest(name, ports) or "add it to `inputs` of `module:`",
         )
         return None
@@ -83,19 +83,20 @@ def _port(
 
 
 def _resolve(written: Scalar, scope: NodeScope, findings: Findings) -> Timer | Output | Logs | None:
-    first, slash, rest = written.text.partition("/")
+    first, _, rest = written.text.partition("/")
     if first == "dora":
         return _built_in(written, rest, scope, findings)
     member = scope.members.get(first)
     if member is None:
         if scope.complete:
             names = list(scope.members)
-            having = [name for name in names if first in shown(scope.members[name])]
+            # The name of an output alone, or of an operator and its output, without the node before it.
+            having = [name for name in names if written.text in shown(scope.members[name])]
             findings.refuse(
                 f"there is no node `{first}`",
-                written.place(0, len(first)),
-                suggest(first, names)
-                or (f"did you mean `{having[0]}/{first}`?" if having and not slash else None)
+                written.span_of(0, len(first)),
+                (f"did you mean `{having[0]}/{written.text}`?" if having else None)
+                or suggest(first, names)
                 or suggest(first, names, listing="the nodes are"),
             )
         return None
@@ -109,15 +110,15 @@ def _resolve(written: Scalar, scope: NodeScope, findings: Findings) -> Timer | O
             else "write `node/output`; this node has no outputs",
         )
         return None
-    place = written.place(len(first) + 1, len(written.text))
+    span = written.span_of(len(first) + 1, len(written.text))
     return (
-        _of_module(member, rest, place, findings)
+        _of_module(member, rest, span, findings)
         if isinstance(member, ModuleUse)
-        else _of_node(member, rest, place, findings)
+        else _of_node(member, rest, span, findings)
     )
 
 
-def _of_node(node: DocumentNode, rest: str, place: Span, findings: Findings) -> Output | None:
+def _of_node(node: DocumentNode, rest: str, span: Span, findings: Findings) -> Output | None:
     for unit in node.units:
         prefix = f"{unit.operator}/"
         if not unit.listed and rest in unit.outputs:
@@ -131,24 +132,24 @@ def _of_node(node: DocumentNode, rest: str, place: Span, findings: Findings) -> 
     if node.is_sink:
         findings.refuse(
             f"node `{node.local_id}` is a sink: nothing comes out of it",
-            place,
+            span,
             "a connector with inputs is a sink; without inputs it is a source",
         )
     elif node.kind == "operators":
-        _refuse_listed(node, rest, place, findings)
+        _refuse_listed(node, rest, span, findings)
     elif node.units and all(unit.outputs_known for unit in node.units):
-        _refuse_output(node, rest, place, findings)
+        _refuse_output(node, rest, span, findings)
     return None
 
 
-def _refuse_listed(node: DocumentNode, rest: str, place: Span, findings: Findings) -> None:
+def _refuse_listed(node: DocumentNode, rest: str, span: Span, findings: Findings) -> None:
     operator, slash, output = rest.partition("/")
     unit = next((unit for unit in node.units if unit.operator == operator), None)
     if unit is not None and slash:
         if unit.outputs_known:
             findings.refuse(
                 f"operator `{operator}` of node `{node.local_id}` has no output `{output}`",
-                place,
+                span,
                 _advice(output, list(unit.outputs)),
             )
         return
@@ -168,13 +169,13 @@ def _refuse_listed(node: DocumentNode, rest: str, place: Span, findings: Finding
     hint = f"write {listed(having or own, 'or')}" if having or own else None
     operators = [unit.operator or "" for unit in node.units]
     findings.refuse(
-        message, place, hint or (suggest(operator, operators) if slash else _advice(rest, outputs))
+        message, span, hint or (suggest(operator, operators) if slash else _advice(rest, outputs))
     )
 
 
-def _refuse_output(node: DocumentNode, rest: str, place: Span, findings: Findings) -> None:
+def _refuse_output(node: DocumentNode, rest: str, span: Span, findings: Findings) -> None:
     outputs = shown(node)
-    findings.refuse(f"node `{node.local_id}` has no output `{rest}`", place, _advice(rest, outputs))
+    findings.refuse(f"node `{node.local_id}` has no output `{rest}`", span, _advice(rest, outputs))
 
 
 def _advice(name: str, outputs: list[str]) -> str | None:
@@ -183,14 +184,14 @@ def _advice(name: str, outputs: list[str]) -> str | None:
     return suggest(name, outputs, listing="its outputs are")
 
 
-def _of_module(use: ModuleUse, rest: str, place: Span, findings: Findings) -> Output | None:
+def _of_module(use: ModuleUse, rest: str, span: Span, findings: Findings) -> Output | None:
     if use.inner is None:
         return None
     if rest not in use.outputs:
         inside = producers(use, rest)
         findings.refuse(
             f"the module `{use.local_id}` has no output `{rest}`",
-            place,
+            span,
             "it is an output inside the module: add it to `outputs` of `module:` there"
             if inside
             else (_advice(rest, use.outputs) or "").replace("there", "of `module:` there"),
@@ -201,7 +202,7 @@ def _of_module(use: ModuleUse, rest: str, place: Span, findings: Findings) -> Ou
         return None
     producer = candidates[0]
     if isinstance(producer, ModuleUse):
-        return _of_module(producer, rest, place, findings)
+        return _of_module(producer, rest, span, findings)
     return Output(producer.address, rest)
 
 
@@ -229,15 +230,15 @@ def _timer(written: Scalar, rest: str, findings: Findings) -> Timer | None:
         units = [*TIMER_UNITS, "hz"]
         findings.refuse(
             f"`{unit}` is not a unit of timers" if unit else "the timer has no unit",
-            written.place(at, at + len(unit)) if unit else written.span,
+            written.span_of(at, at + len(unit)) if unit else written.span,
             suggest(unit, units, listing="write `dora/timer/millis/100`; the units are"),
         )
         return None
-    place = written.place(at + len(unit) + 1, len(written.text)) if amount else written.span
+    span = written.span_of(at + len(unit) + 1, len(written.text)) if amount else written.span
     if not _DECIMAL.fullmatch(amount):
         findings.refuse(
             f"`{amount}` cannot be the number of a timer" if amount else "the timer has no number",
-            place,
+            span,
             f"write `dora/timer/{unit}/10`, for example",
         )
         return None
@@ -245,7 +246,7 @@ def _timer(written: Scalar, rest: str, findings: Findings) -> Timer | None:
     if number == 0:
         findings.refuse(
             "a timer cannot tick every 0 " + unit if unit != "hz" else "a timer cannot tick 0 times a second",
-            place,
+            span,
             "write a number above 0",
         )
         return None
@@ -253,12 +254,12 @@ def _timer(written: Scalar, rest: str, findings: Findings) -> Timer | None:
     if unit != "hz" and not amount.isdigit():
         findings.refuse(
             f"`{amount}` is not a whole number",
-            place,
+            span,
             f"write `{_timer_text(period, '')}`" if period.denominator == 1 else "write a smaller unit",
         )
         return None
     if period < 1:
-        findings.refuse("a timer cannot tick more than once a nanosecond", place)
+        findings.refuse("a timer cannot tick more than once a nanosecond", span)
         return None
     hertz = number.numerator if number.denominator == 1 else amount
     return Timer(period, _timer_text(period, f"dora/timer/hz/{hertz}"))
@@ -282,7 +283,7 @@ def _logs(written: Scalar, rest: str, scope: NodeScope, findings: Findings) -> L
     if level and level not in LOG_LEVELS:
         findings.refuse(
             f"`{level}` is not a level of logs",
-            written.place(at, at + len(level)),
+            written.span_of(at, at + len(level)),
             suggest(level, LOG_LEVELS, listing="the levels are"),
         )
         return None
@@ -292,7 +293,7 @@ def _logs(written: Scalar, rest: str, scope: NodeScope, findings: Findings) -> L
             names = [name for name, member in scope.members.items() if isinstance(member, DocumentNode)]
             findings.refuse(
                 f"there is no node `{node}`",
-                written.place(len(written.text) - len(node), len(written.text)),
+                written.span_of(len(written.text) - len(node), len(written.text)),
                 suggest(node, names, listing="the nodes are"),
             )
         return None

@@ -19,7 +19,7 @@ from headrace.base.errors import DataflowError, suggest
 from headrace.base.problems import placed
 from headrace.base.spans import Source, Span
 from headrace.dataflow.document.findings import Findings
-from headrace.dataflow.document.model import place_in
+from headrace.dataflow.document.model import span_within
 
 _EMPTY = frozenset({"", "~", "null", "Null", "NULL"})
 _FLAGS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -108,9 +108,9 @@ class Scalar:
             at += width
         return tuple(offsets)
 
-    def place(self, start: int, end: int) -> Span:
+    def span_of(self, start: int, end: int) -> Span:
         """The place in the document of the characters from `start` to before `end` of the text."""
-        return place_in(self.span, self.offsets, start, end)
+        return span_within(self.span, self.offsets, start, end)
 
 
 @dataclass(frozen=True)

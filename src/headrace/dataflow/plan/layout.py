@@ -76,8 +76,8 @@ def lines_of(box: Box, diagram: Diagram) -> list[str]:
     return [box.label, detail] if detail else [box.label]
 
 
-def place(diagram: Diagram) -> DiagramLayout:
-    """Find a place for everything."""
+def lay_out(diagram: Diagram) -> DiagramLayout:
+    """Where every box, arrow and label is drawn."""
     rank = _ranks(diagram)
     ends = [_Ends.of(arrow, rank) for arrow in diagram.arrows]
     cells = {box.id: _cell(box, diagram, ends) for box in diagram.boxes}

@@ -168,8 +168,8 @@ class _Lowering:
         )
 
     def _free(self, name: str) -> str:
-        taken = {node_id(unit) for unit in self.dataflow.units}
-        while name in taken:
+        node_ids = {node_id(unit) for unit in self.dataflow.units}
+        while name in node_ids:
             name += "_"
         return name
 
@@ -181,8 +181,13 @@ class _Lowering:
     def _add_timers(self, runtimes: Iterable[int]) -> None:
         inputs = [unit_input.source for unit in self.dataflow.units for unit_input in unit.inputs]
         periods = {source.text: source.period for source in inputs if isinstance(source, Timer)}
-        if not periods and any(self._needs_time(self._members(number)) for number in runtimes):
-            periods = {_ALIVE.text: _ALIVE.period}
+        waits = not periods and any(self._needs_time(self._members(number)) for number in runtimes)
+        # A process sends and ends when it likes: an epoch has to come that notices.
+        attends = min(periods.values(), default=math.inf) > _ALIVE.period and any(
+            unit.kind == "process" and unit.inputs for unit in self.dataflow.units
+        )
+        if waits or attends:
+            periods[_ALIVE.text] = _ALIVE.period
         if periods:
             self.timer = self.builder.add("source", TimerSource(periods), (), id=self._free("timer"))
 
@@ -190,7 +195,7 @@ class _Lowering:
         """Whether something in a runtime can happen although nothing comes in."""
         return (
             self._loops(members)
-            or any(not unit.inputs for unit in members)
+            or any(not unit.inputs or unit.kind == "process" for unit in members)
             or any(unit_input.timeout is not None for unit in members for unit_input in unit.inputs)
             or all(isinstance(unit_input.source, Logs) for unit in members for unit_input in unit.inputs)
         )

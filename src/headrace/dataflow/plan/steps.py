@@ -201,22 +201,22 @@ def _of_unit(error: HeadraceError, unit: Unit) -> HeadraceError:
     if (
         isinstance(error, PlacedError)
         and unit.sql is not None
-        and error.place >= 0
+        and error.offset >= 0
         and unit.sql_span is not None
     ):
         return _in_document(error, unit)
-    told = placed(DataflowError, f"`{unit.address}`: {error.message}", unit.span, error.hint)
-    told.more = tuple(
+    refusal = placed(DataflowError, f"`{unit.address}`: {error.message}", unit.span, error.hint)
+    refusal.more = tuple(
         placed(DataflowError, f"`{unit.address}`: {other.message}", unit.span, other.hint)
         for other in getattr(error, "more", ())
     )
-    return told
+    return refusal
 
 
 def _in_document(error: PlacedError, unit: Unit) -> DataflowError:
     """An error of a step's SELECT with its place in the document."""
-    end = error.place + max(1, error.excerpt.count("^"))
-    span = unit.sql_place(error.place, end) if error.place >= 0 else unit.sql_span
-    told = placed(DataflowError, f"`{unit.address}`: {error.message}", span or unit.span, error.hint)
-    told.more = tuple(_in_document(other, unit) for other in error.more)
-    return told
+    end = error.offset + max(1, error.excerpt.count("^"))
+    span = unit.sql_span_of(error.offset, end) if error.offset >= 0 else unit.sql_span
+    refusal = placed(DataflowError, f"`{unit.address}`: {error.message}", span or unit.span, error.hint)
+    refusal.more = tuple(_in_document(other, unit) for other in error.more)
+    return refusal

@@ -31,6 +31,8 @@ class Host(ABC):
     """What the unit sends with; known before `start`."""
     at_once: int = 1
     """How many events it may be given in one call; more than one where a call costs more than an event."""
+    lives_alone: bool = False
+    """Whether it can send, and end, while it has no event to handle."""
 
     @abstractmethod
     def start(self, state: bytes | None) -> None:
@@ -41,7 +43,8 @@ class Host(ABC):
         """Give the events to the unit in their order; returns CONTINUE, STOP or STOP_ALL.
 
         All that the unit sends while it handles them goes to `send`. After STOP or STOP_ALL the rest of
-        the events is not handled.
+        the events is not handled. A unit that lives by itself (`lives_alone`) is given no events at times:
+        what it has sent since, and its end, come out of that.
         """
 
     @abstractmethod

@@ -12,7 +12,6 @@ import ctypes
 import hashlib
 import os
 import pickle
-import select
 import signal
 import socket
 import subprocess
@@ -23,7 +22,7 @@ import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +70,7 @@ class KeeperHost(Host):
     def __init__(self, spec: KeeperSpec, *, log: Log) -> None:
         self._spec = spec
         self._log = log
+        self.lives_alone = spec.unit.kind == "process"
         self._link: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.epoch = 0
@@ -78,6 +78,8 @@ class KeeperHost(Host):
 
     def start(self, state: bytes | None) -> None:
         """Find the keeper, or start one; the unit goes on if it has finished the epoch before this one."""
+        if self._link is not None and self._link.poll():
+            self._hang_up()  # nothing was asked: another worker has ended this keeper
         if self._link is None:
             self._link = self._connect()
         self._ask("start", self.epoch, state)
@@ -194,7 +196,7 @@ def _dial(address: Path) -> Connection:
 
 
 class _Keeper:
-    """Serves one worker after the other."""
+    """Serves the workers of its executor, one question after the other."""
 
     def __init__(self, spec: KeeperSpec) -> None:
         self._spec = spec
@@ -204,23 +206,25 @@ class _Keeper:
         self._host = _make_host(spec, lambda stream, text: self._lines.append((stream, text)))
         self._finished: int | None = None
         """The last epoch that the unit has finished; None while it has not started."""
+        self._within = False
+        """Whether it has begun another since: an event given or a message taken belongs to an epoch."""
         self.over = False
 
     def serve(self, link: Connection) -> None:
-        while not self.over:
-            what, *arguments = link.recv()
-            failure: BaseException | None = None
-            answer: Any = None
-            try:
-                answer = getattr(self, f"_on_{what}")(*arguments)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again by the worker
-                failure = _portable(error)
-            lines = [self._lines.popleft() for _ in range(len(self._lines))]
-            sent, self._sent = self._sent, []
-            link.send((lines, sent, failure, answer))
+        """Answer one question."""
+        what, *arguments = link.recv()
+        failure: BaseException | None = None
+        answer: Any = None
+        try:
+            answer = getattr(self, f"_on_{what}")(*arguments)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again by the worker
+            failure = _portable(error)
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        sent, self._sent = self._sent, []
+        link.send((lines, sent, failure, answer))
 
     def _on_start(self, epoch: int, state: bytes | None) -> None:
-        if self._finished is not None and self._finished == epoch - 1:
+        if self._finished is not None and self._finished == epoch - 1 and not self._within:
             return
         if self._finished is not None:
             self._lines.append(("warning", "an epoch is tried again: the unit begins anew"))
@@ -228,9 +232,10 @@ class _Keeper:
         elif state is None and epoch > 1:
             self._lines.append(("warning", "what it had in memory cannot be saved: it begins anew"))
         self._host.start(state)
-        self._finished = epoch - 1
+        self._finished, self._within = epoch - 1, False
 
     def _on_handle(self, events: list[Event]) -> int:
+        self._within = True
         try:
             return self._host.handle(events, self._keep)
         finally:
@@ -243,7 +248,7 @@ class _Keeper:
         self._sent.append((output, data, metadata))
 
     def _on_snapshot(self, epoch: int) -> bytes | None:
-        self._finished = epoch
+        self._finished, self._within = epoch, False
         return self._host.snapshot()
 
     def _on_restart(self) -> None:
@@ -274,10 +279,10 @@ def _portable(error: BaseException) -> BaseException:
     if isinstance(error, HeadraceError):
         return error
     text = str(error) or type(error).__name__
-    told = (
+    message = (
         text if isinstance(error, RuntimeError) else "".join(traceback.format_exception_only(error)).strip()
     )
-    return RuntimeError(told)
+    return RuntimeError(message)
 
 
 _PRINTED = threading.Event()
@@ -325,12 +330,18 @@ def main() -> None:
     _read_printed(lambda stream, text: keeper._lines.append((stream, text)))  # noqa: SLF001 - its own process
     threading.Thread(target=_end_with, args=(spec.owner,), daemon=True).start()
     staged.rename(address)  # whoever finds it can connect
+    links: list[Connection] = []
     try:
         while not keeper.over:
-            ready, _, _ = select.select([listener], [], [], _LOOK)
-            if ready:
-                with contextlib.suppress(EOFError, OSError):
-                    keeper.serve(Connection(listener.accept()[0].detach()))
+            ready = wait([listener, *links])
+            for link in [link for link in links if link in ready]:
+                try:
+                    keeper.serve(link)
+                except (EOFError, OSError):
+                    links.remove(link)
+                    link.close()
+            if listener in ready:
+                links.append(Connection(listener.accept()[0].detach()))
     finally:
         address.unlink(missing_ok=True)
 

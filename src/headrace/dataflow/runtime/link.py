@@ -189,7 +189,7 @@ def _stream(array: pa.Array) -> pa.Buffer:
 def _has_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
-    return any(_has_dictionary(kind.field(place).type) for place in range(kind.num_fields))
+    return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
 
 
 class Decoder:
@@ -342,8 +342,8 @@ def _joined(pieces: Pieces) -> list[memoryview]:
 
 def _after(pending: list[memoryview], count: int) -> list[memoryview]:
     """What remains when `count` bytes have been sent."""
-    for place, view in enumerate(pending):
+    for index, view in enumerate(pending):
         if count < len(view):
-            return [view[count:], *pending[place + 1 :]]
+            return [view[count:], *pending[index + 1 :]]
         count -= len(view)
     return []

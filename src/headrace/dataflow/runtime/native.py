@@ -78,11 +78,11 @@ _libc.malloc.argtypes, _libc.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_
 _libc.free.argtypes, _libc.free.restype = (ctypes.c_void_p,), None
 
 
-class _Places(NamedTuple):
+class _WordOffsets(NamedTuple):
     """Where the parts of dora's `Input` and `Output` are, in words.
 
     The Rust compiler chose the order, and every released one chose the same. In an input the word before the
-    array says whether it is still there, and `array` is the place of that word.
+    array says whether it is still there, and `array` is the index of that word.
     """
 
     array: int
@@ -91,12 +91,14 @@ class _Places(NamedTuple):
     schema: int
 
 
-def _orders(sizes: Mapping[str, int]) -> tuple[_Places, ...]:
+def _orders(sizes: Mapping[str, int]) -> tuple[_WordOffsets, ...]:
     """Every order of the parts, the one of `sizes` first."""
     orders = []
     for order in itertools.permutations(sizes):
         ends = itertools.accumulate(sizes[name] for name in order)
-        orders.append(_Places(**{name: end - sizes[name] for name, end in zip(order, ends, strict=True)}))
+        orders.append(
+            _WordOffsets(**{name: end - sizes[name] for name, end in zip(order, ends, strict=True)})
+        )
     return tuple(orders)
 
 
@@ -136,15 +138,15 @@ class NativeOperator(Host):
         _raise(created.error)
         self._library, self._context = library, created.context
 
-    def _found(self, places: _Places | None, what: str) -> _Places:
-        if places is None:
+    def _found(self, offsets: _WordOffsets | None, what: str) -> _WordOffsets:
+        if offsets is None:
             raise ConfigurationError(
                 f"{self._file} lays out {what} as no known release of dora does",
                 hint="build it with a released dora-operator-api and a released Rust compiler, without "
                 "-Zrandomize-layout",
                 where=f"operator {self._address}",
             )
-        return places
+        return offsets
 
     def handle(self, events: Sequence[Event], send: Send) -> int:
         assert self._library is not None, "handle comes after start"
@@ -233,20 +235,20 @@ class NativeOperator(Host):
 class _Input:
     """What an operator is given for the messages of one input; it is filled anew for each."""
 
-    def __init__(self, name: str, places: _Places) -> None:
-        self._places = places
+    def __init__(self, name: str, offsets: _WordOffsets) -> None:
+        self._offsets = offsets
         self._words = _RawInput()
         self._address = ctypes.addressof(self._words)
-        self._array = self._address + 8 * (places.array + 1)
-        self._schema = self._address + 8 * places.schema
+        self._array = self._address + 8 * (offsets.array + 1)
+        self._schema = self._address + 8 * offsets.schema
         self._name = name.encode()
         self._type: pa.DataType | None = None
         self._context: str | None = None
-        _put_text(self._words, places.id, self._name)
+        _put_text(self._words, offsets.id, self._name)
 
     def fill(self, value: pa.Array, context: str) -> int:
         """Put an array into it, with its trace context; returns the input's address."""
-        exported = self._words[self._places.schema + _SCHEMA_RELEASE]
+        exported = self._words[self._offsets.schema + _SCHEMA_RELEASE]
         if not exported or not value.type.equals(self._type, check_metadata=True):
             self.close()
             self._type = value.type
@@ -254,27 +256,27 @@ class _Input:
         value._export_to_c(self._array)  # noqa: SLF001
         if context != self._context:
             self._context, self._trace = context, context.encode()
-            _put_text(self._words, self._places.context, self._trace)
-        self._words[self._places.array] = 1
+            _put_text(self._words, self._offsets.context, self._trace)
+        self._words[self._offsets.array] = 1
         return self._address
 
     def clear(self) -> None:
         """Let go of the array, if the operator has not taken it."""
-        if self._words[self._places.array]:
-            self._words[self._places.array] = 0
+        if self._words[self._offsets.array]:
+            self._words[self._offsets.array] = 0
             _release(self._array, _ARRAY_RELEASE)
 
     def close(self) -> None:
         _release(self._schema, _SCHEMA_RELEASE)
 
 
-def _take_output(output: _Output, places: _Places) -> tuple[str, pa.Array, str]:
+def _take_output(output: _Output, offsets: _WordOffsets) -> tuple[str, pa.Array, str]:
     """The name, array and trace context of an output; afterwards nothing of it is left."""
     address = ctypes.addressof(output)
     words = struct.unpack("25Q", output)
-    name = _take_text(*words[places.id : places.id + 3])
-    context = _take_text(*words[places.context : places.context + 3])
-    array, schema = address + 8 * places.array, address + 8 * places.schema
+    name = _take_text(*words[offsets.id : offsets.id + 3])
+    context = _take_text(*words[offsets.context : offsets.context + 3])
+    array, schema = address + 8 * offsets.array, address + 8 * offsets.schema
     try:
         return name, pa.Array._import_from_c(array, schema), context  # noqa: SLF001
     except Exception as error:
@@ -283,9 +285,9 @@ def _take_output(output: _Output, places: _Places) -> tuple[str, pa.Array, str]:
         raise ValueError(f"`{name}` was sent with an array that cannot be read: {error}") from error
 
 
-def _put_text(words: ctypes.Array[ctypes.c_uint64], place: int, text: bytes) -> None:
+def _put_text(words: ctypes.Array[ctypes.c_uint64], word: int, text: bytes) -> None:
     """Put a text there, as its address, length and room; it has to live on for as long as it is there."""
-    struct.pack_into("3Q", words, 8 * place, _address(text), len(text), len(text))
+    struct.pack_into("3Q", words, 8 * word, _address(text), len(text), len(text))
 
 
 def _address(text: bytes) -> int:
@@ -321,9 +323,9 @@ def _raise(error: int | None, cause: BaseException | None = None) -> None:
     raise RuntimeError(message or "the operator failed without saying why") from cause
 
 
-def _release(address: int, place: int) -> None:
-    """Release an Arrow struct, if nobody has; `place` is where it says how, in words."""
-    function = ctypes.c_uint64.from_address(address + 8 * place).value
+def _release(address: int, word: int) -> None:
+    """Release an Arrow struct, if nobody has; `word` is the index of its release function."""
+    function = ctypes.c_uint64.from_address(address + 8 * word).value
     if function:
         _Release(function)(address)
 
@@ -441,7 +443,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _find_output(library: ctypes.CDLL) -> _Places | None:
+def _find_output(library: ctypes.CDLL) -> _WordOffsets | None:
     """How the library lays out outputs: it is made to send one, if it has dora's function for that.
 
     None if it is in no order of the parts.
@@ -454,23 +456,23 @@ def _find_output(library: ctypes.CDLL) -> _Places | None:
     _raise(
         library.dora_send_operator_output(_Sender(None, keep, _UNCOUNTED, _UNCOUNTED), name, data, len(data))
     )
-    for output, places in itertools.product(received, _OUTPUTS):
+    for output, offsets in itertools.product(received, _OUTPUTS):
         words = output.words
         # Only when all of these fit is a word taken for a pointer.
         if (
-            words[places.id + 1] == len(name)
-            and words[places.context + 1] == 0
-            and words[places.array] == len(data)
-            and words[places.array + 3] == 2
-            and words[places.array + _ARRAY_RELEASE]
-            and words[places.schema + _SCHEMA_RELEASE]
+            words[offsets.id + 1] == len(name)
+            and words[offsets.context + 1] == 0
+            and words[offsets.array] == len(data)
+            and words[offsets.array + 3] == 2
+            and words[offsets.array + _ARRAY_RELEASE]
+            and words[offsets.schema + _SCHEMA_RELEASE]
         ):
-            _take_output(output, places)
-            return places
+            _take_output(output, offsets)
+            return offsets
     return None
 
 
-def _find_input(library: ctypes.CDLL) -> _Places | None:
+def _find_input(library: ctypes.CDLL) -> _WordOffsets | None:
     """How the library lays out inputs: it is made to read some, if it has dora's functions for that.
 
     After a wrong guess it would follow a word that is no pointer. So at first there is a name in every place
@@ -482,8 +484,8 @@ def _find_input(library: ctypes.CDLL) -> _Places | None:
     # The places 11 and 12 overlap: at 12 there is no name, and who reads there finds a length of 0.
     names = {str(order.id).encode(): order.id for order in _INPUTS if order.id != 12}
     words = _RawInput()
-    for name, place in names.items():
-        words[place], words[place + 1] = _address(name), len(name)
+    for name, word in names.items():
+        words[word], words[word + 1] = _address(name), len(name)
     read = library.dora_read_input_id(words)
     mark = {**names, b"": 12}.get(ctypes.string_at(read))
     if hasattr(library, "dora_free_input_id"):

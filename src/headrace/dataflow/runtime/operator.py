@@ -189,6 +189,12 @@ class _Instance:
     def _operator_id(self, address: str) -> str:
         return next(unit.operator or "op" for unit in self.spec.units if unit.address == address)
 
+    def attend(self) -> None:
+        """Take what processes have sent on their own, with all that follows from it, but not for ever."""
+        until = clock.monotonic() + LOOP_SECONDS
+        while self.scheduler.attend() and clock.monotonic() < until:
+            self.scheduler.settle()
+
     def settle(self) -> None:
         """Handle all that waits, and send on what was printed meanwhile where somebody reads it."""
         self.scheduler.settle()
@@ -442,6 +448,7 @@ class DataflowRuntime(ArrowOperator):
         with self._at_work(collector):
             for instance in self._instances.values():
                 instance.tell_reloaded()
+                instance.attend()
             feeds = [
                 [message for index, batch in received if index == feed for message in self._read(feed, batch)]
                 for feed in range(len(self.spec.feeds))
@@ -459,7 +466,10 @@ class DataflowRuntime(ArrowOperator):
                     if (output := self.spec.feeds[index].ends) is not None:
                         instance.scheduler.close(output)
                 instance.settle()
+                instance.attend()
+                instance.settle()
                 instance.scheduler.check_timeouts()
+                instance.scheduler.close_idle_cycles()
                 if instance.scheduler.stop_all or instance.scheduler.over:
                     instance.scheduler.end("MANUAL" if instance.scheduler.stop_all else "ALL_INPUTS_CLOSED")
                 instance.settle()

@@ -127,9 +127,10 @@ class ProcessNode(Host):
     def handle(self, events: Sequence[Event], send: Send) -> int:
         """Give the events; returns CONTINUE when all are handled, and STOP when the process ended with 0.
 
-        After a STOP event it returns at once: `finish` is what waits, and not for ever.
+        After a STOP event it returns at once: `finish` is what waits, and not for ever. Without events it
+        passes on what the process has sent since, and says whether it has ended.
         """
-        stop = next((place for place, event in enumerate(events) if event["type"] == "STOP"), len(events))
+        stop = next((index for index, event in enumerate(events) if event["type"] == "STOP"), len(events))
         if stop:
             self._give(events[:stop], send)
         if stop < len(events):
@@ -137,11 +138,11 @@ class ProcessNode(Host):
             return CONTINUE
         while True:
             self._pass_on(send)
-            if self._asked >= self._given:
-                return CONTINUE
             if self.ended is not None:
                 self._raise_failure()
                 return STOP
+            if self._asked >= self._given:
+                return CONTINUE
             self._running.wait_for_frames(None)
 
     def receive(self, timeout: float) -> list[Sent]:
@@ -201,8 +202,8 @@ class ProcessNode(Host):
         if not code:
             return None
         how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        said = "".join(f"\n  {line}" for line in self._running.last_errors)
-        return RuntimeError(f"node `{self._unit.address}` {how}{':' if said else ''}{said}")
+        output = "".join(f"\n  {line}" for line in self._running.last_errors)
+        return RuntimeError(f"node `{self._unit.address}` {how}{':' if output else ''}{output}")
 
     @property
     def _running(self) -> _Child:
@@ -326,9 +327,9 @@ class _Child:
     def take(self) -> list[bytes | pa.Buffer]:
         """All frames that have arrived, not decoded."""
         with self._changed:
-            taken, self._frames, self._unread = self._frames, [], 0
+            frames, self._frames, self._unread = self._frames, [], 0
             self._changed.notify_all()
-            return taken
+            return frames
 
     def wait_for_frames(self, deadline: float | None) -> bool:
         """Wait for what it sends, or its end; whether there is something to take."""

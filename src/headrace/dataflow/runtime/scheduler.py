@@ -202,26 +202,26 @@ class Scheduler:
                 continue
             running.restarts = list(memory.restarts.get(address, ()))
             for name, queue in running.queues.items():
-                place = f"{address}:{name}"
-                queue.left -= memory.closed.get(place, 0)
+                input_id = f"{address}:{name}"
+                queue.left -= memory.closed.get(input_id, 0)
                 queue.ended = queue.left <= 0
-                queue.dropped = memory.dropped.get(place, 0)
-                queue.heard = memory.heard.get(place)
+                queue.dropped = memory.dropped.get(input_id, 0)
+                queue.heard = memory.heard.get(input_id)
             self._guarded(running, lambda running=running: running.host.start(states.get(running.address)))  # type: ignore[misc]
         self.take_counts()
 
     def memory(self) -> Memory:
         """What `start` needs to go on from here."""
-        places = {
+        queues = {
             f"{address}:{name}": queue
             for address, running in self._units.items()
             for name, queue in running.queues.items()
         }
         return Memory(
             ended=[address for address, running in self._units.items() if not running.alive],
-            closed={place: q.whole - q.left for place, q in places.items() if q.left != q.whole},
-            dropped={place: q.dropped for place, q in places.items() if q.dropped},
-            heard={place: q.heard for place, q in places.items() if q.heard is not None},
+            closed={input_id: q.whole - q.left for input_id, q in queues.items() if q.left != q.whole},
+            dropped={input_id: q.dropped for input_id, q in queues.items() if q.dropped},
+            heard={input_id: q.heard for input_id, q in queues.items() if q.heard is not None},
             restarts={
                 address: running.restarts for address, running in self._units.items() if running.restarts
             },
@@ -264,6 +264,16 @@ class Scheduler:
         while self._waiting and not self.is_late():
             self._take(self._waiting.popleft())
             self.run()
+
+    def attend(self) -> bool:
+        """Take what units that live by themselves have sent since, and notice those that have ended.
+
+        Returns whether that gave other units something to do.
+        """
+        for running in list(self._units.values()):
+            if running.alive and running.host.lives_alone and not running.busy:
+                self._handle(running, [])
+        return bool(self._ready or self._waiting)
 
     def _take(self, running: _Running) -> None:
         running.queued = False
@@ -309,6 +319,50 @@ class Scheduler:
             for queue in [queue for running in stuck for queue in running.data_queues if not queue.ended]:
                 self._shut(queue)
             self.settle()
+
+    def close_idle_cycles(self) -> None:
+        """Where units have ended, those that now only wait for each other are told that nothing will come."""
+        if len(self.alive) == len(self._units) or self.waiting:
+            return
+        for running in self._unreachable():
+            for queue in running.data_queues:
+                self._shut(queue)
+        self.settle()
+
+    def _unreachable(self) -> list[_Running]:
+        """Units that are alive and that no message from outside, timer or process can reach any more."""
+        alive = [running for running in self._units.values() if running.alive]
+        reached: set[str] = set()
+        more = {running.address for running in alive if self._acts(running)}
+        while more:
+            reached |= more
+            more = {
+                running.address
+                for running in alive
+                if running.address not in reached
+                and any(
+                    isinstance(queue.input.source, Output) and queue.input.source.unit in reached
+                    for queue in running.queues.values()
+                    if queue.left > 0
+                )
+            }
+        return [running for running in alive if running.address not in reached]
+
+    def _acts(self, running: _Running) -> bool:
+        """Whether something other than a unit of this runtime can give a unit an event."""
+        return (
+            not running.queues
+            or running.host.lives_alone
+            or any(
+                queue.left > 0
+                and (
+                    queue.timeout is not None
+                    or not isinstance(queue.input.source, Output)
+                    or queue.input.source.unit not in self._units
+                )
+                for queue in running.queues.values()
+            )
+        )
 
     def _shut(self, queue: _Queue) -> None:
         if queue.left > 0:
@@ -617,11 +671,15 @@ def _closed_event(queue: _Queue) -> dict[str, Any]:
 
 
 def _undeclared(unit: Unit, output: str) -> str:
-    outputs = ", ".join(f"`{name}`" for name in unit.outputs) or "none"
-    hint = suggest(str(output), unit.outputs)
-    return f"`{output}` is not an output of `{unit.address}`; its outputs are {outputs}" + (
-        f": {hint}" if hint else ""
-    )
+    if not unit.outputs:
+        where = "operator" if unit.kind in {"python", "native"} else "node"
+        return (
+            f"`{output}` is not an output of `{unit.address}`, which has none: "
+            f"add `outputs: [{output}]` beside `inputs` of the {where} in the document"
+        )
+    outputs = ", ".join(f"`{name}`" for name in unit.outputs)
+    hint = suggest(str(output), unit.outputs) or "name it under `outputs`"
+    return f"`{output}` is not an output of `{unit.address}`; its outputs are {outputs}: {hint}"
 
 
 def _user_trace(error: BaseException) -> str:

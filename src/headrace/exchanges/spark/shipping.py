@@ -104,7 +104,7 @@ def _root_of(module: ModuleType) -> Path | None:
     file = Path(name).resolve()
     if module.__name__ == "headrace" or module.__name__.startswith("headrace."):
         return None
-    if any(file.is_relative_to(place) for place in _installed()) or "site-packages" in file.parts:
+    if any(file.is_relative_to(directory) for directory in _installed()) or "site-packages" in file.parts:
         return None
     depth = 0 if module.__name__ == "__main__" else module.__name__.count(".")
     root = file.parent.parent if file.name == "__init__.py" else file.parent

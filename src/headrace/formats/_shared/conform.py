@@ -81,7 +81,7 @@ def conform_rows(rows: pa.Table, target: pa.Schema) -> ConformedRows:
     columns: list[pa.Array] = []
     unfit: list[int] = []
     bad: dict[int, LineError] = {}
-    for place, ((have, column), want) in enumerate(zip(sources, target, strict=True)):
+    for index, ((have, column), want) in enumerate(zip(sources, target, strict=True)):
         try:
             columns.append(_fit(column, have, want, (want.name,)))
             continue
@@ -89,7 +89,7 @@ def conform_rows(rows: pa.Table, target: pa.Schema) -> ConformedRows:
             pass
         if pa.types.is_nested(column.type) or is_json(want):
             bad = _refused(column, have, want, (want.name,)) | bad
-            unfit.append(place)
+            unfit.append(index)
             columns.append(column)
         else:
             converted, errors = _convert(column, have, want, (want.name,))
@@ -99,9 +99,9 @@ def conform_rows(rows: pa.Table, target: pa.Schema) -> ConformedRows:
         good = np.ones(rows.num_rows, np.bool_)
         good[list(bad)] = False
         columns = [column.filter(pa.array(good)) for column in columns]
-        for place in unfit:
-            want = target.field(place)
-            columns[place] = _fit(columns[place], sources[place][0], want, (want.name,))
+        for index in unfit:
+            want = target.field(index)
+            columns[index] = _fit(columns[index], sources[index][0], want, (want.name,))
     return ConformedRows(pa.table(columns, schema=schema), bad)
 
 

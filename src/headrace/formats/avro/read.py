@@ -108,7 +108,7 @@ class AvroReader:
         singles = self._read_singly(messages.take(pa.array(others)), others.tolist(), bad)
         if not singles.num_rows:
             return table
-        order = np.argsort(np.append(places, [place for place in others.tolist() if place not in bad]))
+        order = np.argsort(np.append(places, [row for row in others.tolist() if row not in bad]))
         return pa.concat_tables([table, singles]).take(pa.array(order))
 
     def _read_halves(self, messages: pa.Array, first: int, bad: dict[int, LineError]) -> Iterator[pa.Table]:

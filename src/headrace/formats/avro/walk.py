@@ -65,16 +65,16 @@ class _Walk:
 
     def _skip_union(self, node: AvroType, rows: Places, at: Places) -> Places:
         branches, at = self._longs(rows, at)
-        known = np.zeros(len(rows), np.bool_)
+        matched = np.zeros(len(rows), np.bool_)
         for index, (_, branch) in enumerate(node.fields):
             mine = branches == index
-            known |= mine
+            matched |= mine
             if branch.kind == "null":
                 continue
             if mine.all():
                 return self.skip(branch, rows, at)
             at[mine] = self.skip(branch, rows[mine], at[mine])
-        self.broken[rows[~known]] = True
+        self.broken[rows[~matched]] = True
         return at
 
     def _skip_items(self, node: AvroType, rows: Places, at: Places) -> Places:

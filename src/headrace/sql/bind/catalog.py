@@ -54,7 +54,7 @@ class CatalogTable:
     source: Source
     columns: pa.Schema | None
     """Every column; None where the connector or an INSERT says which there are."""
-    found: tuple[pa.Field, ...] = ()
+    inferred_columns: tuple[pa.Field, ...] = ()
     """The columns that the text does not declare, and that were read from the source."""
 
     @property

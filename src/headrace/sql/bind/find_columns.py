@@ -55,7 +55,7 @@ def with_columns(table: CatalogTable) -> CatalogTable:
         table,
         definition=definition,
         columns=pa.schema([column.field for column in columns]),
-        found=() if fixed is not None else tuple(schema),
+        inferred_columns=() if fixed is not None else tuple(schema),
     )
 
 

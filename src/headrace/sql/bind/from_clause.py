@@ -71,11 +71,11 @@ class FromClause:
         return relation
 
     def _prefixed(self, relation: Relation, alias: str) -> Relation:
-        taken = {column.name for table in self._tables.scope.tables for column in table.columns}
+        names = {column.name for table in self._tables.scope.tables for column in table.columns}
         items, fields = [], []
         for column in relation.columns:
             name = f"{alias}.{column.name}"
-            while name in taken:
+            while name in names:
                 name += "'"
             items.append(Item(name, Expression(quote(column.name), frozenset([column.name]))))
             fields.append(column.with_name(name))

@@ -87,7 +87,7 @@ class FromTables:
             for table in self.scope.tables
         ]
 
-    def stub_text(self, node: exp.Expr, *, grouped: bool = False) -> str:
+    def stub_text(self, node: exp.Expr, *, plain: bool = False, grouped: bool = False) -> str:
         """An expression as DataFusion plans it over the stubs: resolved, with the names that users know.
 
         Behind GROUP BY, the value of a subquery is the same for all rows of a group.
@@ -111,7 +111,7 @@ class FromTables:
                 return exp.Anonymous(this="first_value", expressions=[column])
             return column
 
-        resolved = node if node.meta.get("resolved") else self.scope.resolve(node)
+        resolved = node if node.meta.get("resolved") else self.scope.resolve(node, plain=plain)
         return to_sql(resolved.copy().transform(visit))
 
     def stub_sql(

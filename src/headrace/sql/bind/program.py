@@ -144,8 +144,10 @@ class ProgramBinder:
     def _define_functions(self, statements: Sequence[tuple[Source, Statement]]) -> None:
         """Functions first: tables and queries may use them wherever they stand."""
         functions = dict(self.planner.user_functions)
-        failed = any(isinstance(one, BrokenDefinition) and one.is_function for _, one in statements)
-        created = [one for _, one in statements if isinstance(one, CreateFunction)]
+        failed = any(
+            isinstance(statement, BrokenDefinition) and statement.is_function for _, statement in statements
+        )
+        created = [statement for _, statement in statements if isinstance(statement, CreateFunction)]
         for statement in created:
             function = self.attempt(self._define_function, statement, functions)
             if function is None:

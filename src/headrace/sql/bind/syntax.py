@@ -94,13 +94,15 @@ def check_syntax(context: BindContext, query: exp.Expr) -> None:
                 is_ordinality = isinstance(node, exp.Unnest) and argument == "offset"
                 key = "ordinality" if is_ordinality else argument
                 name = _NAMES.get(key, argument.rstrip("_").replace("_", " ").upper())
-                raise context.fail(f"{name} is not supported", _place(value, node), _HINTS.get(argument))
+                raise context.fail(
+                    f"{name} is not supported", _node_with_position(value, node), _HINTS.get(argument)
+                )
 
 
-def _place(value: object, node: exp.Expr) -> exp.Expr:
+def _node_with_position(value: object, node: exp.Expr) -> exp.Expr:
     """Where an argument is written, as near as can be told: some nodes do not know their place."""
     part = value[0] if isinstance(value, list) else value
-    place: exp.Expr | None = part if isinstance(part, exp.Expr) else node
-    while place is not None and not any(each.meta for each in place.walk()):
-        place = place.parent
-    return node if place is None else place
+    written: exp.Expr | None = part if isinstance(part, exp.Expr) else node
+    while written is not None and not any(child.meta for child in written.walk()):
+        written = written.parent
+    return node if written is None else written

@@ -46,7 +46,9 @@ def lower_scan(context: LoweringContext, relation: Scan) -> LoweredRelation:
     paths = _scanned_paths(context, relation)
     names = {path[0] for path in paths}
     read = _read_columns(relation, paths)
-    details = {"columns found": ", ".join(column_lines(table.found))} if table.found else {}
+    details = (
+        {"columns found": ", ".join(column_lines(table.inferred_columns))} if table.inferred_columns else {}
+    )
     port = _connector(context, "source", table, [], read, f"source_{table.name}", details=details)
     context.sources[table] = port
     hidden = [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.updating else [])
