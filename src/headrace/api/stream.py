@@ -937,7 +937,7 @@ class Stream:
         mill
         1 row
         """
-        if n < 1:
+        if not isinstance(n, int) or n < 1:
             raise PlanError(f"show takes the number of rows to show, got {n!r}")
         table = LiveTable(
             repr(self), self._shape.columns, updating=self._shape.updating, key=self._shape.key, limit=n
