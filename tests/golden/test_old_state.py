@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from headrace.state import inspect
+from headrace.state.backend import ParquetBackend
+from headrace.state.generation import Start, generations, start_of
 from headrace.storage.open import open_storage
 from headrace.testing.in_process import run_in_process
 from tests.golden.old_state.cases import CASES, HERE, PROCESSES, RESULTS, clock_for, lay_out, load, read_rows
@@ -46,7 +48,7 @@ def test_a_state_of_earlier_code_is_resumed_and_ends_with_the_same_rows(
     name: str, how: str, parallelism: int, directory: Path
 ) -> None:
     unpack(name, how, directory)
-    last = max(int(path.parent.name.partition("-")[2]) for path in directory.glob("state/*/*/metadata.json"))
+    last = max(int(path.parent.name.partition("-")[2]) for path in directory.glob("state/*/*/metadata*.json"))
     assert last >= 5
 
     resumed = run_in_process(
@@ -67,6 +69,28 @@ def test_a_state_of_earlier_code_is_whole_and_repair_keeps_what_it_needs(
     assert [result.problems for result in before] == [()] * len(before)
     inspect.repair(storage)
     assert inspect.verify(storage) == before
+
+
+CLAIMED = [name for name in CASES if name.startswith("claimed_") and name not in PROCESSES]
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("name", CLAIMED)
+def test_a_state_with_generations_is_taken_over_by_the_next_one(name: str, how: str, directory: Path) -> None:
+    unpack(name, how, directory)
+    storage = open_storage(str(directory / "state"))
+    latest = ParquetBackend(storage).latest()
+    assert generations(storage) == [1, 2]
+    assert start_of(storage, 2) in {
+        Start(2, 1),
+        Start(3, 1),
+    }  # with a last epoch for the stop, where one is told
+    assert latest is not None
+    assert latest.generation == 2
+
+    run_in_process(load(), "state", parallelism=1, epoch_rows=11, max_epochs=1, clock=clock_for(name))
+    assert generations(storage) == [1, 2, 3]
+    assert start_of(storage, 3) == Start(*latest)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in PROCESSES])

@@ -8,14 +8,15 @@ import logging
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 import pytest
 
-from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
+from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, ReplacedError
 from headrace.base.spans import Source
 from headrace.connectors.postgres import client as shared
 from headrace.connectors.postgres import snapshot as postgres_snapshot
@@ -25,6 +26,7 @@ from headrace.connectors.sample import read_sample
 from headrace.model.operator import Limit, Offset, SourceContext
 from headrace.sql.table_connectors import build_connectors
 from headrace.sql.types import column_lines
+from headrace.state.generation import Generation
 from headrace.storage.open import open_storage
 from tests.servers.postgres import Database
 from tests.support import ListCollector, read_range, task
@@ -41,9 +43,18 @@ DROP_SLOTS = (
 
 
 def source(postgres: Database, folder: Path, *, node: str = "source_t", **more: Any) -> PostgresSource:
+    return opened(PostgresSource(**options(postgres, **more)), postgres, folder, node=node)
+
+
+def options(postgres: Database, **more: Any) -> dict[str, Any]:
     named = {name.replace("__", "."): value for name, value in more.items()}
-    values = {"url": postgres.url, "table": "t", "schema": {"id": "int64", "name": "string"}, **named}
-    made = PostgresSource(**values)
+    return {"url": postgres.url, "table": "t", "schema": {"id": "int64", "name": "string"}, **named}
+
+
+S = TypeVar("S", bound=PostgresSource)
+
+
+def opened(made: S, postgres: Database, folder: Path, *, node: str = "source_t") -> S:
     made.validate()
     made.open(open_storage(str(folder)), job_id=f"job-{postgres.name}", node=node)
     return made
@@ -395,6 +406,54 @@ def test_what_an_attempt_to_start_has_left_is_cleared_away(postgres: Database, t
     with pytest.raises(BadLineError, match="column `name` of table `t`: `ü` cannot be read as int64"):
         wrong.initial_offset(time=NOW)
     assert postgres.slots() == []
+
+
+class Suspended(PostgresSource):
+    """Is suspended once while it starts, for as long as `while_asleep` takes."""
+
+    step = "_check"
+    while_asleep: Callable[[], None] = staticmethod(lambda: None)
+
+    def _sleep(self, step: str) -> None:
+        if step == self.step:
+            self.step = ""
+            self.while_asleep()
+
+    def _check(self, connection: Any, table: Any) -> None:
+        super()._check(connection, table)
+        self._sleep("_check")
+
+    def _read_copied(self, texts: Any) -> Any:
+        self._sleep("_read_copied")
+        return super()._read_copied(texts)
+
+
+@pytest.mark.parametrize("step", ["_check", "_read_copied"])
+def test_a_run_suspended_while_it_first_starts_leaves_the_slot_and_the_rows_of_its_successor(
+    step: str, postgres: Database, tmp_path: Path
+) -> None:
+    postgres.run(*TABLE, "INSERT INTO t SELECT n, 'a' FROM generate_series(1, 5) n")
+    storage = open_storage(str(tmp_path))
+    successor = source(postgres, tmp_path)
+    offsets: list[Offset] = []
+
+    def take_over() -> None:
+        successor.claim = Generation.claim(storage, "successor")
+        offsets.append(successor.initial_offset(time=NOW))
+
+    first = opened(Suspended(**options(postgres)), postgres, tmp_path)
+    first.claim = Generation.claim(storage, "first")
+    first.step, first.while_asleep = step, take_over
+    if step == "_check":
+        with pytest.raises(ReplacedError):
+            first.initial_offset(time=NOW)
+    else:
+        first.initial_offset(time=NOW)
+    (start,) = offsets
+    assert postgres.slots() == [start[LANE]["slot"]]
+    postgres.run("INSERT INTO t VALUES (6, 'b')")
+    rows, _ = read(successor, start)
+    assert [row["id"] for row in rows] == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_copy_of_the_first_rows_is_removed_when_it_was_read(postgres: Database, tmp_path: Path) -> None:

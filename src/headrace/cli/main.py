@@ -24,6 +24,7 @@ from headrace.cli.new import new
 from headrace.cli.operators import operators
 from headrace.cli.run import run
 from headrace.cli.schema import schema
+from headrace.cli.ship_env import ship_env
 from headrace.cli.state import state
 from headrace.cli.terminal import Invocation, print_error, print_text
 from headrace.cli.test import test
@@ -89,5 +90,18 @@ def main() -> None:
     """
 
 
-for command in (run, new, check, explain, build, test, state, connectors, operators, schema, doctor):
+for command in (
+    run,
+    new,
+    check,
+    explain,
+    build,
+    test,
+    state,
+    connectors,
+    operators,
+    schema,
+    ship_env,
+    doctor,
+):
     main.add_command(command)

@@ -90,7 +90,7 @@ class EpochLoop:
 
     def _run(self, driver: EpochDriver, job: JobContext) -> None:
         self._exchange.use(driver.stages)
-        with driver.sources.opened(driver.storage, job, epoch=driver.epoch):
+        with driver.sources.opened(driver.storage, job, epoch=driver.epoch, claim=driver.generation):
             self._run_until_over(
                 OffsetPlanner(
                     driver.stages,

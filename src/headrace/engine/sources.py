@@ -9,6 +9,7 @@ from headrace.engine.chain import load_operator, wrap_failure
 from headrace.engine.context import JobContext
 from headrace.engine.stages import StagePlan
 from headrace.model.operator import Offset, SourceOperator
+from headrace.state.generation import Generation
 from headrace.storage.base import Storage
 
 
@@ -28,10 +29,13 @@ class JobSources(Mapping[str, SourceOperator]):
         return len(self._sources)
 
     @contextmanager
-    def opened(self, storage: Storage, job: JobContext, *, epoch: int) -> Iterator[None]:
+    def opened(
+        self, storage: Storage, job: JobContext, *, epoch: int, claim: Generation | None
+    ) -> Iterator[None]:
         """Open the sources for as long as the block lasts; those that could be opened are closed again."""
         with ExitStack() as opened:
             for node, source in self.items():
+                source.claim = claim
                 with self.calling(node, epoch):
                     source.open(storage, job_id=job.job_id, node=node)
                 opened.callback(source.close)

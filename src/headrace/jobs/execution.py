@@ -24,6 +24,7 @@ from headrace.engine.offsets import EpochSize
 from headrace.engine.reports import EpochReport
 from headrace.engine.stages import cut_stages
 from headrace.exchanges.spark.masters import cores_of
+from headrace.exchanges.spark.preflight import check_executors
 from headrace.exchanges.spark.rdd import RddExchange
 from headrace.exchanges.spark.session import (
     SparkRequest,
@@ -216,6 +217,7 @@ class Execution:
             if self._stop.is_set():
                 return runtime.log_file
             ship_code(runtime.spark, self._plan, self._options.py_files)
+            check_executors(runtime, driver.storage, self.waits)
             exchange = RddExchange(runtime, reopen=reopen)
             loop = EpochLoop(
                 driver,

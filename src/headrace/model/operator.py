@@ -779,6 +779,22 @@ class SourceOperator(ABC):
             node: the id of the source in the plan.
         """
 
+    claim: Generation | None = None
+    """The claim of this run to the state directory; set in the process that plans epochs, before `open`."""
+
+    def check_generation(self) -> None:
+        """Check, in the process that plans epochs, that no other run has taken over the state directory.
+
+        The engine does so before it asks a source anything. A source that removes what an earlier run left
+        outside, such as a replication slot, lists first what there is, then calls this, and then removes
+        what it has listed: nothing that a successor creates is among it.
+
+        Raises:
+            ReplacedError: another run has taken over; nothing may be changed any more.
+        """
+        if self.claim is not None:
+            self.claim.check()
+
     def close(self) -> None:
         """The process that plans epochs ends: stop receiving."""
 

@@ -77,8 +77,10 @@ def run_in_process(
     should stop, and `refresh` whether the plan's operators have changed. `available_now` ends the run when
     what the sources have at its start is read.
     """
-    if not isinstance(parallelism, int) or parallelism < 1:
-        raise ConfigurationError(f"`parallelism` takes a number greater than zero, got {parallelism!r}")
+    if parallelism < 1:
+        raise ConfigurationError(
+            f"`parallelism` is {parallelism}", hint="write a number of subtasks, from 1 on"
+        )
     now = clock or ManualClock()
     plan = pipeline.plan()
     driver = EpochDriver(

@@ -16,7 +16,7 @@ from headrace.testing.in_process import ManualClock
 
 HERE = Path(__file__).parent
 RESULTS = "expected.json"
-PROCESSES = ("process", "checked_process")
+PROCESSES = ("process", "checked_process", "claimed_process")
 """Cases whose messages a process sends."""
 CASES = sorted(folder.name for folder in HERE.iterdir() if list(folder.glob("pipeline.*")))
 

@@ -7,6 +7,7 @@ new format add folders of new cases and name them in the call; it refuses to rep
 
     commit 9a3b58f   all but the following: version 0.1.0, format 1, before the modules moved
     commit 07129dd   `checked_…`: format 1, with checksums of pipeline.json, referenced files, received logs
+    commit f0f6e2d   `claimed_…`: format 2, with generations; two runs wrote each, but for the process
 
 A case is a folder with `pipeline.sql`, `pipeline.yml` or `pipeline.py`. Its paths are relative, so that no
 state holds the directory that it was written in. For each case this writes
@@ -37,7 +38,15 @@ os.environ["PYTHONPATH"] = str(ROOT / "src")
 
 import headrace  # noqa: E402
 from headrace.testing.in_process import CrashError, ManualClock, run_in_process  # noqa: E402
-from tests.golden.old_state.cases import CASES, RESULTS, clock_for, lay_out, load, read_rows  # noqa: E402
+from tests.golden.old_state.cases import (  # noqa: E402
+    CASES,
+    PROCESSES,
+    RESULTS,
+    clock_for,
+    lay_out,
+    load,
+    read_rows,
+)
 
 EPOCHS = 5
 """After how many epochs a run is stopped or killed."""
@@ -65,7 +74,7 @@ def _whole(name: str) -> dict[str, list[str]]:
 
 
 def _interrupted(name: str, how: str) -> None:
-    clock = clock_for(name)
+    clock, more = clock_for(name), EPOCHS
 
     def crash(step: str, epoch: int) -> None:
         if how == "killed" and isinstance(clock, ManualClock):
@@ -77,9 +86,15 @@ def _interrupted(name: str, how: str) -> None:
         lay_out(name, Path())
         before = {path for path in Path().rglob("*") if path.is_file()}
         Path("slow").touch()
+        if name.startswith("claimed_") and name not in PROCESSES:
+            first = run_in_process(
+                load(), "state", **{**RUN, "max_epochs": 2, "parallelism": 3, "seed": 3, "clock": clock}
+            )
+            assert first.reason == "max_epochs", first
+            more -= 2
         with contextlib.suppress(CrashError):
             result = run_in_process(
-                load(), "state", max_epochs=EPOCHS, seed=1, clock=clock, on_step=crash, **RUN
+                load(), "state", max_epochs=more, seed=1, clock=clock, on_step=crash, **RUN
             )
             assert result.reason == "max_epochs", result
         Path("slow").unlink()

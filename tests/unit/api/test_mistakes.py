@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.testing.in_process import run_in_process
 
 ROWS = [{"id": 1, "shop": "mill", "amount": 3}]
 
@@ -329,14 +328,6 @@ def test_a_misspelt_argument_of_run_is_told_as_one_of_run() -> None:
     pipeline = hr.Pipeline("orders")
     with pytest.raises(TypeError, match=r"Pipeline\.run\(\) got an unexpected keyword .* 'paralelism'"):
         pipeline.run(paralelism=2)  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize("parallelism", [0, -1, "two"])
-def test_a_run_in_process_needs_a_parallelism(parallelism: int, tmp_path: Path) -> None:
-    pipeline = hr.Pipeline("orders")
-    pipeline.source("memory", rows=ROWS).sink("blackhole")
-    with pytest.raises(hr.ConfigurationError, match="`parallelism` takes a number greater than zero"):
-        run_in_process(pipeline, tmp_path, parallelism=parallelism)
 
 
 def test_public_classes_have_no_internal_methods() -> None:

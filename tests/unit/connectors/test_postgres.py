@@ -84,7 +84,7 @@ def test_copied_rows_are_kept_in_files_and_read_in_any_range(
     monkeypatch.setattr(postgres_snapshot, "_PARSED_BYTES", size)
     lines = [f'{n},"a ""{n}"",\r\n"\n'.encode() for n in range(10)] + [b',""\n', b"7,\n"]
     storage = open_storage(str(tmp_path))
-    snapshot, folder = Snapshot.create(storage, "node")
+    snapshot, folder = Snapshot.create(storage, "node", check=lambda: None)
 
     def values(texts: Sequence[pa.Array]) -> pa.Table:
         return pa.table({"n": texts[0].cast(pa.int64()), "s": texts[1]})
@@ -98,5 +98,5 @@ def test_copied_rows_are_kept_in_files_and_read_in_any_range(
         for end in range(first, 13):
             found = [row for part in snapshot.read(first, end) for row in part.to_pylist()]
             assert found == rows[first:end]
-    Snapshot.create(storage, "node")
+    Snapshot.create(storage, "node", check=lambda: None)
     assert storage.list("snapshots/") == []

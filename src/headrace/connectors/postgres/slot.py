@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -104,17 +104,21 @@ class Slot:
                 f"add it: ALTER PUBLICATION {self.publication} ADD TABLE {quoted(self.table)}",
             )
 
-    def remove(self, connection: Any, *, own: bool) -> None:
-        """Drop the slot of an earlier attempt to start; raise an error if it may not be ours."""
+    def refuse_existing(self, connection: Any) -> None:
+        """Raise an error if there is a slot of this name: it may belong to somebody else."""
         query = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
-        if connection.execute(query, [self.name]).fetchone() is None:
-            return
-        if not own:
+        if connection.execute(query, [self.name]).fetchone() is not None:
             raise self.database.error(
                 f"has a replication slot `{self.name}` already, and this pipeline is new",
                 f"if nothing else reads from it, run SELECT pg_drop_replication_slot('{self.name}')",
             )
-        connection.execute("SELECT pg_drop_replication_slot(%s)", [self.name])
+
+    @staticmethod
+    def drop(connection: Any, names: Sequence[str]) -> None:
+        """Drop slots, unless they are gone."""
+        for name in names:
+            with contextlib.suppress(load_client().errors.UndefinedObject):
+                connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
 
     @contextlib.contextmanager
     def created(self) -> Iterator[tuple[int, str]]:
@@ -190,6 +194,15 @@ class Slot:
         return '"' + self.publication.replace('"', '""') + '"'
 
 
+def attempts_to_start(connection: Any, base: str) -> list[str]:
+    """Return the slots that attempts to start have created: their names are `base` and a suffix each.
+
+    Those of an earlier version are called `base`.
+    """
+    query = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s OR slot_name ~ %s"
+    return [name for (name,) in connection.execute(query, [base, f"^{base}_[0-9a-f]{{8}}$"]).fetchall()]
+
+
 def parse_lsn(text: str) -> int:
     """Parse an LSN, a position in the write-ahead log.
 
@@ -209,14 +222,14 @@ def show_lsn(position: int) -> str:
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
 
-def short_name(name: str) -> str:
+def short_name(name: str, *, longest: int = _LONGEST_NAME) -> str:
     """Return a valid name for a replication slot.
 
     >>> short_name("headrace_Orders-1a2b")
     'headrace_orders_1a2b'
     """
     cleaned = re.sub(r"[^a-z0-9_]+", "_", name.lower())
-    if len(cleaned) <= _LONGEST_NAME:
+    if len(cleaned) <= longest:
         return cleaned
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f"{cleaned[: _LONGEST_NAME - 13]}_{digest}"
+    return f"{cleaned[: longest - 13]}_{digest}"

@@ -34,9 +34,14 @@ class Snapshot:
         self._files: list[FileReference] | None = None
 
     @classmethod
-    def create(cls, storage: Any, node: str) -> tuple[Snapshot, str]:
-        """Create a snapshot, and return it and its folder; files of earlier attempts are removed."""
-        for path in storage.list(f"snapshots/{node}/"):
+    def create(cls, storage: Any, node: str, *, check: Callable[[], None]) -> tuple[Snapshot, str]:
+        """Create a snapshot, and return it and its folder; files of earlier attempts are removed.
+
+        `check` raises if another run has taken over: what that one writes is not listed yet, and stays.
+        """
+        earlier = storage.list(f"snapshots/{node}/")
+        check()
+        for path in earlier:
             storage.delete(path)
         folder = f"snapshots/{node}/{uuid.uuid4().hex[:12]}"
         return cls(storage, folder), folder

@@ -30,7 +30,7 @@ from headrace.connectors.postgres.columns import table_columns
 from headrace.connectors.postgres.options import PostgresSourceOptions
 from headrace.connectors.postgres.pgoutput import MissingRowError, ReplicatedRows, ReplicationMessages
 from headrace.connectors.postgres.rows import RowReader
-from headrace.connectors.postgres.slot import Slot, short_name, show_lsn
+from headrace.connectors.postgres.slot import Slot, attempts_to_start, short_name, show_lsn
 from headrace.connectors.postgres.snapshot import Snapshot, copied_rows
 from headrace.formats.base import plain_field
 from headrace.model.operator import (
@@ -48,6 +48,8 @@ LANE = "changes"
 QUIET_BYTES = 16 * 1024 * 1024
 """After this much of the log without a change of the table the slot is advanced anyway."""
 _ADVANCE_SECONDS = 5.0
+_LONGEST_BASE = 54
+"""The longest name of a slot without the suffix of an attempt."""
 _LONGEST_REST = 5.0
 _SAMPLE_ROWS = 1000
 _BATCH_ROWS = 20_000
@@ -81,7 +83,8 @@ class PostgresSource(PostgresConnector, SourceOperator):
         self.idle_timeout = self.options.idle_timeout
         self._storage: Any = None
         self._node = "source"
-        self._named: str | None = None
+        self._base = ""
+        """What the names of the slots of all attempts to start begin with."""
         self._is_sampling = False
         self._rest_until = 0.0
         self._advanced = 0
@@ -144,15 +147,16 @@ class PostgresSource(PostgresConnector, SourceOperator):
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """Take the state storage, and derive the name of the slot from the job and the node."""
         self._storage, self._node = storage, node
-        self._named = short_name(f"headrace_{job_id}_{node}")
+        self._base = short_name(f"headrace_{job_id}_{node}", longest=_LONGEST_BASE)
 
     # --------------------------------------------------------------------------------------- the start
 
     def initial_offset(self, *, time: float) -> Offset:
         """Create the slot and copy the snapshot; return their position."""
         self.validate()
-        name = self.options.source_slot or self._named or short_name(f"headrace_{uuid.uuid4().hex}")
-        slot, own = self._slot(name), self.options.source_slot is None
+        # Every attempt has a slot of its own: a run that was replaced meanwhile cannot touch its successor's.
+        name = self.options.source_slot or f"{self._base or 'headrace'}_{uuid.uuid4().hex[:8]}"
+        slot = self._slot(name)
         tried: list[str] = []
 
         def start(connection: Any) -> Offset:
@@ -163,7 +167,11 @@ class PostgresSource(PostgresConnector, SourceOperator):
                 with _snapshot_transaction(connection):
                     return {LANE: {**position, "snapshot": self._copy(connection, time)}}
             slot.publish(connection)
-            slot.remove(connection, own=own or bool(tried))
+            if self.options.source_slot is not None and not tried:
+                slot.refuse_existing(connection)
+            earlier = {*tried, *(attempts_to_start(connection, self._base) if self._base else ())}
+            self.check_generation()
+            slot.drop(connection, sorted(earlier))
             tried.append(name)
             with slot.created() as (lsn, moment):
                 position |= {"slot": name, "lsn": lsn}
@@ -196,7 +204,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
     def _copy(self, connection: Any, time: float) -> dict[str, Any]:
         """Copy the rows of the table into the state directory."""
         assert self._storage is not None, "open comes first"
-        snapshot, folder = Snapshot.create(self._storage, self._node)
+        snapshot, folder = Snapshot.create(self._storage, self._node, check=self.check_generation)
         sql, names = load_client().sql, self._columns.names
         select = sql.SQL("COPY (SELECT {} FROM {} {}) TO STDOUT (FORMAT csv)").format(
             sql.SQL(", ").join(sql.Identifier(name) for name in names),

@@ -23,6 +23,7 @@ from headrace.engine.envelope import Envelope
 from headrace.engine.stages import StagePlan
 from headrace.engine.task import SplitTask, run_split, run_stage
 from headrace.exchanges.spark.exits import describe_exit, hint_for_exit, worker_exit
+from headrace.exchanges.spark.preflight import executor_problem
 from headrace.exchanges.spark.session import SparkRuntime
 from headrace.exchanges.spark.workers import (
     POSITION_OF,
@@ -216,6 +217,9 @@ class RddExchange:
         text = str(error)
         if _WORKER_ENDED in text:
             return self._worker_ended(text)
+        problem = executor_problem(text)
+        if problem is not None:
+            return problem
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         telling = [line for line in lines if _TELLING in line]
         message = (telling or lines or [type(error).__name__])[0][:500]

@@ -323,6 +323,9 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
         # Workers must be this interpreter: PySpark otherwise takes whatever `python3` the path has.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if "spark.pyspark.python" in conf:
+        # Only `spark-submit` reads the setting; a SparkContext takes the variable.
+        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
     settings = {"spark.master": master, "spark.app.name": "headrace", **_LAUNCH}
     settings |= {"spark.driver.memory": memory}
     if is_local(master):
