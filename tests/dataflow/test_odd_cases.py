@@ -9,6 +9,7 @@ import pytest
 
 from headrace.api.pipeline import Pipeline
 from headrace.base.errors import DataflowError
+from headrace.dataflow.document.load import load_dataflow
 from headrace.testing.dataflows import run_dataflow
 from tests.dataflow.writing import COUNTER, LOG, write_dataflow
 
@@ -349,3 +350,24 @@ def test_an_operator_that_can_be_called_passes(tmp_path: Path) -> None:
             a=text,
         )
         Pipeline.from_dataflow(file)
+
+
+def test_a_cycle_that_nothing_can_start_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "op.py").write_text("class Operator:\n    def on_event(self, dora_event, send_output): ...\n")
+
+    def warnings(*, timer: bool) -> tuple[str, ...]:
+        tick = "tick: dora/timer/secs/1, " if timer else ""
+        file = tmp_path / "dataflow.yml"
+        file.write_text(
+            f"""
+nodes:
+  - {{id: a, operator: {{python: op.py, inputs: {{{tick}x: b/y}}, outputs: [y]}}}}
+  - {{id: b, operator: {{python: op.py, inputs: {{x: a/y}}, outputs: [y]}}}}
+  - {{id: behind, operator: {{python: op.py, inputs: {{x: b/y}}}}}}
+"""
+        )
+        return load_dataflow(file).warnings
+
+    assert warnings(timer=True) == ()
+    [warning] = warnings(timer=False)
+    assert "nothing can start `a`, `b`: they wait for each other; give one of them a timer" in warning

@@ -482,6 +482,63 @@ def test_requests_answers_and_raw_memory_are_sent_as_in_dora(start: Start) -> No
     ]
 
 
+def test_a_sample_is_filled_through_views_and_sent_once_when_they_are_released(start: Start) -> None:
+    node = start("""
+        import numpy as np
+        from dora import Node
+
+        node = Node()
+
+        def attempt(call):
+            try:
+                call()
+            except Exception as error:
+                print(type(error).__name__, error)
+
+        sample = node.send_output_raw("out", np.int64(3))
+        view = sample.as_memoryview()
+        view[:] = b"abc"
+        attempt(sample.send)
+        view.release()
+        sample.send()
+        for call in (sample.send, sample.as_buffer, sample.as_memoryview, sample.__enter__):
+            attempt(call)
+        with node.send_output_raw("out", 2) as buffer:
+            array = np.frombuffer(buffer, dtype=np.uint8)
+            array[:] = 7
+            del array
+        print(len(buffer))
+
+        def fail():
+            with node.send_output_raw("out", 2):
+                raise KeyError("not sent")
+
+        attempt(fail)
+        attempt(lambda: node.send_output_raw("out", -1))
+        attempt(lambda: node.send_output_raw("out", 1.5))
+        attempt(lambda: node.send_output_raw("out", 1, 5))
+        attempt(lambda: node.send_output_raw("nope", 1).send())
+        node.send_output_raw("out", 0).send()
+    """)
+    sent = [bytes(array.to_pylist()) for _, array, _, _ in node.receive_all()]
+    assert sent == [b"abc", b"\x07\x07", b""]
+    still_open, *rest, undeclared = node.printed()
+    assert still_open.startswith("RuntimeError Cannot send: views of the sample are still open")
+    accessed = "RuntimeError Cannot access buffer: the sample has already been sent"
+    assert rest == [
+        "RuntimeError Sample has already been sent",
+        accessed,
+        accessed,
+        accessed,
+        "0",
+        "KeyError 'not sent'",
+        "OverflowError a sample cannot have -1 bytes",
+        "TypeError 'float' object cannot be interpreted as an integer",
+        "TypeError metadata must be a dict, got int",
+    ]
+    assert undeclared.startswith("ValueError node `worker` has no output `nope`; declared: `out`; name it")
+
+
 # Mistakes
 
 

@@ -11,6 +11,7 @@ from headrace.base.spans import Source, Span
 from headrace.dataflow.document.model import Unit
 
 _HANDLER = "write `def on_event(self, dora_event, send_output):`"
+_STATUS = "DoraStatus"
 _PLAIN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Pass)
 """What a class has that shows all its methods."""
 
@@ -38,10 +39,27 @@ def read_operator(unit: Unit) -> str:
             or "write `class Operator:` with `on_event(self, dora_event, send_output)`"
         )
         raise placed(DataflowError, f"{file} has no class `Operator`", unit.span, hint)
+    if "*" not in names:
+        _check_status_imported(tree, source, unit)
     classes = [node for name, node in bound if name == "Operator"]
     if len(classes) == 1 and isinstance(classes[0], ast.ClassDef):
         _check_class(classes[0], source, unit)
     return text
+
+
+def _check_status_imported(tree: ast.Module, source: Source, unit: Unit) -> None:
+    """Raise a DataflowError if `DoraStatus` is used and nothing in the file defines it."""
+    bound = {name for node in tree.body for name in _names(node)}
+    bound |= {part.arg for part in ast.walk(tree) if isinstance(part, ast.arg)}
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Name) and part.id == _STATUS and _STATUS not in bound:
+            start = source.text.find(_STATUS, _offset(source.text, part.lineno, 0))
+            raise placed(
+                DataflowError,
+                f"`{unit.address}`: `{_STATUS}` is not imported",
+                Span(source, start, start + len(_STATUS)),
+                f"write `from dora import {_STATUS}` at the top of the file",
+            )
 
 
 def _check_class(node: ast.ClassDef, source: Source, unit: Unit) -> None:

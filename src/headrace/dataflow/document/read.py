@@ -14,6 +14,7 @@ from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.model import QUEUE_SIZE, Dataflow, Input, Unit
 from headrace.dataflow.document.modules import DeclaredUnit, DocumentNode, NodeScope, ReadContext, collect
 from headrace.dataflow.document.port_types import check_types
+from headrace.dataflow.document.starts import warn_of_idle_cycles
 from headrace.dataflow.document.units import UnitReader, source_text
 from headrace.dataflow.document.validation import YamlBlock, validate
 from headrace.dataflow.document.yaml_text import Scalar, parse_yaml, plain_value
@@ -47,6 +48,7 @@ def read_document(
     units = [(declared, reader.unit(declared)) for node in nodes for declared in node.units]
     check_types(units, document, directory, findings)
     findings.raise_all()
+    warn_of_idle_cycles([unit for _, unit in units], findings)
     return Dataflow(
         name=name,
         source=source,

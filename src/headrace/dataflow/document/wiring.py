@@ -83,19 +83,20 @@ def _port(
 
 
 def _resolve(written: Scalar, scope: NodeScope, findings: Findings) -> Timer | Output | Logs | None:
-    first, slash, rest = written.text.partition("/")
+    first, _, rest = written.text.partition("/")
     if first == "dora":
         return _built_in(written, rest, scope, findings)
     member = scope.members.get(first)
     if member is None:
         if scope.complete:
             names = list(scope.members)
-            having = [name for name in names if first in shown(scope.members[name])]
+            # The name of an output alone, or of an operator and its output, without the node before it.
+            having = [name for name in names if written.text in shown(scope.members[name])]
             findings.refuse(
                 f"there is no node `{first}`",
                 written.span_of(0, len(first)),
-                suggest(first, names)
-                or (f"did you mean `{having[0]}/{first}`?" if having and not slash else None)
+                (f"did you mean `{having[0]}/{written.text}`?" if having else None)
+                or suggest(first, names)
                 or suggest(first, names, listing="the nodes are"),
             )
         return None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
+import operator
 import os
 import select
 import socket
@@ -16,9 +17,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NoReturn, Self
-
-import pyarrow as pa
+from typing import Any, NoReturn
 
 from headrace.base.errors import suggest
 from headrace.dataflow.runtime.link import (
@@ -298,22 +297,46 @@ class Node:
         return f"node `{self._id}` has no output `{name}`; declared: {declared}; {hint}"
 
 
-class Sample(bytearray):
-    """Memory for one message, which is sent as bytes."""
+class SampleBuffer(bytearray):
+    """The memory of a sample, for `memoryview` or numpy; empty once the sample has been sent."""
+
+
+class Sample:
+    """Memory for one message: filled through `as_memoryview` or `as_buffer`, sent once, as bytes."""
 
     def __init__(self, node: Node, output_id: str, size: int, metadata: dict[str, Any] | None) -> None:
-        super().__init__(size)
+        if metadata is not None and not isinstance(metadata, dict):
+            raise TypeError(f"metadata must be a dict, got {type(metadata).__name__}")
         self._node, self._output, self._metadata = node, output_id, metadata
+        self._memory: SampleBuffer | None = SampleBuffer(_size(size))
+
+    def as_buffer(self) -> SampleBuffer:
+        """The memory, an object that `memoryview` and numpy can look at."""
+        if self._memory is None:
+            raise RuntimeError("Cannot access buffer: the sample has already been sent")
+        return self._memory
 
     def as_memoryview(self) -> memoryview:
-        return memoryview(self)
+        """The memory, to be written to; release it before `send`."""
+        return memoryview(self.as_buffer())
 
     def send(self) -> None:
-        array = pa.Array.from_buffers(pa.uint8(), len(self), [None, pa.py_buffer(self)])
-        self._node.send_output(self._output, array, self._metadata)
+        """Send what the memory holds; no view of it may be open."""
+        if self._memory is None:
+            raise RuntimeError("Sample has already been sent")
+        data = bytes(self._memory)
+        try:
+            self._memory.clear()  # refused while somebody has a view
+        except BufferError:
+            raise RuntimeError(
+                "Cannot send: views of the sample are still open. Release every memoryview and numpy array "
+                "of it before send(), or before the end of `with`"
+            ) from None
+        self._memory = None
+        self._node.send_output(self._output, data, self._metadata)
 
-    def __enter__(self) -> Self:
-        return self
+    def __enter__(self) -> SampleBuffer:
+        return self.as_buffer()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
@@ -338,6 +361,14 @@ def _bridge_logging(node: Node) -> None:
         root.addHandler(_LogBridge(node))
         if root.level == logging.WARNING:
             root.setLevel(logging.INFO)
+
+
+def _size(size: int) -> int:
+    """A number of bytes; numpy's integers are some too."""
+    count = operator.index(size)
+    if count < 0:
+        raise OverflowError(f"a sample cannot have {count} bytes")
+    return count
 
 
 def _timed_out(timeout: float | None) -> dict[str, Any]:

@@ -469,6 +469,7 @@ class DataflowRuntime(ArrowOperator):
                 instance.attend()
                 instance.settle()
                 instance.scheduler.check_timeouts()
+                instance.scheduler.close_idle_cycles()
                 if instance.scheduler.stop_all or instance.scheduler.over:
                     instance.scheduler.end("MANUAL" if instance.scheduler.stop_all else "ALL_INPUTS_CLOSED")
                 instance.settle()

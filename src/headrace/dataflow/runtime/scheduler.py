@@ -320,6 +320,50 @@ class Scheduler:
                 self._shut(queue)
             self.settle()
 
+    def close_idle_cycles(self) -> None:
+        """Where units have ended, those that now only wait for each other are told that nothing will come."""
+        if len(self.alive) == len(self._units) or self.waiting:
+            return
+        for running in self._unreachable():
+            for queue in running.data_queues:
+                self._shut(queue)
+        self.settle()
+
+    def _unreachable(self) -> list[_Running]:
+        """Units that are alive and that no message from outside, timer or process can reach any more."""
+        alive = [running for running in self._units.values() if running.alive]
+        reached: set[str] = set()
+        more = {running.address for running in alive if self._acts(running)}
+        while more:
+            reached |= more
+            more = {
+                running.address
+                for running in alive
+                if running.address not in reached
+                and any(
+                    isinstance(queue.input.source, Output) and queue.input.source.unit in reached
+                    for queue in running.queues.values()
+                    if queue.left > 0
+                )
+            }
+        return [running for running in alive if running.address not in reached]
+
+    def _acts(self, running: _Running) -> bool:
+        """Whether something other than a unit of this runtime can give a unit an event."""
+        return (
+            not running.queues
+            or running.host.lives_alone
+            or any(
+                queue.left > 0
+                and (
+                    queue.timeout is not None
+                    or not isinstance(queue.input.source, Output)
+                    or queue.input.source.unit not in self._units
+                )
+                for queue in running.queues.values()
+            )
+        )
+
     def _shut(self, queue: _Queue) -> None:
         if queue.left > 0:
             queue.left = 1
@@ -627,11 +671,15 @@ def _closed_event(queue: _Queue) -> dict[str, Any]:
 
 
 def _undeclared(unit: Unit, output: str) -> str:
-    outputs = ", ".join(f"`{name}`" for name in unit.outputs) or "none"
-    hint = suggest(str(output), unit.outputs)
-    return f"`{output}` is not an output of `{unit.address}`; its outputs are {outputs}" + (
-        f": {hint}" if hint else ""
-    )
+    if not unit.outputs:
+        where = "operator" if unit.kind in {"python", "native"} else "node"
+        return (
+            f"`{output}` is not an output of `{unit.address}`, which has none: "
+            f"add `outputs: [{output}]` beside `inputs` of the {where} in the document"
+        )
+    outputs = ", ".join(f"`{name}`" for name in unit.outputs)
+    hint = suggest(str(output), unit.outputs) or "name it under `outputs`"
+    return f"`{output}` is not an output of `{unit.address}`; its outputs are {outputs}: {hint}"
 
 
 def _user_trace(error: BaseException) -> str:

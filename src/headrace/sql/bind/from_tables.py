@@ -87,7 +87,7 @@ class FromTables:
             for table in self.scope.tables
         ]
 
-    def stub_text(self, node: exp.Expr) -> str:
+    def stub_text(self, node: exp.Expr, *, plain: bool = False) -> str:
         """An expression as DataFusion plans it over the stubs: resolved, with the names that users know."""
         columns = {
             column.name: (table.alias, name)
@@ -104,7 +104,7 @@ class FromTables:
             table = None if alias in self._unnamed else exp.to_identifier(alias, quoted=True)
             return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
 
-        resolved = node if node.meta.get("resolved") else self.scope.resolve(node)
+        resolved = node if node.meta.get("resolved") else self.scope.resolve(node, plain=plain)
         return to_sql(resolved.copy().transform(visit))
 
     def stub_sql(

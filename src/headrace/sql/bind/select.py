@@ -29,6 +29,7 @@ from headrace.sql.bind.relations import (
     where_map,
 )
 from headrace.sql.bind.scope import Scope, as_expression, column_of, conjuncts, identifier_name
+from headrace.sql.bind.semantics import is_rewritten
 from headrace.sql.parse.dialect import to_sql
 from headrace.sql.problems import ReportedError
 
@@ -243,6 +244,7 @@ class _SelectBinder:
         nodes = [item.resolve(self._scope) for item in clauses.items]
         if aggregated:
             self._refuse_async(nodes, clauses)
+            self._refuse_two_orders(nodes)
             groups = GroupBinder(self._scope, self._select, relation)
             relation, nodes = groups.bind(nodes, clauses.group, clauses.having)
             calls = AsyncBinder(self._context)
@@ -334,7 +336,13 @@ class _SelectBinder:
 
     def _unnamed(self, node: exp.Expr, name: str) -> str:
         """What an item without a name is called: as DataFusion calls it, or as it is written."""
-        calls = self._scope.resolve(node).find_all(exp.Anonymous)
+        if is_rewritten(self._scope.resolve(node)):
+            try:
+                sql = self._tables.stub_sql([self._tables.stub_text(node, plain=True)])
+                name = self._planner.schema(sql, self._tables.stubs).field(0).name
+            except (ExpressionError, ReportedError):
+                return to_sql(node)
+        calls = self._scope.resolve(node, plain=True).find_all(exp.Anonymous)
         return to_sql(node) if any("__" in call.name for call in calls) else name
 
     def _explain(self, error: ExpressionError, clauses: _Clauses) -> ReportedError:
@@ -400,6 +408,18 @@ class _SelectBinder:
         for node in (*clauses.group, *([] if clauses.having is None else [clauses.having])):
             self._scope.refuse_async(node)
 
+    def _refuse_two_orders(self, nodes: Sequence[exp.Expr]) -> None:
+        """DataFusion gives distinct values that are aggregated in two orders in one of these twice."""
+        orders: dict[tuple[str, str], str] = {}
+        for node in nodes:
+            for order in node.find_all(exp.Order):
+                if isinstance(order.this, exp.Distinct) and isinstance(order.parent, exp.Anonymous):
+                    call = (order.parent.name.lower(), to_sql(order.this))
+                    text = ", ".join(to_sql(key) for key in order.expressions)
+                    if orders.setdefault(call, text) != text:
+                        message = "the same distinct values are aggregated in two orders"
+                        raise self._context.fail(message, order.parent, "use one order in one SELECT")
+
     def _filter(self, relation: Relation, calls: AsyncBinder) -> Relation:
         nodes = [self._scope.resolve(condition) for condition in self._tables.where]
         waiting = [node for node in nodes if calls.calls_any(node)]
@@ -419,7 +439,10 @@ class _SelectBinder:
             raise self._context.fail("DISTINCT ON over aggregates", distinct, "group in a subquery first")
         on = distinct.args["on"]
         self._scope.refuse_async(on)
-        keys = [self._scope.resolve(key) for key in (on.expressions if isinstance(on, exp.Tuple) else [on])]
+        keys = [
+            self._scope.resolve(self._listed(key, items))
+            for key in (on.expressions if isinstance(on, exp.Tuple) else [on])
+        ]
         order = self._select.args.get("order")
         if order is not None:
             self._select.set("order", None)
@@ -434,5 +457,18 @@ class _SelectBinder:
 
     def _order_key(self, node: exp.Expr, items: list[_SelectItem]) -> exp.Expr:
         key = node.copy()
-        key.set("this", self._scope.resolve(_expand_aliases(self._scope, node.this, items)))
+        key.set("this", self._scope.resolve(self._listed(node.this, items)))
         return key
+
+    def _listed(self, node: exp.Expr, items: list[_SelectItem]) -> exp.Expr:
+        """What a position, a name of the SELECT list or an expression stands for, tried in this order."""
+        if isinstance(node, exp.Literal) and not node.is_string:
+            if not node.name.isdigit() or not 0 < int(node.name) <= len(items):
+                raise self._context.fail(f"there is no column {node.name} in the SELECT", node)
+            return items[int(node.name) - 1].node
+        if isinstance(node, exp.Column) and len(node.parts) == 1:
+            name = identifier_name(node.this)
+            for item in items:
+                if item.alias == name:
+                    return item.node
+        return _expand_aliases(self._scope, node, items)
