@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.base.errors import IncompatibleStateError
 from headrace.engine.chain import load_operator
+from headrace.functions.arithmetic import as_written
 from headrace.model.operator import ArrowOperator
 from headrace.model.plan import Plan, PlanNode
 from headrace.state.config import TableConfig
@@ -213,7 +214,7 @@ def _difference(before: TableConfig, after: TableConfig) -> str | None:
         parts += [f"`{c}` {new[c]} is new" for c in new if c not in old]
         return "columns changed (" + ", ".join(parts or ["nullability"]) + ")"
     signature_before, signature_after = before.state_signature, after.state_signature
-    if signature_before != signature_after:
+    if as_written(signature_before) != as_written(signature_after):
         if max(len(signature_before), len(signature_after)) > _SHOWN:
             return "the query has changed, and what it kept means something else now"
         return f"the query has changed: it held `{signature_before}` and would hold `{signature_after}`"

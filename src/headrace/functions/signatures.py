@@ -14,6 +14,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.functions.arithmetic import (
+    CHECKED,
+    INTEGERS,
+    INTERVAL,
+    LENGTH,
+    bigint_total,
+    divide_interval,
+    interval_length,
+    multiply_interval,
+    round_half_even,
+)
+from headrace.functions.checks import at_most_one_row
 from headrace.functions.hashes import multi_hash
 from headrace.functions.json_matches import extract_json, extract_json_string, get_first_json_object
 from headrace.functions.json_values import JSON_FUNCTIONS
@@ -42,6 +54,23 @@ _PATH_FUNCTIONS = (
     Signature("get_first_json_object", (pa.string(), pa.string()), pa.string(), get_first_json_object),
 )
 
+_ARITHMETIC = (
+    Signature("round__even", (pa.float64(),), pa.float64(), round_half_even),
+    Signature("bigint__total", (LENGTH,), pa.int64(), bigint_total),
+    Signature("interval__length", (INTERVAL,), LENGTH, interval_length),
+    Signature("interval__multiply", (INTERVAL, pa.float64()), INTERVAL, multiply_interval),
+    Signature("interval__divide", (INTERVAL, pa.float64()), INTERVAL, divide_interval),
+    *(
+        Signature(f"checked__{operation}__{kind}", (arrow, arrow), arrow, function)
+        for operation, function in CHECKED.items()
+        for kind, (arrow, _) in INTEGERS.items()
+    ),
+)
+"""What operators and casts mean; users do not call these by name."""
+
+_CHECKS = (Signature("at_most_one_row", (pa.int64(),), pa.bool_(), at_most_one_row),)
+"""Functions that the binder calls, and users cannot."""
+
 PATH_FUNCTIONS = frozenset(signature.name for signature in _PATH_FUNCTIONS)
 """The functions whose second argument is a JSONPath."""
 FUNCTION_NAMES = frozenset({"multi_hash", *JSON_FUNCTIONS, *PATH_FUNCTIONS})
@@ -68,7 +97,7 @@ def all_signatures() -> tuple[Signature, ...]:
         Signature(f"multi_hash__{count}", (pa.string(),) * count, pa.string(), multi_hash)
         for count in range(1, MOST_HASHED + 1)
     ]
-    return (*_PATH_FUNCTIONS, *elements, *hashes)
+    return (*_PATH_FUNCTIONS, *_ARITHMETIC, *_CHECKS, *elements, *hashes)
 
 
 def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:

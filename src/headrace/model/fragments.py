@@ -195,6 +195,51 @@ def plan_once(
     return planned if planned.is_repeatable else None
 
 
+_SELECTED = re.compile(r'"((?:[^"]|"")+)"(?: AS "((?:[^"]|"")+)")?(, | FROM )')
+
+
+def selected_columns(sql: str, inputs: Mapping[str, pa.Schema]) -> dict[str, str] | None:
+    """The columns of a SELECT that only selects and renames columns: the input's column by name.
+
+    None if it does anything else. DataFusion's planner takes quadratic time for the columns of such a SELECT.
+
+    >>> schema = pa.schema({"a": pa.int64()})
+    >>> selected_columns('SELECT "b" FROM (SELECT "a" AS "b" FROM input)', {"input": schema})
+    {'b': 'a'}
+    """
+    if len(inputs) != 1:
+        return None
+    ((table, schema),) = inputs.items()
+    selects: list[dict[str, str]] = []
+    rest = sql
+    while rest != table:
+        if selects:
+            if not (rest.startswith("(") and rest.endswith(")")):
+                return None
+            rest = rest[1:-1]
+        if not rest.startswith("SELECT "):
+            return None
+        items: dict[str, str] = {}
+        at, separator = len("SELECT "), ", "
+        while separator == ", ":
+            item = _SELECTED.match(rest, at)
+            if item is None:
+                return None
+            column, alias, separator = item.groups()
+            name = (alias or column).replace('""', '"')
+            if name in items:
+                return None
+            items[name], at = column.replace('""', '"'), item.end()
+        selects.append(items)
+        rest = rest[at:]
+    columns = {name: name for name in schema.names}
+    for items in reversed(selects):
+        if not columns.keys() >= set(items.values()):
+            return None
+        columns = {name: columns[column] for name, column in items.items()}
+    return columns
+
+
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type as it is used between operators: no views, dictionaries or large offsets."""
     if pa.types.is_dictionary(kind):
@@ -258,6 +303,11 @@ class Fragment:
     def __post_init__(self) -> None:
         inputs = {name: plain_schema(schema) for name, schema in self.inputs.items()}
         object.__setattr__(self, "inputs", inputs)
+        if self._selected is not None:
+            (schema,) = inputs.values()
+            fields = [schema.field(column).with_name(name) for name, column in self._selected.items()]
+            object.__setattr__(self, "output", pa.schema(fields))
+            return
         empty: dict[str, Rows] = {name: [] for name in inputs}
         plan = self._plan(empty)
         try:
@@ -265,6 +315,11 @@ class Fragment:
         except Exception as error:
             raise expression_error(error, self.sql) from error
         object.__setattr__(self, "output", plain_schema(planned))
+
+    @functools.cached_property
+    def _selected(self) -> dict[str, str] | None:
+        """The columns of the input by name of the result, if the fragment only selects them."""
+        return selected_columns(self.sql, self.inputs)
 
     def _plan(self, tables: Mapping[str, Rows]) -> Any:
         ctx = shared_context(self.functions)
@@ -279,6 +334,15 @@ class Fragment:
 
     def run(self, **tables: Rows) -> pa.Table:
         """The result over these rows, one keyword for each input."""
+        if self._selected is not None:
+            ((name, schema),) = self.inputs.items()
+            rows = pa.Table.from_batches(as_batches(tables[name], schema))
+            columns = list(self._selected.values())
+            return (
+                rows.select(columns).rename_columns(self.output.names)
+                if len(rows)
+                else self.output.empty_table()
+            )
         try:
             planned = plan_once(self.sql, tuple(self.inputs.items()), self.functions)
             if planned is None:
@@ -316,11 +380,42 @@ def tidy(message: str) -> str:
     return _NOISE.sub("", message).strip()
 
 
+_TYPES = {
+    "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT", "Int64": "BIGINT", "UInt8": "TINYINT UNSIGNED",
+    "UInt16": "SMALLINT UNSIGNED", "UInt32": "INT UNSIGNED", "UInt64": "BIGINT UNSIGNED", "Float32": "FLOAT",
+    "Float64": "DOUBLE", "Boolean": "BOOLEAN", "Date32": "DATE", "Interval": "INTERVAL",
+}  # fmt: skip
+_TRY = "TRY_CAST gives NULL where a value cannot be cast"
+_VALUES = [
+    (re.compile(pattern, re.DOTALL), message, hint)
+    for pattern, message, hint in (
+        (r"Divide by zero", "division by zero", "nullif(…, 0) makes the result NULL"),
+        (r"Can't cast value (\S+) to type (\w+)", "{0} is out of range for {1}", _TRY),
+        (r"Cannot cast string '(.*?)' to value of (\w+) type", "'{0}' is not of type {1}", _TRY),
+        (r"Error parsing timestamp from '(.*?)'", "'{0}' is not a timestamp", _TRY),
+        (r"Cannot cast string '(.*?)' to .*Date", "'{0}' is not a date", _TRY),
+        (r"Overflow happened on: (.+?)(?:\n|$)", "{0} is out of range", "cast one side to a wider type"),
+        (r"(\S+) is too (?:large|small) to store in a Decimal\d+ of precision (\d+)",
+         "{0} has no room in a DECIMAL of {1} digits", "cast it to a DECIMAL with more digits"),
+        (r"regex parse error:.*error: ([^\n\"]+)", "a regular expression is wrong: {0}", None),
+        (r"non UTF-8 data|invalid utf-8", "bytes are not a text in UTF-8", "encode(…, 'hex') shows them"),
+    )
+]  # fmt: skip
+"""What a value can be wrong with, as DataFusion says it and as we do."""
+
+
 def expression_error(error: BaseException, sql: str) -> ExpressionError:
     """A failure of DataFusion as an error for the user; that of a user-defined function as it was raised."""
     failure = take_failure(error)
     if isinstance(failure, ExpressionError):
         return failure
-    user_error = ExpressionError(tidy(str(error)), hint=f"in: {sql}" if len(sql) < 300 else None)
+    text = tidy(str(error))
+    for pattern, message, hint in _VALUES:
+        if match := pattern.search(text):
+            parts = [_TYPES.get(part, part) for part in match.groups()]
+            user_error = ExpressionError(message.format(*parts), hint=hint)
+            break
+    else:
+        user_error = ExpressionError(text, hint=f"in: {sql}" if len(sql) < 300 else None)
     user_error.__cause__ = error
     return user_error

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.api.pipeline import Pipeline
-from headrace.base.errors import InternalError
+from headrace.base.errors import ConfigurationError, InternalError
 from headrace.base.retry import Backoff
 from headrace.engine.driver import EpochDriver, Step
 from headrace.engine.loop import EpochLoop
@@ -77,6 +77,10 @@ def run_in_process(
     should stop, and `refresh` whether the plan's operators have changed. `available_now` ends the run when
     what the sources have at its start is read.
     """
+    if parallelism < 1:
+        raise ConfigurationError(
+            f"`parallelism` is {parallelism}", hint="write a number of subtasks, from 1 on"
+        )
     now = clock or ManualClock()
     plan = pipeline.plan()
     driver = EpochDriver(

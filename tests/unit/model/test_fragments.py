@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.model import fragments
-from headrace.model.fragments import Fragment, plan_once
+from headrace.model.fragments import Fragment, plan_once, selected_columns
 
 SCHEMA = pa.schema(
     [
@@ -129,3 +129,41 @@ def test_rows_are_let_go_after_a_run() -> None:
     fragment = Fragment("SELECT k + 9 AS k FROM input", {"input": SCHEMA})
     fragment.run(input=rows(0, 1))
     assert all(not table.batches for table in planned(fragment)._inputs.values())
+
+
+SELECTIONS = {
+    'SELECT "k" FROM input': {"k": "k"},
+    'SELECT "v" AS "k", "k" AS "v" FROM input': {"k": "v", "v": "k"},
+    'SELECT "a" AS "b" FROM (SELECT "k" AS "a", "v" FROM (SELECT "k", "v" FROM input))': {"b": "k"},
+    'SELECT "k" AS "a ""quoted"", FROM name" FROM input': {'a "quoted", FROM name': "k"},
+}
+OTHERS = [
+    'SELECT "k" AS "a", "v" AS "a" FROM input',
+    'SELECT "K" FROM input',
+    'SELECT "k" + 1 AS "k" FROM input',
+    'SELECT "s"[\'a\'] AS "a" FROM input',
+    'SELECT "k" FROM input WHERE "k" > 1',
+    'SELECT "k" FROM (SELECT "k" FROM input WHERE "k" > 1)',
+    'SELECT DISTINCT "k" FROM input',
+    'SELECT "k" FROM other',
+    'SELECT "v" FROM (SELECT "k" FROM input)',
+    "SELECT k FROM input",
+]
+
+
+@pytest.mark.parametrize("sql", SELECTIONS)
+def test_columns_that_are_only_selected_and_renamed_are_the_same_without_datafusion(
+    sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert selected_columns(sql, {"input": SCHEMA}) == SELECTIONS[sql]
+    selected = Fragment(sql, {"input": SCHEMA})
+    monkeypatch.setattr(fragments, "selected_columns", lambda *_: None)
+    computed = Fragment(sql, {"input": SCHEMA})
+    assert selected.output == computed.output
+    for count in (0, 1, 500):
+        assert selected.run(input=rows(count, count)).equals(computed.run(input=rows(count, count)))
+
+
+@pytest.mark.parametrize("sql", OTHERS)
+def test_whatever_else_a_fragment_does_is_left_to_datafusion(sql: str) -> None:
+    assert selected_columns(sql, {"input": SCHEMA}) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,6 +58,25 @@ def read_accepted(
     return results, refused
 
 
+def errors_of(size: int, read: Callable[[int, int], Any]) -> dict[int, ValueError]:
+    """Return the errors of the records that `read` refuses, by position, however many they are.
+
+    `read` takes the begin and the end of a range, and raises a ValueError if any record of it is refused.
+    """
+    positions: Iterable[int]
+    try:
+        _, positions = read_accepted(size, read)
+    except TooManyRefusedError:
+        positions = range(size)
+    errors: dict[int, ValueError] = {}
+    for position in positions:
+        try:
+            read(position, position + 1)
+        except ValueError as error:
+            errors[position] = error
+    return errors
+
+
 def convert_accepted(
     values: pa.Array, convert: Callable[[pa.Array], pa.Array]
 ) -> tuple[pa.Array, dict[int, ValueError]]:
@@ -110,13 +129,7 @@ def _error_of(value: pa.Array, convert: Callable[[pa.Array], Any]) -> ValueError
 
 
 def _halved(values: pa.Array, convert: Callable[[pa.Array], Any]) -> dict[int, ValueError]:
-    positions: Any
-    try:
-        _, positions = read_accepted(len(values), lambda begin, end: convert(values[begin:end]))
-    except TooManyRefusedError:
-        positions = range(len(values))
-    errors = {position: _error_of(values[position : position + 1], convert) for position in positions}
-    return {position: error for position, error in errors.items() if error is not None}
+    return errors_of(len(values), lambda begin, end: convert(values[begin:end]))
 
 
 def _named(values: pa.Array, message: str) -> pa.Array | None:

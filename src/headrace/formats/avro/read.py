@@ -102,9 +102,11 @@ class AvroReader:
             columns.append(values)
             refused |= errors.keys()
         table = pa.table(columns, schema=self._read_schema)
-        good = np.delete(np.arange(len(places)), list(refused))
-        singly[places[list(refused)]] = True
-        table, places, others = table.take(pa.array(good)), places[good], np.flatnonzero(singly)
+        if refused:
+            good = np.delete(np.arange(len(places)), list(refused))
+            singly[places[list(refused)]] = True
+            table, places = table.take(pa.array(good)), places[good]
+        others = np.flatnonzero(singly)
         singles = self._read_singly(messages.take(pa.array(others)), others.tolist(), bad)
         if not singles.num_rows:
             return table

@@ -357,7 +357,7 @@ class _Lines:
         if (path, True) not in self._columns:
             return pa.nulls(self._size, kind)
         texts = self._texts(self._chosen(self._columns[path, True]))
-        return texts if pa.types.is_string(kind) else self._cast(texts, kind, _read_times)
+        return texts if pa.types.is_string(kind) else self._cast(texts, kind, read_times)
 
     def _refuse(self, mask: pa.Array) -> None:
         """Refuse some of the lines with a layout; a ValueError if they are too many."""
@@ -443,12 +443,16 @@ def _read_numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return numbers
 
 
-def _read_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def read_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert texts to timestamps; a ValueError if one is none, or some have a zone and some have none."""
     try:
         return texts.cast(kind)
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid as error:
         # With a zone they are instants. An error for each text is slow: the first tells whether there is one.
-        texts.drop_null()[:1].cast(pa.timestamp(kind.unit, "UTC"))
+        try:
+            texts.drop_null()[:1].cast(pa.timestamp(kind.unit, "UTC"))
+        except pa.ArrowInvalid:
+            raise error from None  # it names the text that is no time
         return texts.cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
 
 

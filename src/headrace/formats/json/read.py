@@ -12,7 +12,7 @@ import functools
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow.json
 from numpy.typing import NDArray
 
 from headrace.base.errors import ConfigurationError
-from headrace.formats._shared.refused import TooManyRefusedError, read_accepted
+from headrace.formats._shared.refused import TooManyRefusedError, errors_of, read_accepted
 from headrace.formats._shared.spans import Spans
 from headrace.formats.base import (
     Decoded,
@@ -36,7 +36,7 @@ from headrace.formats.base import (
     split_lines,
 )
 from headrace.formats.intervals import parse_interval
-from headrace.formats.json.layouts import LineLayouts
+from headrace.formats.json.layouts import LineLayouts, read_times
 from headrace.formats.json.rewrite import JsonRewriter, decode_base64, decode_decimal
 
 ROW = {b"headrace.row": b"true"}
@@ -125,15 +125,19 @@ class JsonReader:
         lines = [(number, line) for number, line in split_lines(data, first_line) if line.strip()]
         for begin in range(0, len(lines), _PIECE):
             piece = lines[begin : begin + _PIECE]
-            try:
-                if self._has_json:
-                    rows = self._read_normal([self._rewriter.normal(line) for _, line in piece])
-                else:
-                    rows = self._done(self._read(b"\n".join(line for _, line in piece), len(piece)))
-            except ValueError:
-                yield from self._read_singly(piece)
-            else:
-                yield *piece[0], rows
+            if not self._has_json:
+                with contextlib.suppress(ValueError):
+                    yield (
+                        *piece[0],
+                        self._done(self._read(b"\n".join(line for _, line in piece), len(piece))),
+                    )
+                    continue
+            plain, errors = self._exact([line for _, line in piece])
+            rows, unfinished = self._finish_accepted(plain)
+            left = [index for index in range(len(piece)) if index not in errors]
+            errors |= {left[index]: error for index, error in unfinished.items()}
+            yield *piece[0], rows
+            yield from ((*piece[index], errors[index]) for index in sorted(errors))
 
     def _read_most(self, data: bytes, first_line: int) -> tuple[pa.Table, list[tuple[int, bytes, LineError]]]:
         """Read all lines together but a few, which are read singly; a ValueError if these are too many.
@@ -163,23 +167,9 @@ class JsonReader:
             places = np.append(places, np.delete(refused, list(bad)))
             order = np.argsort(places, kind="stable")
             plain, places = pa.concat_tables([plain, singles]).take(pa.array(order)), places[order]
+        rows, unfinished = self._finish_accepted(plain)
         errors = {int(refused[index]): error for index, error in bad.items()}
-        try:
-            rows = self._finished(plain)
-        except ValueError:
-            unfinished: dict[int, LineError] = {}
-
-            def finish(begin: int, end: int) -> None:
-                try:
-                    self._finished(plain.slice(begin, end - begin))
-                except LineError as error:
-                    if end - begin == 1:
-                        unfinished[begin] = error
-                    raise
-
-            _, unfit = read_accepted(plain.num_rows, finish)
-            errors |= {int(places[index]): unfinished[index] for index in unfit}
-            rows = self._finished(_without(plain, unfit))
+        errors |= {int(places[index]): error for index, error in unfinished.items()}
         numbers = lines.lines(first_line) if errors else ()
         return rows, [(int(numbers[index]), lines[index], errors[index]) for index in sorted(errors)]
 
@@ -206,6 +196,17 @@ class JsonReader:
         missing[present[unfit]] = True
         return np.flatnonzero(missing)
 
+    def _finish_accepted(self, plain: pa.Table) -> tuple[pa.Table, dict[int, LineError]]:
+        """Finish rows; return those that can be, and the errors of the others by index."""
+        with contextlib.suppress(ValueError):
+            return self._finished(plain), {}
+        errors = errors_of(plain.num_rows, lambda begin, end: self._finished(plain.slice(begin, end - begin)))
+        bad = {
+            index: error if isinstance(error, LineError) else LineError(_tidy(error))
+            for index, error in errors.items()
+        }
+        return self._finished(_without(plain, list(bad))), bad
+
     def _exact(self, lines: Sequence[bytes]) -> tuple[pa.Table, dict[int, LineError]]:
         """Rewrite lines and read them, not finished; return the rows, and the errors of bad ones by index."""
         normals: dict[int, bytes] = {}
@@ -215,66 +216,42 @@ class JsonReader:
                 normals[index] = self._rewriter.normal(line)
             except LineError as error:
                 bad[index] = error
+        with contextlib.suppress(ValueError):
+            return self._read_normal(normals.values()), bad
+        for index, normal in list(normals.items()):
+            if (path := _surrogate_path(normal)) is not None:
+                bad[index] = LineError("The surrogate pair in string is invalid.", path=path)
+                del normals[index]
         for field in self._fields:
-            try:
-                self._convert_single(b"\n".join(normals.values()), field)
-            except ValueError:
-                for index, normal in list(normals.items()):
-                    try:
-                        self._convert_single(normal, field)
-                    except ValueError as cause:
-                        bad[index] = self._blame(normal, cause)
-                        del normals[index]
-        if not normals:
-            return self._plain.empty_table(), bad
-        schema = self._wired(self._decimals).schema
-        return self._converted(_parse(b"\n".join(normals.values()), schema)), bad
+            if not normals:
+                break
+            indices = list(normals)
+            for position, fault in self._faults(list(normals.values()), field).items():
+                bad[indices[position]] = LineError(_tidy(fault), path=(field.name,))
+                del normals[indices[position]]
+        return self._read_normal(normals.values()), bad
 
-    def _read_singly(
-        self, lines: Iterable[tuple[int, bytes]]
-    ) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
-        good: list[tuple[int, bytes, bytes]] = []
-        for number, line in lines:
-            try:
-                good.append((number, line, self._rewriter.normal(line)))
-            except LineError as error:
-                yield from self._normals(good)
-                good = []
-                yield number, line, error
-        yield from self._normals(good)
+    def _faults(self, normals: Sequence[bytes], field: pa.Field) -> dict[int, ValueError]:
+        """Return the errors of rewritten lines whose value of a field cannot be read, by index."""
+        schema = pa.schema([self._wire(field, (), self._decimals)])
+        kind, is_time = schema.types[0], pa.types.is_timestamp(schema.types[0])
 
-    def _normals(
-        self, good: Sequence[tuple[int, bytes, bytes]]
-    ) -> Iterator[tuple[int, bytes, pa.Table | LineError]]:
-        """Read rewritten lines together, and separately if that fails."""
-        if not good:
-            return
-        try:
-            yield *good[0][:2], self._read_normal([normal for _, _, normal in good])
-        except ValueError:
-            for number, line, normal in good:
-                try:
-                    yield number, line, self._read_normal([normal])
-                except LineError as error:
-                    yield number, line, error
-                except ValueError as error:
-                    yield number, line, self._blame(normal, error)
+        def read(begin: int, end: int) -> None:
+            column = _parse(b"\n".join(normals[begin:end]), schema).column(0)
+            self._convert(column, field, (field.name,))
 
-    def _blame(self, normal: bytes, error: ValueError) -> LineError:
-        """Return the error with the column that causes it."""
-        if "surrogate" in str(error):  # the parser fails there whatever column it is asked for
-            return LineError(_tidy(error), path=_surrogate_path(json.loads(normal)) or ())
-        for field in self._fields:
-            try:
-                self._convert_single(normal, field)
-            except ValueError as cause:
-                return LineError(_tidy(cause), path=(field.name,))
-        return LineError(_tidy(error))
-
-    def _convert_single(self, normals: bytes, field: pa.Field) -> None:
-        """Read one column of rewritten lines; raises a ValueError if it cannot be read."""
-        table = _parse(normals, pa.schema([self._wire(field, (), self._decimals)]))
-        self._convert(table.column(0), field, (field.name,))
+        with contextlib.suppress(ValueError):
+            read(0, len(normals))
+            return {}
+        if not is_time:
+            return errors_of(len(normals), read)
+        # The parser stops at the first that is wrong: as strings all of them are parsed together.
+        strings = pa.schema([(field.name, pa.string())])
+        texts = _parse(b"\n".join(normals), strings).column(0).combine_chunks()
+        return {
+            index: ValueError(f"Failed to convert JSON to {kind}, couldn't parse:{texts[index]}")
+            for index in errors_of(len(texts), lambda begin, end: read_times(texts[begin:end], kind))
+        }
 
     # ------------------------------------------------------------------------------- Arrow's parser
 
@@ -307,9 +284,11 @@ class JsonReader:
             )
         return pa.concat_tables([schema.empty_table(), *tables]), np.array(refused, np.int64)
 
-    def _read_normal(self, lines: Sequence[bytes]) -> pa.Table:
-        schema = self._wired(self._decimals).schema
-        return self._done(_parse(b"\n".join(lines), schema))
+    def _read_normal(self, lines: Collection[bytes]) -> pa.Table:
+        """Read rewritten lines, not finished."""
+        if not lines:
+            return self._plain.empty_table()
+        return self._converted(_parse(b"\n".join(lines), self._wired(self._decimals).schema))
 
     def _done(self, wire: pa.Table) -> pa.Table:
         return self._finished(self._converted(wire))
@@ -522,15 +501,19 @@ def _walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
         yield path, field.type
 
 
-def _surrogate_path(value: Any) -> Path | None:
-    """Return the keys above the first text with half of a surrogate pair; None if there is none."""
+def _surrogate_path(line: bytes) -> Path | None:
+    """Return the members above the first text with half of a surrogate pair; None if there is none."""
+    return _path_to_surrogate(json.loads(line)) if b"\\ud" in line.lower() else None
+
+
+def _path_to_surrogate(value: Any) -> Path | None:
     if isinstance(value, str):
         return () if any("\ud800" <= char <= "\udfff" for char in value) else None
     if isinstance(value, list):
-        return next((path for path in map(_surrogate_path, value) if path is not None), None)
+        return next((path for path in map(_path_to_surrogate, value) if path is not None), None)
     if isinstance(value, dict):
         for key, inner in value.items():
-            path = _surrogate_path(inner)
+            path = _path_to_surrogate(inner)
             if path is not None:
                 return (key, *path)
     return None

@@ -9,11 +9,13 @@ from sqlglot import exp
 
 from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import suggest
+from headrace.functions.arithmetic import wide_sum
 from headrace.sql.bind.calls import call_name, find_over, replace_parts
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.logical import TIES, Item, Relation, WindowCalls
 from headrace.sql.bind.relations import window_part
 from headrace.sql.bind.scope import as_expression, column_of, identifier_name
+from headrace.sql.bind.semantics import parse_expression
 from headrace.sql.parse.dialect import to_sql
 
 
@@ -89,12 +91,11 @@ def bind_window_calls(
             by_instant = True
         else:
             keys.append(Item(f"by{len(keys)}", value))
-    items = [Item(name, as_expression(call)) for name, call in calls]
     hidden = [pa.field(name, pa.timestamp("ns"), nullable=False) for name in (TIMESTAMP, TIES)]
+    schema = pa.schema([*relation.columns, *hidden])
+    items = [Item(name, as_expression(_checked_sum(context, call, schema))) for name, call in calls]
     with context.planning(select):
-        types = context.planner.types(
-            [item.value.text for item in items], pa.schema([*relation.columns, *hidden])
-        )
+        types = context.planner.types([item.value.text for item in items], schema)
     results = [field.with_name(item.name) for field, item in zip(types, items, strict=True)]
     return WindowCalls(
         pa.schema([*relation.columns, *results]),
@@ -107,6 +108,24 @@ def bind_window_calls(
         by_instant=by_instant,
         numbered=_row_number_order([call for _, call in calls]),
     )
+
+
+def _checked_sum(context: BindContext, call: exp.Window, schema: pa.Schema) -> exp.Expr:
+    """A sum of BIGINT over a frame that raises where it would wrap."""
+    node = call.copy()
+    inner = node.this.this if isinstance(node.this, exp.Filter) else node.this
+    if (
+        call_name(inner) != "sum"
+        or len(inner.expressions) != 1
+        or isinstance(inner.expressions[0], exp.Distinct)
+    ):
+        return node
+    value = to_sql(inner.expressions[0])
+    with context.planning(inner):
+        if context.planner.types([value], schema)[0].type != pa.int64():
+            return node
+    inner.replace(parse_expression(wide_sum(value)))
+    return exp.Anonymous(this="bigint__total", expressions=[node])
 
 
 _ORDER_SENSITIVE = ("row_number", "lag", "lead", "ntile", "first_value")

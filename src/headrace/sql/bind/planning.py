@@ -70,7 +70,7 @@ class Planner:
     def names(self) -> frozenset[str]:
         """The names of all functions."""
         extra = ("unnest", "cast", "try_cast", "extract", "row", "exists", "date_part", "struct")
-        return (
+        names = (
             self.aggregates
             | self.window_functions
             | frozenset(self.ctx.udfs())
@@ -78,6 +78,7 @@ class Planner:
             | set(extra)
             | set(self.table_functions)
         )
+        return frozenset(name for name in names if name in self.user_functions or "__" not in name)
 
     def schema(self, sql: str, tables: Mapping[str, pa.Schema]) -> pa.Schema:
         """The names, types and nullability of a query's result; raises an ExpressionError."""

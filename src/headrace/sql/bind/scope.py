@@ -17,6 +17,7 @@ from headrace.model.fragments import plain_type
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.logical import PRESENCE, ColumnPath, Expression
 from headrace.sql.bind.planning import WINDOWS
+from headrace.sql.bind.semantics import Semantics, is_rewritten, respell
 from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
 from headrace.sql.problems import ReportedError
 from headrace.sql.types import type_name
@@ -36,6 +37,8 @@ class ScopeTable:
     """The column of a name without a table, where an outer join with USING computes another one for it."""
     column_alias: str | None = None
     """Another name of the only column, behind that of the table."""
+    is_hidden: bool = False
+    """Whether it holds the value of a subquery, and is not in `*`."""
 
     def column(self, name: str) -> pa.Field:
         """The column that a name without a table stands for."""
@@ -143,10 +146,11 @@ class Scope:
 
     # ------------------------------------------------------------------------------- expressions
 
-    def resolve(self, node: exp.Expr) -> exp.Expr:
+    def resolve(self, node: exp.Expr, *, plain: bool = False) -> exp.Expr:
         """A copy in which every name is a column of the relation; what is wrong goes to the problems.
 
-        Raises ReportedError if anything was.
+        A `plain` copy is written as the user wrote it, whatever DataFusion takes it for. Raises ReportedError
+        if anything was wrong.
         """
         failed = False
 
@@ -155,7 +159,9 @@ class Scope:
             try:
                 if part.meta.get("resolved"):
                     return part
-                if isinstance(part, exp.Column) and not isinstance(part.this, exp.Star):
+                if isinstance(part, exp.Column) and isinstance(part.this, exp.Star):
+                    return self._whole_row(part)
+                if isinstance(part, exp.Column):
                     return self._reference(list(part.parts), part)
                 if isinstance(part, exp.Dot):
                     return self._dotted(part)
@@ -167,7 +173,19 @@ class Scope:
         resolved = node.copy().transform(visit)
         if failed:
             raise ReportedError
-        return self._compare_as_texts(self._bind_functions(resolved))
+        if plain:
+            return self._bind_functions(resolved)
+        bound = self._compare_as_texts(self._bind_functions(respell(self.context, resolved)))
+        return Semantics(self.context, self._type_of).apply(bound)
+
+    def _whole_row(self, node: exp.Column) -> exp.Expr:
+        """`count(t.*)` counts the rows of the only table; elsewhere a row is no value."""
+        call = node.parent
+        counted = isinstance(call, exp.Anonymous) and call.name.lower() == "count"
+        if counted and [identifier_name(node.args["table"])] == [table.alias for table in self.tables]:
+            return exp.Star()
+        hint = "name the columns; count(*) counts rows"
+        raise self.context.fail(f"`{to_sql(node)}` can stand in the SELECT list only", node, hint)
 
     def _reference(self, parts: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         columns = [name for table in self.tables for name in table.names]
@@ -230,7 +248,7 @@ class Scope:
         if name == "count" and any(isinstance(argument, exp.Star) for argument in _distinct(call)):
             hint = "name the columns: count(DISTINCT a)"
             raise self.context.fail("count(DISTINCT *) is not possible", call, hint)
-        if name not in planner.names:
+        if name not in planner.names and not (call.meta.get("overload") or is_rewritten(call)):
             near = suggest(name, {*planner.names, *WINDOWS, "row_time"})
             raise self.context.fail(f"there is no function `{name}`", call, near)
         if name in planner.table_functions:
@@ -240,6 +258,7 @@ class Scope:
             self._fit_arguments(call, name)
         elif name in FUNCTION_NAMES:
             call.set("this", self._overload(call, _cast_getter(call, name)))
+            call.meta["overload"] = True  # a second look leaves it as it is
 
     def _compare_as_texts(self, node: exp.Expr) -> exp.Expr:
         """Compare a text with a number as texts: not every text is a number, and a run must not end there."""
@@ -257,10 +276,12 @@ class Scope:
         schema = self.schema
         if isinstance(node, exp.Column) and node.name in schema.names:
             return schema.field(node.name).type
-        if isinstance(node, exp.Literal):
-            return pa.string() if node.is_string else pa.int64()
-        if node.find(exp.Window) is not None:
-            return None
+        if isinstance(node, exp.Paren):
+            return self._type_of(node.this)
+        if isinstance(node, exp.Literal) and node.is_string:
+            return pa.string()
+        if isinstance(node, exp.Literal) and node.name.isdigit() and int(node.name) < 2**63:
+            return pa.int64()
         try:
             return self.context.planner.types([to_sql(node)], schema)[0].type
         except ExpressionError:

@@ -12,6 +12,7 @@ from headrace.base.errors import PlanError
 from headrace.base.keys import hash_array
 from headrace.base.windows import Instant, Session
 from headrace.functions.aggregate import AccumulatorFunction
+from headrace.functions.arithmetic import wide_sum
 from headrace.model.builder import Port
 from headrace.model.fragments import Function, called_functions, literal, plain_schema, plain_type, quote
 from headrace.model.operator import ArrowOperator
@@ -140,7 +141,7 @@ def make_aggregation(
     else:
         orders = _struct_orders(calls, rows, planner)
         whole = [
-            f"{_first_of(call, fields) if fields else call.call.text} AS {quote(call.name)}"
+            f"{_first_of(call, fields) if fields else _complete(call, rows, planner)} AS {quote(call.name)}"
             for call, fields in zip(calls, orders, strict=True)
         ]
         decomposed = [
@@ -171,6 +172,21 @@ def _count_rows(*, updating: bool) -> tuple[list[str], Sequence[DecomposedCall |
     partial = f"sum({_SIGN})" if updating else "count(*)"
     decomposed = DecomposedCall((f"{partial} AS {part}",), (f"sum({part}) AS {part}",), f"{part} AS {count}")
     return [f"count(*) AS {count}"], [decomposed]
+
+
+def _complete(call: AggregateCall, rows: pa.Schema, planner: Planner) -> str:
+    """The call over all rows of a group."""
+    if call.function != "sum" or not call.plain or len(call.arguments) != 1:
+        return call.call.text
+    kind = planner.types([call.arguments[0]], rows)[0].type
+    return f"{_total(call.arguments[0], kind, filtered=_filter(call))}"
+
+
+def _total(value: str, kind: pa.DataType, *, filtered: str = "") -> str:
+    """A sum; one of BIGINT raises where it would wrap."""
+    if kind != pa.int64():
+        return f"sum({value}){filtered}"
+    return f"bigint__total({wide_sum(value)}{filtered})"
 
 
 def _struct_orders(
@@ -317,10 +333,9 @@ def _sum(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) 
     else:
         return None
     if RETRACT not in rows.names:
-        merged = back.format(f"sum({part})")
-        return DecomposedCall(
-            (f"sum({argument}){_filter(call)} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {name}"
-        )
+        merged = back.format(_total(part, result))
+        summed = _total(argument, kind, filtered=_filter(call))
+        return DecomposedCall((f"{summed} AS {part}",), (f"{merged} AS {part}",), f"{part} AS {name}")
     if pa.types.is_floating(kind):
         return None  # 0.1 + 0.2 - 0.2 is not 0.1: only the rows that are left give the right sum
     value = f"({argument}) * ({_SIGN})"
@@ -339,7 +354,7 @@ def _sum(call: AggregateCall, argument: str, rows: pa.Schema, planner: Planner) 
             f"arrow_cast(sum({part}), 'Decimal128(38, 0)')",
         )
     else:
-        merged = f"sum({part})"
+        signed, merged = _total(value, kind, filtered=_filter(call)), _total(part, result)
     return DecomposedCall(
         (f"{signed} AS {part}", f"{_counted(call, argument, updating=True)} AS {count}"),
         (f"{merged} AS {part}", f"sum({count}) AS {count}"),

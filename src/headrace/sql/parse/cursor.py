@@ -44,7 +44,7 @@ class Cursor:
     def _matching(self, words: tuple[str, ...]) -> int:
         """How many tokens spell these words; 0 if they do not. A token may be several words."""
         left, count = list(words), 0
-        for token in self.tokens[self.at :]:
+        for token in self.tokens[self.at : self.at + len(words)]:
             if not left:
                 break
             spelled = token.text.upper().split() if token.token_type not in _TEXTS else []

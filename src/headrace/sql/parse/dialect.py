@@ -121,6 +121,12 @@ class HeadraceDialect(Dialect):
         def respectnulls_sql(self, expression: exp.RespectNulls) -> str:
             return f"{self.sql(expression, 'this')} RESPECT NULLS"
 
+        def distinct_sql(self, expression: exp.Distinct) -> str:
+            """Several arguments behind DISTINCT are arguments, not a row: `string_agg(DISTINCT a, ',')`."""
+            if isinstance(expression.parent, exp.Anonymous | exp.Order) and not expression.args.get("on"):
+                return f"DISTINCT {self.expressions(expression, flat=True)}"
+            return super().distinct_sql(expression)
+
         def array_sql(self, expression: exp.Array) -> str:
             return f"[{self.expressions(expression, flat=True)}]"
 
