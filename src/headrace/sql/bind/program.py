@@ -105,6 +105,7 @@ class ProgramBinder:
         self.sinks = [*self._bind_sinks(), *side_sinks]
         shown = [self.attempt(self._bind_query, source, select.query) for source, select in self._selects]
         self.previews = [bound for bound in shown if bound is not None]
+        self._refuse_side_outputs_of_sinks()
         self._check_options()
 
     def attempt(
@@ -293,6 +294,19 @@ class ProgramBinder:
                 elif sink := self.attempt(self._side_sink, table, option, bound, target):
                     sinks.append(sink)
         return sinks
+
+    def _refuse_side_outputs_of_sinks(self) -> None:
+        """A table that is only written has no late rows and no bad records."""
+        if self._problems.errors:
+            return  # what a query with an error reads is not known
+        for name, table in self._tables.items():
+            relation = self._namespace.get(name)
+            if name not in self._inserts or relation is None or relation.is_used:
+                continue
+            for option, what in (("late_table", "late rows"), ("dead_letter_table", "bad records")):
+                if table.value(option) is not None:
+                    message = f"`{table.name}` is only written, and has no {what}"
+                    self._problems.add(sql_error(message, table.span(option), f"leave out `{option}`"))
 
     def _add_side_output(
         self, table: CatalogTable, option: str, bound: BoundQuery, own: dict[str, list[BoundQuery]]
