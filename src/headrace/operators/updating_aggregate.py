@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.durations import format_duration
 from headrace.base.errors import PlanError
 from headrace.model.fragments import BATCH_ROWS, Fragment, as_batches, plain_schema, quote
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
@@ -24,6 +23,8 @@ from headrace.operators.changes import (
     check_comparable,
     collect_rows,
     cutoff,
+    describe_ttl,
+    expiry_detail,
     expiry_tick,
     now,
     number_rows,
@@ -185,7 +186,7 @@ class UpdatingAggregate(ArrowOperator):
     `_timestamp` is the latest event time of the group; a change of it alone does not count.
     Order-sensitive aggregates see rows in the order of arrival.
 
-    A group expires when nothing was appended to it for longer than `ttl`, by the wall clock: its result is
+    With a `ttl`, a group expires when nothing was appended to it for longer, by the wall clock: its result is
     retracted and its state removed. Idle groups are scanned every tenth of `ttl` (1 s to 10 minutes), so
     their retractions may be that late. Rows that arrive for an expired group before that start it anew:
     appends do not see the old rows, and retractions of old rows are ignored. Parts do not identify the
@@ -195,7 +196,7 @@ class UpdatingAggregate(ArrowOperator):
     On resume, at any parallelism, every group continues from the result it last emitted.
     """
 
-    def __init__(self, aggregation: Aggregation, *, ttl: timedelta) -> None:
+    def __init__(self, aggregation: Aggregation, *, ttl: timedelta | None) -> None:
         self.aggregation = aggregation
         self.ttl = ttl
         self.tick_interval = expiry_tick(ttl)
@@ -421,10 +422,10 @@ class UpdatingAggregate(ArrowOperator):
 
     def display(self) -> str:
         keys = ", ".join(self.aggregation.keys) or "nothing"
-        return f"updating aggregate by {keys}, ttl {format_duration(self.ttl)}"
+        return f"updating aggregate by {keys}, {describe_ttl(self.ttl, 'retracted')}"
 
     def details(self) -> Mapping[str, str]:
-        return {"computes": self.aggregation.describe()}
+        return {"computes": self.aggregation.describe(), **expiry_detail(self.ttl, "retracted")}
 
     def state_signature(self) -> str:
         return self.aggregation.describe()
