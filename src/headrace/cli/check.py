@@ -9,6 +9,7 @@ import click
 
 from headrace.cli.program import (
     functions_of_sources,
+    note_expiry,
     program_arguments,
     read_program,
     run_functions_option,
@@ -55,6 +56,7 @@ def check(
             stderr().print(f"warning: {program.secrets.hide(warning)}", markup=False)
         click.echo(f"ok: {_listed(_dataflow_counts(pipeline.dataflow))}")
         return
+    note_expiry(plan)
     counts = {role: sum(node.role == role for node in plan.nodes) for role in ("source", "operator", "sink")}
     tables = sum(len(node.tables) for node in plan.nodes)
     click.echo(f"ok: {_listed({**counts, 'state table': tables})}")

@@ -12,6 +12,7 @@ from headrace.cli.terminal import Invocation
 
 if TYPE_CHECKING:
     from headrace.api.loading import Program
+    from headrace.model.plan import Plan
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,3 +58,14 @@ def read_program(files: tuple[str, ...], texts: tuple[str, ...]) -> Program:
     program = find_program(files, texts=texts)
     click.get_current_context().ensure_object(Invocation).secrets = program.secrets
     return program
+
+
+def note_expiry(plan: Plan) -> None:
+    """Say on stderr which operators lose state after a time, and what changes that."""
+    from headrace.cli.terminal import stderr
+    from headrace.operators.changes import EXPIRES
+
+    for node in plan.nodes:
+        if (expires := dict(node.config).get(EXPIRES)) is not None:
+            change = "SET updating_ttl = INTERVAL '…' changes that, SET updating_ttl = 'none' keeps them"
+            stderr().print(f"note: rows in `{node.id}` are {expires}; {change}", markup=False, soft_wrap=True)

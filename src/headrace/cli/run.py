@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.cli.interrupts import end_at_once
-from headrace.cli.program import program_arguments, read_program
+from headrace.cli.program import note_expiry, program_arguments, read_program
 from headrace.cli.terminal import verbose_option
 
 if TYPE_CHECKING:
@@ -238,6 +238,8 @@ def _run_program(program: Program, flags: RunFlags, *, master: str | None) -> Ru
     if pipeline.dataflow is not None and not flags.quiet:
         for warning in pipeline.dataflow.warnings:
             stderr().print(f"warning: {program.secrets.hide(warning)}", markup=False)
+    if pipeline.dataflow is None and not flags.quiet:
+        note_expiry(pipeline.plan())
     stop = threading.Event()
     limit = None if flags.stop_after is None else parse_duration(flags.stop_after).total_seconds()
     with (

@@ -25,6 +25,7 @@ from headrace.functions.arithmetic import (
     multiply_interval,
     round_half_even,
 )
+from headrace.functions.checks import at_most_one_row
 from headrace.functions.hashes import multi_hash
 from headrace.functions.json_matches import extract_json, extract_json_string, get_first_json_object
 from headrace.functions.json_values import JSON_FUNCTIONS
@@ -67,6 +68,9 @@ _ARITHMETIC = (
 )
 """What operators and casts mean; users do not call these by name."""
 
+_CHECKS = (Signature("at_most_one_row", (pa.int64(),), pa.bool_(), at_most_one_row),)
+"""Functions that the binder calls, and users cannot."""
+
 PATH_FUNCTIONS = frozenset(signature.name for signature in _PATH_FUNCTIONS)
 """The functions whose second argument is a JSONPath."""
 FUNCTION_NAMES = frozenset({"multi_hash", *JSON_FUNCTIONS, *PATH_FUNCTIONS})
@@ -93,7 +97,7 @@ def all_signatures() -> tuple[Signature, ...]:
         Signature(f"multi_hash__{count}", (pa.string(),) * count, pa.string(), multi_hash)
         for count in range(1, MOST_HASHED + 1)
     ]
-    return (*_PATH_FUNCTIONS, *_ARITHMETIC, *elements, *hashes)
+    return (*_PATH_FUNCTIONS, *_ARITHMETIC, *_CHECKS, *elements, *hashes)
 
 
 def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:

@@ -136,30 +136,49 @@ def collect_rows(rows: pa.Table, collector: Collector) -> None:
 
 # ------------------------------------------------------------------------------------------ time to live
 
+_BEGINNING = -(2**63)
+"""The first instant there is."""
+
 
 def now(ctx: OperatorContext) -> int:
     """The wall clock of the epoch in nanoseconds."""
     return round(ctx.time * 1_000_000) * 1_000
 
 
-def check_ttl(ttl: timedelta) -> None:
-    """Raise a PlanError unless a time to live is greater than zero."""
-    if ttl <= timedelta(0):
+def check_ttl(ttl: timedelta | None) -> None:
+    """Raise a PlanError unless a time to live is greater than zero, or None: then nothing expires."""
+    if ttl is not None and ttl <= timedelta(0):
         raise PlanError(
             f"the time to live of updating results is {format_duration(ttl)}; it must be greater than zero",
             hint="for example 24 hours",
         )
 
 
-def expiry_tick(ttl: timedelta) -> timedelta:
-    """How often to scan for expired rows of idle keys: every tenth of `ttl`, 1 s to 10 minutes."""
+def expiry_tick(ttl: timedelta | None) -> timedelta | None:
+    """How often to scan for expired rows of idle keys: a tenth of `ttl`, 1 s to 10 minutes; or never."""
     check_ttl(ttl)
+    if ttl is None:
+        return None
     return min(max(ttl / 10, timedelta(seconds=1)), timedelta(minutes=10))
 
 
-def cutoff(ctx: OperatorContext, ttl: timedelta) -> int:
+def cutoff(ctx: OperatorContext, ttl: timedelta | None) -> int:
     """The instant before which rows have expired."""
-    return now(ctx) - nanoseconds(ttl)
+    return _BEGINNING if ttl is None else max(now(ctx) - nanoseconds(ttl), _BEGINNING)
+
+
+def describe_ttl(ttl: timedelta | None, expiry: str) -> str:
+    """What plans say about a time to live; `expiry` is what happens then."""
+    return "kept for ever" if ttl is None else f"ttl {format_duration(ttl)}, then {expiry}"
+
+
+EXPIRES = "expires"
+"""What plans say of an operator whose state expires: when, and what happens to its results."""
+
+
+def expiry_detail(ttl: timedelta | None, expiry: str) -> dict[str, str]:
+    """When the state of an operator expires, for plans; nothing if it does not."""
+    return {} if ttl is None else {EXPIRES: f"{expiry} after {format_duration(ttl)}"}
 
 
 # ------------------------------------------------------------------------------------------- stored rows

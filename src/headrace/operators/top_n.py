@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.durations import format_duration
 from headrace.base.keys import hash_key
 from headrace.model.fragments import BATCH_ROWS, Fragment, Function, as_batches, plain_schema, quote
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
@@ -20,7 +19,9 @@ from headrace.operators.changes import (
     check_comparable,
     collect_rows,
     cutoff,
+    describe_ttl,
     difference,
+    expiry_detail,
     expiry_tick,
     now,
     ranks,
@@ -149,7 +150,9 @@ class TopN(ArrowOperator):
     rows every tenth of `ttl` (1 s to 10 minutes).
     """
 
-    def __init__(self, ranking: Ranking, columns: Sequence[str], *, number: str, ttl: timedelta) -> None:
+    def __init__(
+        self, ranking: Ranking, columns: Sequence[str], *, number: str, ttl: timedelta | None
+    ) -> None:
         self.ranking = ranking
         self.columns = tuple(columns)
         self.number = number
@@ -273,10 +276,10 @@ class TopN(ArrowOperator):
 
     def display(self) -> str:
         keys = ", ".join(self.ranking.keys) or "nothing"
-        return f"top {self.ranking.count} by {keys}, ttl {format_duration(self.ttl)}"
+        return f"top {self.ranking.count} by {keys}, {describe_ttl(self.ttl, 'retracted')}"
 
     def details(self) -> Mapping[str, str]:
-        return {"order": self.ranking.order}
+        return {"order": self.ranking.order, **expiry_detail(self.ttl, "retracted")}
 
     def state_signature(self) -> str:
         return self.ranking.describe()

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.durations import format_duration
 from headrace.base.errors import PlanError
 from headrace.model.fragments import BATCH_ROWS, Fragment, as_batches, plain_schema, quote
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
@@ -24,6 +23,8 @@ from headrace.operators.changes import (
     check_comparable,
     collect_rows,
     cutoff,
+    describe_ttl,
+    expiry_detail,
     expiry_tick,
     now,
     number_rows,
@@ -41,6 +42,7 @@ _GROUP: Final = "_group"
 _DISTINCT: Final = f"{TIMESTAMP}:distinct"
 """The index of the distinct count that a row is a value of; null for rows of parts."""
 _INSTANT: Final = pa.timestamp("ns")
+_ONLY_GROUP: Final = pa.table({ONLY_KEY: pa.array([0], pa.int8())})
 _LATEST: Final = f"max({quote(TIMESTAMP)}) AS {quote(TIMESTAMP)}"
 
 
@@ -179,11 +181,12 @@ class UpdatingAggregate(ArrowOperator):
 
     Its input is shuffled by the keys: parts from `PartialUpdatingAggregate` if the aggregation can be
     computed in parts, otherwise the rows themselves, which are then all stored. Once per epoch it emits, for
-    each group whose result has changed, the old result as a retraction and the new one; a group without rows
-    has no result. `_timestamp` is the latest event time of the group; a change of it alone does not count.
+    each group whose result has changed, the old result as a retraction and the new one. A group without rows
+    has no result; without keys there is one group, which has its result, such as a `count` of 0, even then.
+    `_timestamp` is the latest event time of the group; a change of it alone does not count.
     Order-sensitive aggregates see rows in the order of arrival.
 
-    A group expires when nothing was appended to it for longer than `ttl`, by the wall clock: its result is
+    With a `ttl`, a group expires when nothing was appended to it for longer, by the wall clock: its result is
     retracted and its state removed. Idle groups are scanned every tenth of `ttl` (1 s to 10 minutes), so
     their retractions may be that late. Rows that arrive for an expired group before that start it anew:
     appends do not see the old rows, and retractions of old rows are ignored. Parts do not identify the
@@ -193,7 +196,7 @@ class UpdatingAggregate(ArrowOperator):
     On resume, at any parallelism, every group continues from the result it last emitted.
     """
 
-    def __init__(self, aggregation: Aggregation, *, ttl: timedelta) -> None:
+    def __init__(self, aggregation: Aggregation, *, ttl: timedelta | None) -> None:
         self.aggregation = aggregation
         self.ttl = ttl
         self.tick_interval = expiry_tick(ttl)
@@ -256,15 +259,24 @@ class UpdatingAggregate(ArrowOperator):
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        if self._batches:
+        if self._batches or self._lacks_result(ctx):
             self._update(ctx, collector)
         if self._due:
             self._expire(ctx, collector)
+            if self._lacks_result(ctx):
+                self._batches = []
+                self._update(ctx, collector)
+
+    def _lacks_result(self, ctx: OperatorContext) -> bool:
+        """Whether it has one group, which needs no rows, and has not emitted its result yet."""
+        return not self.aggregation.keys and not ctx.keyed_table("groups").get(_ONLY_GROUP)[1].all()
 
     def _update(self, ctx: OperatorContext, collector: Collector) -> None:
         """Update the groups that have new rows."""
         touched = self._touched(ctx)
         groups = (self._merged if self.aggregation.in_parts else self._recomputed)(touched, ctx)
+        if not self.aggregation.keys and not groups.num_rows:
+            groups = self._without_rows()
         at = groups.column(_GROUP).to_numpy()
         columns = [
             *touched.keys.take(pa.array(at)).columns,
@@ -276,12 +288,23 @@ class UpdatingAggregate(ArrowOperator):
         self._store(touched, groups, at, ctx)
         self._emit(touched, groups, at, collector)
 
+    def _without_rows(self) -> pa.Table:
+        """The only group of an aggregate without keys, where there are no rows: its count is 0."""
+        rows = self._stored_rows.columns
+        sql = f"SELECT {', '.join(self.aggregation.complete)} FROM input"
+        results = Fragment(sql, {"input": rows}, self.aggregation.functions).run(input=rows.empty_table())
+        columns = {column.name: pa.nulls(1, column.type) for column in [*self._parts, *self._results]}
+        columns |= {name: results.column(name) for name in self._results.names}
+        columns |= {_GROUP: pa.array([0]), ROWS: pa.array([0]), TIMESTAMP: pa.nulls(1, _INSTANT)}
+        return pa.table(columns)
+
     def _touched(self, ctx: OperatorContext) -> _Touched:
-        rows = pa.Table.from_batches(as_batches(self._batches, self._input)).combine_chunks()
+        batches = self._batches or [pa.RecordBatch.from_pylist([], schema=self._input)]
+        rows = pa.Table.from_batches(as_batches(batches, self._input)).combine_chunks()
         if not self.aggregation.keys:
             rows = rows.append_column(ONLY_KEY, _zeros(rows.num_rows))
         group_of, firsts = number_rows([rows.column(key) for key in self._keys.names], rows.num_rows)
-        keys = rows.select(self._keys.names).take(pa.array(firsts))
+        keys = rows.select(self._keys.names).take(pa.array(firsts)) if self.aggregation.keys else _ONLY_GROUP
         stored, exists = ctx.keyed_table("groups").get(keys)
         alive = exists & (_instants(stored.column(_UPDATED)) >= cutoff(ctx, self.ttl))
         values: list[tuple[pa.Table, Positions]] = []
@@ -298,6 +321,7 @@ class UpdatingAggregate(ArrowOperator):
         """The groups that have rows, from their stored parts and the new ones."""
         rows, group_of, alive = touched.rows, touched.group_of, touched.alive
         counts = np.where(alive, touched.stored.column(ROWS).fill_null(0).to_numpy(), 0)
+        has_parts = counts > 0
         np.add.at(counts, group_of, rows.column(ROWS).to_numpy())
         if (counts < 0).any():
             ctx.metrics.add(UNMATCHED, -counts[counts < 0].sum())
@@ -306,7 +330,7 @@ class UpdatingAggregate(ArrowOperator):
         rows = self._with_distinct(touched, counts > 0, ctx)
         came = rows.select(names).append_column(_GROUP, pa.array(group_of))
         parts = [
-            stored.filter(pa.array(alive & (counts > 0))),
+            stored.filter(pa.array(alive & (counts > 0) & has_parts)),
             came.filter(pa.array(counts[group_of] > 0)),
         ]
         return self._counted(self._fragment.run(input=pa.concat_tables(parts)), counts)
@@ -384,9 +408,9 @@ class UpdatingAggregate(ArrowOperator):
         """Remove the groups that have expired, and retract their results."""
         table, before = ctx.keyed_table("groups"), cutoff(ctx, self.ttl)
         for batch in table.scan():
-            groups = pa.Table.from_batches(
-                [batch.filter(pa.array(_instants(batch.column(_UPDATED)) < before))]
-            )
+            expired = _instants(batch.column(_UPDATED)) < before
+            has_rows = batch.column(ROWS).fill_null(0).to_numpy(zero_copy_only=False) > 0
+            groups = pa.Table.from_batches([batch.filter(pa.array(expired & has_rows))])
             if groups.num_rows:
                 table.delete(groups)
                 for values in self._values:
@@ -398,10 +422,10 @@ class UpdatingAggregate(ArrowOperator):
 
     def display(self) -> str:
         keys = ", ".join(self.aggregation.keys) or "nothing"
-        return f"updating aggregate by {keys}, ttl {format_duration(self.ttl)}"
+        return f"updating aggregate by {keys}, {describe_ttl(self.ttl, 'retracted')}"
 
     def details(self) -> Mapping[str, str]:
-        return {"computes": self.aggregation.describe()}
+        return {"computes": self.aggregation.describe(), **expiry_detail(self.ttl, "retracted")}
 
     def state_signature(self) -> str:
         return self.aggregation.describe()

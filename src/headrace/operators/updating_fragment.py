@@ -8,7 +8,6 @@ from datetime import timedelta
 import pyarrow as pa
 
 from headrace.base.columns import RETRACT
-from headrace.base.durations import format_duration
 from headrace.base.errors import PlanError
 from headrace.model.fragments import Fragment
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
@@ -19,7 +18,9 @@ from headrace.operators.changes import (
     check_comparable,
     collect_rows,
     cutoff,
+    describe_ttl,
     difference,
+    expiry_detail,
     expiry_tick,
     number_rows,
 )
@@ -54,7 +55,7 @@ class UpdatingFragment(ArrowOperator):
         fragment: Fragment | NumberedFragment,
         keys: Sequence[Sequence[str]],
         *,
-        ttl: timedelta,
+        ttl: timedelta | None,
         updating: Sequence[bool],
         prune: Fragment | None = None,
     ) -> None:
@@ -188,10 +189,10 @@ class UpdatingFragment(ArrowOperator):
 
     def display(self) -> str:
         keys = ", ".join(self.keys[0]) or "nothing"
-        return f"updating result by {keys}, ttl {format_duration(self.ttl)}"
+        return f"updating result by {keys}, {describe_ttl(self.ttl, 'retracted')}"
 
     def details(self) -> Mapping[str, str]:
-        return {"sql": self.fragment.sql}
+        return {"sql": self.fragment.sql, **expiry_detail(self.ttl, "retracted")}
 
     def state_signature(self) -> str:
         return self.fragment.sql

@@ -21,7 +21,9 @@ from headrace.operators.changes import (
     check_ttl,
     collect_rows,
     cutoff,
+    describe_ttl,
     difference,
+    expiry_detail,
     signed,
 )
 from headrace.operators.recorded_arrivals import ARRIVALS, RecordedArrivals
@@ -37,8 +39,8 @@ class UpdatingJoin(ArrowOperator):
     epoch are emitted first. Append-only inputs give an append-only result. Rows with a null in their key
     match nothing and are not stored.
 
-    A row expires `ttl` after its arrival, by the wall clock. From then on it matches no new rows. Its pairs
-    stay: they are not retracted, and a later retraction of the row is ignored and counted as
+    With a `ttl`, a row expires so long after its arrival, by the wall clock. From then on it matches no new
+    rows. Its pairs stay: they are not retracted, and a later retraction of the row is ignored and counted as
     `unmatched_retractions`.
 
     `time_bounds` are the least and the greatest that the event time of a left row is later than that of a
@@ -51,7 +53,7 @@ class UpdatingJoin(ArrowOperator):
         fragment: Fragment,
         keys: tuple[Sequence[str], Sequence[str]],
         *,
-        ttl: timedelta,
+        ttl: timedelta | None,
         updating: tuple[bool, bool],
         time_bounds: tuple[int, int] | None = None,
     ) -> None:
@@ -119,8 +121,9 @@ class UpdatingJoin(ArrowOperator):
     def handle_checkpoint(
         self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
     ) -> None:
-        for side in (self._left, self._right):
-            side.expire(cutoff(ctx, self.ttl), ctx)
+        if self.ttl is not None:
+            for side in (self._left, self._right):
+                side.expire(cutoff(ctx, self.ttl), ctx)
         if any(self._batches):
             self._join(ctx, collector)
         if self.time_bounds is not None and ctx.last_present_watermark is not None:
@@ -192,10 +195,10 @@ class UpdatingJoin(ArrowOperator):
         if self.time_bounds is not None:
             earliest, latest = (format_duration(timedelta(microseconds=t / 1000)) for t in self.time_bounds)
             within = f", {earliest} to {latest} apart"
-        return f"join on {on}{within}, ttl {format_duration(self.ttl)}"
+        return f"join on {on}{within}, {describe_ttl(self.ttl, 'forgotten')}"
 
     def details(self) -> Mapping[str, str]:
-        return {"sql": self.fragment.sql}
+        return {"sql": self.fragment.sql, **expiry_detail(self.ttl, "forgotten")}
 
     def state_signature(self) -> str:
         return self.fragment.sql

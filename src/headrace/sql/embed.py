@@ -21,7 +21,6 @@ from headrace.sql.bind.define_function import define_function
 from headrace.sql.bind.find_columns import with_columns
 from headrace.sql.bind.logical import StreamScan
 from headrace.sql.bind.planning import Planner
-from headrace.sql.bind.program import DEFAULT_TTL
 from headrace.sql.bind.query import bind_query
 from headrace.sql.bind.relations import BoundQuery, LazyRelation
 from headrace.sql.bind.tables import bind_scan
@@ -31,6 +30,7 @@ from headrace.sql.parse.dialect import to_sql
 from headrace.sql.parse.statements import SelectStatement, parse_statements
 from headrace.sql.parse.table_definition import CreateTable
 from headrace.sql.problems import fail
+from headrace.sql.state_ttl import StateTtl
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class EmbeddedSql:
             builder=self._builder,
             planner=context.planner,
             problems=context.problems,
-            ttl=DEFAULT_TTL,
+            ttl=StateTtl(),
             names={relation: name},
         )
         rows = lowering.rows(relation)

@@ -11,13 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.durations import parse_duration
 from headrace.base.errors import ExpressionError, HeadraceError, SqlError, suggest
 from headrace.base.options import parse_options
 from headrace.base.problems import Problems
@@ -37,7 +35,6 @@ from headrace.sql.bind.define_function import define_function
 from headrace.sql.bind.find_columns import with_columns
 from headrace.sql.bind.logical import Relation, StreamScan, Windowing, inputs_of
 from headrace.sql.bind.planning import Planner
-from headrace.sql.bind.program import DEFAULT_TTL
 from headrace.sql.bind.query import bind_query
 from headrace.sql.bind.relations import BoundQuery, LazyRelation, cast_columns, rename_query, renamed
 from headrace.sql.bind.tables import bind_lookup_table, bind_scan
@@ -55,6 +52,7 @@ from headrace.sql.parse.statements import (
 )
 from headrace.sql.parse.table_definition import CreateTable
 from headrace.sql.problems import ReportedError, fail, sql_error
+from headrace.sql.state_ttl import StateTtl, set_ttl
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +114,7 @@ class StreamSql:
     def __init__(self, *, functions: Sequence[Function] = ()) -> None:
         self._functions = tuple(functions)
         self._planner = Planner(self._functions)
-        self._ttl = DEFAULT_TTL
+        self._ttl = StateTtl()
         self._tables: dict[str, CatalogTable] = {}
         self._names: dict[str, Relational] = {}
         self._texts: list[str] = []
@@ -252,16 +250,7 @@ class StreamSql:
             fail(f"there is already a table or view called `{name}`", None, "give one of them another name")
 
     def _set(self, statement: SetOption) -> None:
-        if statement.name != "updating_ttl":
-            hint = suggest(statement.name, ["updating_ttl"]) or "the only setting in SQL is updating_ttl"
-            fail(f"there is no setting `{statement.name}`", statement.span, hint)
-        try:
-            ttl = parse_duration(statement.value)
-        except (HeadraceError, TypeError, AttributeError):
-            fail(f"`{statement.value}` is not a duration", statement.span, "write interval '1 hour'")
-        if ttl <= timedelta(0):
-            fail("updating_ttl must be greater than zero", statement.span)
-        self._ttl = ttl
+        self._ttl = set_ttl(statement)
 
     # --------------------------------------------------------------------------------------- binding
 

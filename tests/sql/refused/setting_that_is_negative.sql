@@ -1,4 +1,4 @@
-SET updating_ttl = interval '0 seconds';
+SET updating_ttl = '-5 seconds';
 
 CREATE TABLE orders (
   id BIGINT NOT NULL,

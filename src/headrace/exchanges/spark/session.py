@@ -45,8 +45,8 @@ _WITHOUT_PAGES: Mapping[str, str] = {
 
 _LOCAL = "spark"
 """Where in the directory of this process Spark keeps its blocks and files, in local mode."""
-_ANSWER_SECONDS = 20.0
-"""How long a cluster may take to let an application in; Spark would wait for a minute."""
+_UNREGISTERED = "spark-application-"
+"""Begins the id that an application gives itself when no master has given it one."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 """Where options for Java may come from, besides the settings of Spark."""
@@ -346,8 +346,11 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     shown = [(name, value) for name, value in settings.items() if not is_secret(name)]
     try:
         _launch(SparkConf().setAll(shown), log_file)
-        with _limited(_java(), None if is_local(master) else _ANSWER_SECONDS):
-            context = SparkContext.getOrCreate(spark_conf)
+        context = SparkContext.getOrCreate(spark_conf)
+        if context.applicationId.startswith(_UNREGISTERED):
+            with suppress(Exception):  # it is being stopped
+                context.stop()
+            raise ConnectionError("who accepts connections there does not answer as a master")  # noqa: TRY301
     except Exception as error:
         raise ExternalError(
             f"Spark did not start on `{master}`: {_reason(error)}", hint=_see(log_file)
@@ -431,33 +434,6 @@ def _launch(conf: Any, log_file: str | None) -> None:
 def is_secret(name: str) -> bool:
     """Whether a setting of Spark holds a secret, by its name."""
     return _SECRET.search(name) is not None
-
-
-@contextmanager
-def _limited(java: subprocess.Popen[bytes] | None, seconds: float | None) -> Iterator[None]:
-    """End Java if the block takes longer: whoever has accepted its connection does not answer it."""
-    if java is None or seconds is None:
-        yield
-        return
-    expired = threading.Event()
-
-    def end() -> None:
-        expired.set()
-        java.kill()
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except Exception as error:
-        if expired.is_set():
-            raise TimeoutError(
-                f"it has accepted a connection, but not answered for {seconds:.0f} s"
-            ) from error
-        raise
-    finally:
-        timer.cancel()
 
 
 def _reason(error: BaseException) -> str:

@@ -87,8 +87,12 @@ class FromTables:
             for table in self.scope.tables
         ]
 
-    def stub_text(self, node: exp.Expr, *, plain: bool = False) -> str:
-        """An expression as DataFusion plans it over the stubs: resolved, with the names that users know."""
+    def stub_text(self, node: exp.Expr, *, plain: bool = False, grouped: bool = False) -> str:
+        """An expression as DataFusion plans it over the stubs: resolved, with the names that users know.
+
+        Behind GROUP BY, the value of a subquery is the same for all rows of a group.
+        """
+        hidden = {table.alias for table in self.scope.tables if table.is_hidden}
         columns = {
             column.name: (table.alias, name)
             for table in self.scope.tables
@@ -102,7 +106,10 @@ class FromTables:
                 return exp.Anonymous(this="row_time", expressions=[])
             alias, name = columns[part.name]
             table = None if alias in self._unnamed else exp.to_identifier(alias, quoted=True)
-            return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
+            column = exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
+            if grouped and alias in hidden:
+                return exp.Anonymous(this="first_value", expressions=[column])
+            return column
 
         resolved = node if node.meta.get("resolved") else self.scope.resolve(node, plain=plain)
         return to_sql(resolved.copy().transform(visit))
@@ -122,5 +129,5 @@ class FromTables:
         if group:
             sql += " GROUP BY " + ", ".join(self.stub_text(node) for node in group)
         if having is not None:
-            sql += f" HAVING {self.stub_text(having)}"
+            sql += f" HAVING {self.stub_text(having, grouped=True)}"
         return sql

@@ -23,6 +23,7 @@ from headrace.sql.bind.logical import (
 from headrace.sql.bind.planning import WINDOW_TYPE, WINDOWS
 from headrace.sql.bind.relations import where_map, window_part
 from headrace.sql.bind.scope import Scope, as_expression, column_of
+from headrace.sql.bind.subqueries import SubqueryBinder
 from headrace.sql.parse.dialect import to_sql
 
 
@@ -51,8 +52,9 @@ class GroupBinder:
         nodes: list[exp.Expr],
         group: list[exp.Expr],
         having: exp.Expr | None,
+        subqueries: SubqueryBinder,
     ) -> tuple[Relation, list[exp.Expr]]:
-        """The relation of the groups, and the SELECT list over its columns."""
+        """The relation of the groups with the values of subqueries, and the SELECT list over its columns."""
         for node in group:
             self._add_key(node)
         if self._window is not None:
@@ -67,7 +69,7 @@ class GroupBinder:
                     name = self._unused_name(f"agg{len(self._calls)}")
                     self._columns[to_sql(call)] = name
                     self._calls.append(aggregate_call(call, name))
-        groups: Relation = self._aggregate()
+        groups = subqueries.join(self._aggregate(), lambda node: replace_parts(node, self._result_column))
         if condition is not None:
             groups = where_map(groups, as_expression(replace_parts(condition, self._result_column)))
         return groups, [replace_parts(node, self._result_column) for node in nodes]

@@ -46,19 +46,32 @@ class JoinClause:
 
 def bind_join(tables: FromTables, left: Relation, right: Relation, clause: JoinClause) -> Join:
     """The pairs of rows that meet; the right side is the last table of FROM."""
-    kind = clause.kind
-    windowing = _common_windowing(left, right, kind)
-    keys, rest = _split_conditions(tables, left, right, clause.conditions, windowed=windowing is not None)
+    windowing = _common_windowing(left, right, clause.kind)
+    joined = join_relations(tables.context, left, right, clause.kind, clause.conditions, windowing=windowing)
+    tables.update_columns(joined)
+    return joined
+
+
+def join_relations(
+    context: BindContext,
+    left: Relation,
+    right: Relation,
+    kind: JoinKind,
+    conditions: Sequence[exp.Expr],
+    *,
+    windowing: Windowing | None = None,
+) -> Join:
+    """A join by resolved conditions; with `windowing`, of rows in the same window."""
+    keys, rest = _split_conditions(context, left, right, conditions, windowed=windowing is not None)
     left, right, rest = _filter_sides(left, right, kind, rest)
     updating = left.updating or right.updating
     time_bounds = None
     if kind == "inner" and windowing is None and not updating:
-        time_bounds = find_time_bounds(tables.context, left, right, rest)
-    fields = [
-        *(pa.field(f.name, f.type, f.nullable or kind in ("right", "full")) for f in left.columns),
-        *(pa.field(f.name, f.type, f.nullable or kind in ("left", "full")) for f in right.columns),
-    ]
-    joined = Join(
+        time_bounds = find_time_bounds(context, left, right, rest)
+    fields = [pa.field(f.name, f.type, f.nullable or kind in ("right", "full")) for f in left.columns]
+    if kind not in ("semi", "anti"):
+        fields += [pa.field(f.name, f.type, f.nullable or kind in ("left", "full")) for f in right.columns]
+    return Join(
         pa.schema(fields),
         updating=updating or (windowing is None and kind != "inner"),
         windowing=windowing,
@@ -70,8 +83,6 @@ def bind_join(tables: FromTables, left: Relation, right: Relation, clause: JoinC
         windowed=windowing is not None and not updating,
         time_bounds=time_bounds,
     )
-    tables.update_columns(joined)
-    return joined
 
 
 def _common_windowing(left: Relation, right: Relation, kind: JoinKind) -> Windowing | None:
@@ -90,7 +101,7 @@ def _common_windowing(left: Relation, right: Relation, kind: JoinKind) -> Window
 
 
 def _split_conditions(
-    tables: FromTables, left: Relation, right: Relation, conditions: Sequence[exp.Expr], *, windowed: bool
+    context: BindContext, left: Relation, right: Relation, conditions: Sequence[exp.Expr], *, windowed: bool
 ) -> tuple[list[tuple[Expression, Expression]], list[exp.Expr]]:
     """(the keys that both sides are compared by, the other conditions)."""
     keys, rest = [], []
@@ -105,7 +116,7 @@ def _split_conditions(
             for value, side in zip(values, (left, right), strict=True)
         ]
         if not windowed or parts[0] is None or parts[0] != parts[1]:  # else implied: rows of one window meet
-            keys.append(_as_common_type(tables, values, left, right, condition))
+            keys.append(_as_common_type(context, values, left, right, condition))
     return keys, rest
 
 
@@ -116,9 +127,11 @@ def _filter_sides(
     rest = []
     for condition in conditions:
         value = as_expression(condition)
-        if kind in ("inner", "right") and value.columns and value.columns <= set(left.columns.names):
+        if kind in ("inner", "right", "semi") and value.columns and value.columns <= set(left.columns.names):
             left = push_filter(left, value) or where_map(left, value)
-        elif kind in ("inner", "left") and value.columns and value.columns <= set(right.columns.names):
+        elif kind in ("inner", "left", "semi", "anti") and (
+            value.columns and value.columns <= set(right.columns.names)
+        ):
             right = push_filter(right, value) or where_map(right, value)
         else:
             rest.append(condition)
@@ -126,14 +139,14 @@ def _filter_sides(
 
 
 def _as_common_type(
-    tables: FromTables,
+    context: BindContext,
     values: tuple[Expression, Expression],
     left: Relation,
     right: Relation,
     node: exp.Expr,
 ) -> tuple[Expression, Expression]:
     """Both sides of an equality as one type, so that equal values meet."""
-    planner = tables.context.planner
+    planner = context.planner
     schema = pa.schema([*left.columns, *right.columns, pa.field(TIMESTAMP, pa.timestamp("ns"))])
     texts = [values[0].text, values[1].text, f"coalesce({values[0].text}, {values[1].text})"]
     own = [column.type for column in planner.types(texts[:2], schema)]
@@ -141,7 +154,7 @@ def _as_common_type(
         common = planner.types(texts, schema)[2].type
     except ExpressionError as error:
         message = f"{type_name(own[0])} cannot be compared with {type_name(own[1])}"
-        raise tables.context.fail(message, node, "write CAST(… AS …) around one of them") from error
+        raise context.fail(message, node, "write CAST(… AS …) around one of them") from error
     first, second = (
         value if kind == common else Expression(f"CAST({value.text} AS {sql_type(common)})", value.columns)
         for value, kind in zip(values, own, strict=True)

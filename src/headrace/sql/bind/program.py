@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, ParamSpec, TypeVar
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.durations import parse_duration
 from headrace.base.errors import ExpressionError, HeadraceError, SqlError, suggest
 from headrace.base.options import parse_options
 from headrace.base.problems import Problems
@@ -56,10 +54,8 @@ from headrace.sql.parse.statements import (
 )
 from headrace.sql.parse.table_definition import CreateTable
 from headrace.sql.problems import ReportedError, fail, sql_error
+from headrace.sql.state_ttl import StateTtl, set_ttl
 from headrace.sql.types import sql_type, type_name
-
-DEFAULT_TTL = timedelta(hours=24)
-"""How long an updating result keeps its state, unless `SET updating_ttl` says otherwise."""
 
 Inserts = Sequence[tuple[Source, Insert]]
 Arguments = ParamSpec("Arguments")
@@ -82,7 +78,7 @@ class ProgramBinder:
     def __init__(self, problems: Problems, functions: tuple[Function, ...]) -> None:
         self._problems = problems
         self.planner = Planner(functions)
-        self.ttl = DEFAULT_TTL
+        self.ttl = StateTtl()
         self.sinks: list[BoundSink] = []
         self.previews: list[BoundQuery] = []
         """The results of bare SELECTs."""
@@ -105,6 +101,7 @@ class ProgramBinder:
         self.sinks = [*self._bind_sinks(), *side_sinks]
         shown = [self.attempt(self._bind_query, source, select.query) for source, select in self._selects]
         self.previews = [bound for bound in shown if bound is not None]
+        self._refuse_side_outputs_of_sinks()
         self._check_options()
 
     def attempt(
@@ -265,15 +262,7 @@ class ProgramBinder:
         return BoundQuery(_union(relations), tuple(table.columns.names))
 
     def _set(self, statement: SetOption) -> None:
-        if statement.name != "updating_ttl":
-            hint = suggest(statement.name, ["updating_ttl"], listing="the only setting in SQL is")
-            fail(f"there is no setting `{statement.name}`", statement.span, hint)
-        try:
-            self.ttl = parse_duration(statement.value)
-        except (HeadraceError, TypeError, AttributeError):
-            fail(f"`{statement.value}` is not a duration", statement.span, "write interval '1 hour'")
-        if self.ttl <= timedelta(0):
-            fail("updating_ttl must be greater than zero", statement.span)
+        self.ttl = set_ttl(statement)
 
     # ------------------------------------------------------------------------------- side outputs
 
@@ -293,6 +282,19 @@ class ProgramBinder:
                 elif sink := self.attempt(self._side_sink, table, option, bound, target):
                     sinks.append(sink)
         return sinks
+
+    def _refuse_side_outputs_of_sinks(self) -> None:
+        """A table that is only written has no late rows and no bad records."""
+        if self._problems.errors:
+            return  # what a query with an error reads is not known
+        for name, table in self._tables.items():
+            relation = self._namespace.get(name)
+            if name not in self._inserts or relation is None or relation.is_used:
+                continue
+            for option, what in (("late_table", "late rows"), ("dead_letter_table", "bad records")):
+                if table.value(option) is not None:
+                    message = f"`{table.name}` is only written, and has no {what}"
+                    self._problems.add(sql_error(message, table.span(option), f"leave out `{option}`"))
 
     def _add_side_output(
         self, table: CatalogTable, option: str, bound: BoundQuery, own: dict[str, list[BoundQuery]]

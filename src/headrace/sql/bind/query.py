@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.correlation import has_subquery
 from headrace.sql.bind.logical import Ordered
 from headrace.sql.bind.relations import (
     BoundQuery,
@@ -20,7 +21,7 @@ from headrace.sql.bind.scope import Scope, ScopeTable, alias_of, column_of
 from headrace.sql.bind.select import bind_select
 from headrace.sql.bind.set_operations import bind_set_operation
 from headrace.sql.bind.syntax import check_syntax
-from headrace.sql.parse.dialect import to_sql
+from headrace.sql.parse.dialect import HeadraceDialect, to_sql
 
 
 def bind_query(context: BindContext, query: exp.Expr, namespace: Namespace) -> BoundQuery:
@@ -40,6 +41,9 @@ def _bind_query(
         sides = partial(_bind_query, context, namespace=namespace)
         bound = bind_set_operation(context, query, sides)
         return _bind_order_by(context, query, bound, is_outermost=is_outermost)
+    if isinstance(query, exp.Select) and not query.args.get("from_") and _reads_tables(query):
+        query = query.copy()
+        query.set("from_", parse_one("FROM (VALUES (0)) AS row", dialect=HeadraceDialect).args["from_"])
     if isinstance(query, exp.Values) or (isinstance(query, exp.Select) and not query.args.get("from_")):
         return _bind_constants(context, query)
     if isinstance(query, exp.Select):
@@ -48,6 +52,12 @@ def _bind_query(
         return first_columns(ordered, selected)
     kind = type(query).__name__.upper()
     raise context.fail(f"{kind} is not possible on streams", query, "SELECT, VALUES and set operations are")
+
+
+def _reads_tables(select: exp.Select) -> bool:
+    """Whether subqueries stand in a SELECT without FROM."""
+    where = select.args.get("where")
+    return any(map(has_subquery, [*select.expressions, *([] if where is None else [where])]))
 
 
 def _with_queries(context: BindContext, query: exp.Expr, namespace: Namespace) -> Namespace:

@@ -51,6 +51,11 @@ class LazyRelation:
         self._on_cycle = on_cycle
         self._state: Literal["new", "running", "failed"] | BoundQuery = "new"
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a query has read it."""
+        return self._state != "new"
+
     def __call__(self) -> BoundQuery:
         """What the name stands for; raises a ReportedError if it stands for nothing."""
         if isinstance(self._state, BoundQuery):

@@ -37,6 +37,8 @@ class ScopeTable:
     """The column of a name without a table, where an outer join with USING computes another one for it."""
     column_alias: str | None = None
     """Another name of the only column, behind that of the table."""
+    is_hidden: bool = False
+    """Whether it holds the value of a subquery, and is not in `*`."""
 
     def column(self, name: str) -> pa.Field:
         """The column that a name without a table stands for."""

@@ -13,6 +13,7 @@ from headrace.base.errors import ExpressionError, suggest
 from headrace.model.fragments import quote
 from headrace.sql.bind.calls import AsyncBinder, call_name, find_aggregates, is_aggregate, is_window_call
 from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.correlation import has_subquery
 from headrace.sql.bind.filters import filter_rows
 from headrace.sql.bind.from_clause import BindQuery, FromClause
 from headrace.sql.bind.from_tables import FromTables
@@ -30,6 +31,7 @@ from headrace.sql.bind.relations import (
 )
 from headrace.sql.bind.scope import Scope, as_expression, column_of, conjuncts, identifier_name
 from headrace.sql.bind.semantics import is_rewritten
+from headrace.sql.bind.subqueries import SubqueryBinder
 from headrace.sql.parse.dialect import to_sql
 from headrace.sql.problems import ReportedError
 
@@ -41,25 +43,42 @@ def bind_select(
 
     The others are what ORDER BY needs beyond these. `bind_query` binds subqueries.
     """
-    _refuse_subqueries(context, select)
     inline_windows(context, select)
     where = select.args.get("where")
-    tables = FromTables(context, [] if where is None else list(conjuncts(where.this)))
+    conditions = [] if where is None else list(conjuncts(where.this))
+    tables = FromTables(context, [node for node in conditions if not has_subquery(node)])
     relation = FromClause(tables, namespace, bind_query).bind(select)
-    return _SelectBinder(tables, select).bind(relation)
+    subqueries = SubqueryBinder(tables, namespace, bind_query)
+    for condition in conditions:
+        if has_subquery(condition):
+            relation = subqueries.filter(relation, condition)
+    _replace_subqueries(context, select, subqueries)
+    return _SelectBinder(tables, select, subqueries).bind(relation)
 
 
-def _refuse_subqueries(context: BindContext, select: exp.Select) -> None:
-    for clause in ("where", "expressions", "having", "group"):
-        value = select.args.get(clause)
-        for node in value if isinstance(value, list) else [value]:
-            subquery = None if node is None else node.find(exp.Query)
-            if subquery is not None:
-                raise context.fail(
-                    "a subquery can stand in FROM only",
-                    subquery,
-                    "join it, or write it as a view or in WITH",
-                )
+def _replace_subqueries(context: BindContext, select: exp.Select, subqueries: SubqueryBinder) -> None:
+    """Put columns in the place of the subqueries of the SELECT list and of HAVING."""
+    for node in select.args.get("group"), select.args.get("order"), select.args.get("distinct"):
+        if node is not None and has_subquery(node):
+            subquery = node.find(exp.Query)
+            hint = "give it a name in the SELECT list of a subquery, and use this"
+            raise context.fail("a subquery cannot stand here", subquery, hint)
+    for item in select.expressions:
+        for call in find_aggregates(item, context.planner.aggregates):
+            if has_subquery(call):
+                hint = "compute it in the SELECT list of a subquery in FROM"
+                raise context.fail("a subquery cannot stand in an aggregate", call.find(exp.Query), hint)
+    if any(has_subquery(item) for item in select.expressions):
+        select.set("expressions", [_named(subqueries.replace(item)) for item in select.expressions])
+    having = select.args.get("having")
+    if having is not None and has_subquery(having):
+        having.set("this", subqueries.replace(having.this))
+
+
+def _named(item: exp.Expr) -> exp.Expr:
+    """An item of a SELECT list under the name that a subquery has given it."""
+    name = item.meta.get("subquery")
+    return item if name is None else exp.alias_(item, name, quoted=True)
 
 
 # ------------------------------------------------------------------------------------ the SELECT list
@@ -97,7 +116,7 @@ def _select_items(scope: Scope, select: exp.Select) -> list[_SelectItem]:
 def _expand_star(scope: Scope, node: exp.Expr, star: exp.Star) -> list[_SelectItem]:
     qualifier = node.args.get("table") if isinstance(node, exp.Column) else None
     alias = None if qualifier is None else identifier_name(qualifier)
-    tables = [table for table in scope.tables if alias is None or table.alias == alias]
+    tables = [t for t in scope.tables if not t.is_hidden and (alias is None or t.alias == alias)]
     if not tables:
         hint = suggest(alias or "", [table.alias for table in scope.tables], listing="the tables are")
         raise scope.context.fail(f"there is no table `{alias}` here", node, hint)
@@ -222,7 +241,8 @@ class _Clauses:
 class _SelectBinder:
     """Binds one SELECT over its FROM."""
 
-    def __init__(self, tables: FromTables, select: exp.Select) -> None:
+    def __init__(self, tables: FromTables, select: exp.Select, subqueries: SubqueryBinder) -> None:
+        self._subqueries = subqueries
         self._tables = tables
         self._context = tables.context
         self._planner = tables.context.planner
@@ -238,7 +258,7 @@ class _SelectBinder:
         for node in clauses.group:
             if is_window_call(node):
                 window_of(self._context, node, node)  # for its errors
-        planned = self._plan(clauses)
+        planned = self._plan(clauses, aggregated=aggregated)
         calls = AsyncBinder(self._context)
         relation = self._filter(relation, calls)
         nodes = [item.resolve(self._scope) for item in clauses.items]
@@ -246,8 +266,10 @@ class _SelectBinder:
             self._refuse_async(nodes, clauses)
             self._refuse_two_orders(nodes)
             groups = GroupBinder(self._scope, self._select, relation)
-            relation, nodes = groups.bind(nodes, clauses.group, clauses.having)
+            relation, nodes = groups.bind(nodes, clauses.group, clauses.having, self._subqueries)
             calls = AsyncBinder(self._context)
+        else:
+            relation = self._subqueries.join(relation)
         relation, nodes = calls.bind(relation, nodes)
         self._refuse_ungrouped_windows(nodes)
         relation, nodes = bind_over(self._context, self._select, relation, nodes)
@@ -278,7 +300,7 @@ class _SelectBinder:
 
     # ------------------------------------------------------------------------- planned by DataFusion
 
-    def _plan(self, clauses: _Clauses) -> list[tuple[pa.Field, str]]:
+    def _plan(self, clauses: _Clauses, *, aggregated: bool) -> list[tuple[pa.Field, str]]:
         """What DataFusion says about the SELECT: the type and the name of each item."""
         computed = [item for item in clauses.items if item.field is None]
         having = [] if clauses.having is None else [clauses.having]
@@ -288,7 +310,7 @@ class _SelectBinder:
         texts: list[str] = []
         columns = {name for table in self._scope.tables for name in table.names}
         for item in computed:
-            text = self._tables.stub_text(item.node)
+            text = self._tables.stub_text(item.node, grouped=aggregated)
             is_column = isinstance(item.node, exp.Column) and not text.endswith("]")  # not a field of one
             own_names.append(identifier_name(item.node.this) if is_column else None)
             name = item.alias or own_names[-1] or text

@@ -85,7 +85,7 @@ def _updating_aggregate(
     ports = rows.ports
     if aggregation.in_parts:
         ports = (context.add(PartialUpdatingAggregate(aggregation), [ports], "partial"),)
-    operator = UpdatingAggregate(aggregation, ttl=context.ttl)
+    operator = UpdatingAggregate(aggregation, ttl=context.ttl.results)
     return _groups(context, relation, context.add(operator, [shuffle(ports, aggregation.keys)], "aggregate"))
 
 

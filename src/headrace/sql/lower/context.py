@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 
 import pyarrow as pa
 
@@ -22,6 +21,7 @@ from headrace.sql.bind.planning import Planner
 from headrace.sql.lower.copartitioning import CoPartitioning
 from headrace.sql.lower.derivation import Derivations
 from headrace.sql.lower.required_columns import RequiredColumns
+from headrace.sql.state_ttl import StateTtl
 
 TIME = pa.field(TIMESTAMP, pa.timestamp("ns"))
 TAKEN_BACK = pa.field(RETRACT, pa.bool_())
@@ -58,7 +58,7 @@ class LoweringContext:
     builder: PlanBuilder
     planner: Planner
     problems: Problems
-    ttl: timedelta
+    ttl: StateTtl
     """How long updating operators keep their state."""
     lower_new: Callable[[LoweringContext, Relation], LoweredRelation]
     """Adds the operators of a relation that was not lowered before."""

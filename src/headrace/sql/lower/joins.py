@@ -38,9 +38,9 @@ def lower_join(context: LoweringContext, relation: Join) -> LoweredRelation:
     operator: UpdatingJoin | UpdatingFragment
     if is_inner:
         bounds = relation.time_bounds
-        operator = UpdatingJoin(fragment, names, ttl=context.ttl, updating=updating, time_bounds=bounds)
+        operator = UpdatingJoin(fragment, names, ttl=context.ttl.joins, updating=updating, time_bounds=bounds)
     else:
-        operator = UpdatingFragment(fragment, names, ttl=context.ttl, updating=(any(updating),) * 2)
+        operator = UpdatingFragment(fragment, names, ttl=context.ttl.joins, updating=(any(updating),) * 2)
     return context.result(relation, context.add(operator, inputs, "join"))
 
 

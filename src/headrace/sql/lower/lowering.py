@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -39,6 +38,7 @@ from headrace.sql.lower.joins import lower_join
 from headrace.sql.lower.over import lower_ordered, lower_window_calls
 from headrace.sql.lower.required_columns import find_required_columns, makes_rows
 from headrace.sql.lower.tables import lower_dead_letters, lower_late_rows, lower_lookup_join, lower_scan
+from headrace.sql.state_ttl import StateTtl
 
 
 def start_lowering(
@@ -47,7 +47,7 @@ def start_lowering(
     builder: PlanBuilder,
     planner: Planner,
     problems: Problems,
-    ttl: timedelta,
+    ttl: StateTtl,
     names: Mapping[Relation, str],
 ) -> LoweringContext:
     """A context to lower `roots` in: what they have in common and which columns anything reads is known.

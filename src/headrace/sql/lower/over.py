@@ -52,7 +52,9 @@ def lower_window_calls(context: LoweringContext, relation: WindowCalls) -> Lower
         number = pa.field(relation.calls[0].name, pa.uint64())
         numbered = context.fragment(f"SELECT {results} FROM input0{where}", {"input0": rows.append(number)})
         computed = NumberedFragment(computed.sql, ordered, keys, number.name, numbered)
-    operator = UpdatingFragment(computed, [keys], ttl=context.ttl, updating=(source.updating,), prune=prune)
+    operator = UpdatingFragment(
+        computed, [keys], ttl=context.ttl.results, updating=(source.updating,), prune=prune
+    )
     return context.result(relation, context.add(operator, inputs, "over"))
 
 
@@ -61,7 +63,7 @@ def _top_n(
 ) -> LoweredRelation:
     partial = context.add(PartialTopN(ranking), [rows.ports], "partial")
     names = [*context.columns(relation), TIMESTAMP]
-    operator = TopN(ranking, names, number=relation.calls[0].name, ttl=context.ttl)
+    operator = TopN(ranking, names, number=relation.calls[0].name, ttl=context.ttl.results)
     return context.result(relation, context.add(operator, [shuffle([partial], ranking.keys)], "over"))
 
 
@@ -89,7 +91,9 @@ def lower_ordered(context: LoweringContext, relation: Ordered) -> LoweredRelatio
     if not source.updating:
         sql = f"SELECT {columns} FROM ({ranked}) WHERE {rank} <= {last}"
         prune = context.fragment(sql, {"input0": rows})
-    operator = UpdatingFragment(fragment, [()], ttl=context.ttl, updating=(source.updating,), prune=prune)
+    operator = UpdatingFragment(
+        fragment, [()], ttl=context.ttl.results, updating=(source.updating,), prune=prune
+    )
     return context.result(relation, context.add(operator, inputs, "order"))
 
 
