@@ -88,6 +88,12 @@ def check_duration(value: str | timedelta, option: str) -> timedelta:
     return duration
 
 
+def check_row_count(n: object) -> None:
+    """Refuse what is not a number of rows to show."""
+    if not isinstance(n, int) or n < 1:
+        raise PlanError(f"show takes the number of rows to show, got {n!r}")
+
+
 def check_run_arguments(state_dir: object, on_progress: object) -> None:
     """Refuse arguments of a run that cannot work, before Spark starts."""
     if state_dir is not None and not isinstance(state_dir, str | Path):

@@ -69,16 +69,20 @@ def _run_to_the_end(
     start: Callable[Concatenate[Pipeline, Arguments], PipelineRun],
 ) -> Callable[Concatenate[Pipeline, Arguments], RunResult]:
     """The method `run`, which takes what `start` takes."""
+    signature = inspect.signature(start).replace(return_annotation="RunResult")
 
     @functools.wraps(start)
     def run(self: Pipeline, /, *args: Arguments.args, **options: Arguments.kwargs) -> RunResult:
+        try:
+            signature.bind(self, *args, **options)
+        except TypeError as error:
+            raise TypeError(f"Pipeline.run() {error}") from None
         if not self._live:
             return await_result(start(self, *args, **options))
         with self._live.connected():
             return _shown(start(self, *args, **options), self._live)
 
     run.__name__, run.__qualname__ = "run", "Pipeline.run"
-    signature = inspect.signature(start).replace(return_annotation="RunResult")
     vars(run).update(__signature__=signature)
     run.__annotations__ = {**start.__annotations__, "return": "RunResult"}
     return run

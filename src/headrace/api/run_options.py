@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from headrace.api.call_site import call_site
 from headrace.jobs.settings import Settings, load_settings
 
 
@@ -68,5 +69,6 @@ class RunOptions:
                 "spark": {"master": master, "memory": self.memory, "conf": self.spark_conf},
                 "log": {"dir": None if self.log_dir is None else str(self.log_dir)},
             },
+            flags_at=call_site(),
             config=None if self.config is None else Path(self.config),
         )

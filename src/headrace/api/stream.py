@@ -13,6 +13,7 @@ from headrace.api.arguments import (
     check_duration,
     check_id,
     check_mapping,
+    check_row_count,
     refuse_column_as_id,
     refuse_id_alone,
 )
@@ -937,8 +938,7 @@ class Stream:
         mill
         1 row
         """
-        if n < 1:
-            raise PlanError(f"show takes the number of rows to show, got {n!r}")
+        check_row_count(n)
         table = LiveTable(
             repr(self), self._shape.columns, updating=self._shape.updating, key=self._shape.key, limit=n
         )

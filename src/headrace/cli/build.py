@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import os
 import re
 import signal
 import subprocess
 import sys
+import sysconfig
+import tempfile
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +31,11 @@ def build(file: Path, verbose: bool) -> None:  # noqa: ARG001  read by the error
     """Run the build commands of a dataflow.
 
     Each line of a node's `build` is a command of the shell. They are run one after the other in the order of
-    the document, in its directory and with the node's `env`; `python` and `pip` are those of the Python that
-    runs Headrace. The first that fails ends it, with exit code 1.
+    the document, in its directory and with the node's `env`. The first that fails ends it, with exit code 1.
+
+    A process whose commands call `python`, `pip` or `uv` gets a virtual environment of its own,
+    `.headrace/envs/NODE` beside the document, and runs in it. Operators run in Headrace's Python: their
+    commands can add packages to it, and cannot change those that Headrace needs.
     """
     from headrace.base.errors import ExternalError
     from headrace.dataflow.document.load import load_dataflow
@@ -35,6 +43,8 @@ def build(file: Path, verbose: bool) -> None:  # noqa: ARG001  read by the error
     dataflow = load_dataflow(file, check_files=False)
     units = [unit for unit in dataflow.units if unit.build]
     for unit in units:
+        if unit.python_env is not None:
+            make_environment(unit.python_env)
         for command in commands_of(unit.build or ""):
             stderr().print(f"{unit.address}: {command}", markup=False)
             code = _run(command, unit, dataflow.directory)
@@ -44,6 +54,8 @@ def build(file: Path, verbose: bool) -> None:  # noqa: ARG001  read by the error
                     where=None if unit.span is None else unit.span.where,
                     hint=f"it was run in {dataflow.directory}; the nodes behind it were not built",
                 )
+        if unit.python_env is not None:
+            fall_back_on_headrace(unit.python_env)
     if not units:
         click.echo("nothing to build: no node has `build`")
         return
@@ -65,10 +77,52 @@ def commands_of(text: str) -> Iterator[str]:
 
 def _run(command: str, unit: Unit, directory: Path) -> int:
     """Run a command where its output is seen at once; its exit code."""
-    # The first on PATH, so that what is installed is installed where operators run.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    env = {**os.environ, "PATH": path, **unit.env}
-    return subprocess.run(["sh", "-c", command], cwd=directory, env=env, check=False).returncode
+    with tempfile.TemporaryDirectory() as scratch:
+        own = unit.python_env
+        if own is None:
+            python = Path(sys.executable).parent
+            pins = Path(scratch) / "headrace.txt"
+            pins.write_text("".join(f"{pin}\n" for pin in required_packages()), encoding="utf-8")
+            extra = {"PIP_CONSTRAINT": str(pins), "UV_CONSTRAINT": str(pins), "VIRTUAL_ENV": sys.prefix}
+        else:
+            python, extra = own / "bin", {"VIRTUAL_ENV": str(own)}
+        # The first on PATH, so that what is installed is installed where the unit runs.
+        path = os.pathsep.join([str(python), os.environ.get("PATH", os.defpath)])
+        env = {**os.environ, **extra, "PATH": path, **unit.env}
+        return subprocess.run(["sh", "-c", command], cwd=directory, env=env, check=False).returncode
+
+
+def make_environment(directory: Path) -> None:
+    """A virtual environment; one that is there has its own packages only until it is built."""
+    if not (directory / "bin" / "python").exists():
+        venv.create(directory, symlinks=True, with_pip=True, clear=True)
+    _fallback(directory).unlink(missing_ok=True)
+
+
+def fall_back_on_headrace(directory: Path) -> None:
+    """What a virtual environment does not have, such as pyarrow, comes from Headrace's packages."""
+    paths = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    _fallback(directory).write_text("".join(f"{path}\n" for path in paths), encoding="utf-8")
+
+
+def _fallback(directory: Path) -> Path:
+    variables = {"base": str(directory), "platbase": str(directory)}
+    return Path(sysconfig.get_path("purelib", "venv", variables)) / "headrace-packages.pth"
+
+
+def required_packages() -> list[str]:
+    """`name==version` of every installed package that Headrace needs, directly or not."""
+    versions: dict[str, str] = {}
+    waiting = ["headrace"]
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in versions:
+            continue
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+            needed = importlib.metadata.requires(name) or []
+            waiting += [match[0] for text in needed if (match := re.match(r"[\w.-]+", text))]
+    return [f"{name}=={version}" for name, version in sorted(versions.items()) if name != "headrace"]
 
 
 def _ended(code: int) -> str:

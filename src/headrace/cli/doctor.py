@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,15 @@ from headrace.cli.terminal import print_json
 Status = Literal["ok", "warning", "missing", "optional"]
 
 GIB = 1024**3
+IMPORTED = ("numpy", "pyarrow", "pandas", "datafusion", "pyspark")
+_IMPORT = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        print(name, f"{type(error).__name__}: {' '.join(str(error).split())}", sep="\\t")
+"""
 JAVA = 17
 
 JAVA_INSTALLERS = {
@@ -53,6 +62,7 @@ def examine(environ: Mapping[str, str]) -> list[Check]:
         check_python(),
         check_java(environ),
         *check_packages(),
+        *check_imports(),
         *check_spark_home(environ),
         check_memory(),
         check_cores(),
@@ -149,6 +159,18 @@ def check_package(
     if numbers < at_least or (below is not None and numbers >= below):
         return Check(name, "missing", f"{version}, needs {requirement.removeprefix(package)}", fix)
     return Check(name, "ok", version)
+
+
+def check_imports(modules: Sequence[str] = IMPORTED) -> list[Check]:
+    """Whether what is installed can be imported, in another process: one replaced package breaks others."""
+    fix = f"{sys.executable} -m pip install --force-reinstall headrace"
+    command = [sys.executable, "-c", _IMPORT, *modules]
+    result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    failed = [line.partition("\t") for line in result.stdout.splitlines() if "\t" in line]
+    if result.returncode != 0:
+        failed.append(("", "", f"importing {', '.join(modules)} ended with exit code {result.returncode}"))
+    checks = [Check(f"import {module}".strip(), "missing", why, fix) for module, _, why in failed]
+    return checks or [Check("Imports", "ok", ", ".join(modules))]
 
 
 def check_spark_home(environ: Mapping[str, str]) -> list[Check]:

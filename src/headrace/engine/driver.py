@@ -424,7 +424,7 @@ class EpochDriver:
         if self.checkpoint is not None:
             self.sources.committed(self.checkpoint.offsets["sources"], epoch=self.epoch)
         self._step("committed", self.epoch)
-        self.backend.cleanup(self._keep, self.epoch)
+        self.backend.cleanup(self._keep, self.epoch, check=self.check_generation)
 
     def _commit(self, epoch: int) -> None:
         closed: OutputClosedError | None = None

@@ -142,13 +142,15 @@ class _Problem:
 def load_settings(
     *,
     flags: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    flags_at: str | None = None,
     config: Path | None = None,
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Settings:
     """Read the settings of a run; every problem is in one ConfigurationError that says where it came from.
 
-    `flags` is {section: {key: value}}, None meaning not given. `config` is the TOML file; without it
+    `flags` is {section: {key: value}}, None meaning not given; they were written at `flags_at`, a line of a
+    program, and by default on the command line. `config` is the TOML file; without it
     `headrace.toml` in `directory` (the current one) is read if it is there.
     """
     problems: list[_Problem] = []
@@ -156,7 +158,7 @@ def load_settings(
     for setting in (
         *_from_file(config, directory or Path.cwd(), problems),
         *_from_environ(os.environ if environ is None else environ, problems),
-        *_from_flags(flags),
+        *_from_flags(flags, flags_at),
     ):
         if problem := _unknown(setting):
             problems.append(problem)
@@ -218,12 +220,12 @@ def _from_environ(environ: Mapping[str, str], problems: list[_Problem]) -> Itera
             yield _Setting(section, key, value, name)
 
 
-def _from_flags(flags: Mapping[str, Mapping[str, Any]]) -> Iterator[_Setting]:
+def _from_flags(flags: Mapping[str, Mapping[str, Any]], at: str | None) -> Iterator[_Setting]:
     for section, values in flags.items():
         for key, value in values.items():
             if value is not None:
                 name = f"{section}-dir" if key == "dir" else key.replace("_", "-")
-                yield _Setting(section, key, value, f"--{name}")
+                yield _Setting(section, key, value, at or f"--{name}")
 
 
 def _unknown(setting: _Setting) -> _Problem | None:

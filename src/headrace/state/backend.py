@@ -396,8 +396,13 @@ class ParquetBackend:
         retained = [candidate for candidate in self.epochs() if min_epoch <= candidate <= metadata.epoch]
         self._remove(epochs, retained)
 
-    def cleanup(self, keep: int, current_epoch: int) -> list[int]:
+    def cleanup(
+        self, keep: int, current_epoch: int, *, check: Callable[[], None] = lambda: None
+    ) -> list[int]:
         """Keep the last `keep` checkpoints up to `current_epoch`; returns the epochs removed.
+
+        `check` raises if another run has taken over: one that starts from an earlier checkpoint writes epochs
+        of the same numbers. What it writes is not listed yet, and stays.
 
         Only expired epochs are examined, and once in the life of this object all older ones, for files of
         failed attempts and interrupted cleanups.
@@ -417,9 +422,11 @@ class ParquetBackend:
         doomed += [
             epoch for epoch in older if min(retained) < epoch < max(retained) and epoch not in retained
         ]
-        return self._remove(doomed, retained) if doomed else []
+        return self._remove(doomed, retained, check=check) if doomed else []
 
-    def _remove(self, doomed: list[int], retained: list[int]) -> list[int]:
+    def _remove(
+        self, doomed: list[int], retained: list[int], *, check: Callable[[], None] = lambda: None
+    ) -> list[int]:
         try:
             in_use = self._paths_in_use(retained)
         except (StateError, FileNotFoundError):
@@ -429,6 +436,7 @@ class ParquetBackend:
         dead = set().union(*(self._paths_of(epoch) for epoch in doomed)) - in_use
         # All commit points first: until it is none, a checkpoint needs files of the epochs before it.
         paths = sorted(dead, key=lambda path: (_removal_order(path), path))
+        check()
         for path in paths:
             self.storage.delete(path)
         drop_cached(self.storage.url, paths, cache_dir=self._cache_dir)

@@ -66,6 +66,14 @@ MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
         lambda s: s.sink(3),  # type: ignore[arg-type]
         "sink: expected a name or an object of ArrowOperator, got int 3",
     ),
+    "a number of rows to show that is a text": (
+        lambda s: s.show("many"),  # type: ignore[arg-type]
+        "show takes the number of rows to show, got 'many'",
+    ),
+    "a parallelism of zero": (
+        lambda s: s.sink("blackhole").pipeline.start(parallelism=0),
+        r"\[run\] parallelism: Input should be greater than 0, got 0",
+    ),
     "map of a number": (lambda s: s.map(3), "map takes a function, got int 3"),  # type: ignore[arg-type]
     "flat_map of nothing": (lambda s: s.flat_map(None), "flat_map takes a function, got NoneType"),  # type: ignore[arg-type]
     "flat_map per": (lambda s: s.flat_map(print, per="day"), "`per` is 'row' or 'batch'"),  # type: ignore[arg-type]
@@ -314,6 +322,12 @@ def test_an_error_of_a_file_names_its_line(tmp_path: Path) -> None:
     with pytest.raises(hr.SqlError) as caught:
         hr.load_pipeline(str(file))
     assert "line 3: pipeline.source" in str(caught.value)
+
+
+def test_a_misspelt_argument_of_run_is_told_as_one_of_run() -> None:
+    pipeline = hr.Pipeline("orders")
+    with pytest.raises(TypeError, match=r"Pipeline\.run\(\) got an unexpected keyword .* 'paralelism'"):
+        pipeline.run(paralelism=2)  # type: ignore[call-arg]
 
 
 def test_public_classes_have_no_internal_methods() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli.main import main
+from headrace.testing.dataflows import run_dataflow
 
 OPERATOR = "class Operator:\n    def on_event(self, dora_event, send_output): ...\n"
 
@@ -126,3 +128,55 @@ def test_a_document_that_cannot_be_read_builds_nothing(tmp_path: Path, text: str
     result = headrace("build", write(tmp_path, text))
     assert result.exit_code == 2
     assert "error[dataflow]" in result.stderr
+
+
+def test_a_process_whose_build_calls_python_has_an_environment_of_its_own_and_runs_in_it(
+    tmp_path: Path,
+) -> None:
+    """A package of another version than Headrace's is installed there, and Headrace's stays what it is."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(
+        "[project]\nname = 'click'\nversion = '0.0.1'\n"
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    )
+    (package / "backend.py").write_text(_BACKEND)
+    (tmp_path / "node.py").write_text(
+        "import json\nimport click, pyarrow\nfrom dora import Node\nNode()\n"
+        "print(json.dumps({'click': click.__version__, 'arrow': pyarrow.__name__}))\n"
+    )
+    install = "pip install --quiet --no-index --no-build-isolation ./package"
+    file = write(tmp_path, f"nodes: [{{id: a, path: node.py, build: '{install}'}}]")
+    result = headrace("build", file)
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / ".headrace" / "envs" / "a" / "bin" / "python").exists()
+    outcome = run_dataflow(file)
+    assert outcome.error is None
+    assert (outcome.exit_code, outcome.logs) == (0, {"a": ['{"click": "0.0.1", "arrow": "pyarrow"}']})
+    assert importlib.metadata.version("click") != "0.0.1"
+
+
+def test_an_operator_cannot_replace_a_package_that_headrace_needs(tmp_path: Path) -> None:
+    (tmp_path / "op.py").write_text(OPERATOR)
+    file = write(
+        tmp_path, "nodes: [{id: a, operator: {python: op.py, build: 'cp \"$PIP_CONSTRAINT\" pins'}}]"
+    )
+    assert headrace("build", file).exit_code == 0
+    pins = (tmp_path / "pins").read_text().splitlines()
+    assert f"numpy=={importlib.metadata.version('numpy')}" in pins
+    assert f"click=={importlib.metadata.version('click')}" in pins
+
+
+_BACKEND = """
+import zipfile
+
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    name = "click-0.0.1-py3-none-any.whl"
+    with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
+        wheel.writestr("click/__init__.py", "__version__ = '0.0.1'\\n")
+        info = "click-0.0.1.dist-info"
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: click\\nVersion: 0.0.1\\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return name
+"""

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from headrace.cli.doctor import (
     check_extra,
+    check_imports,
     check_java,
     check_package,
     check_python,
@@ -168,6 +169,21 @@ sys.exit(" ".join(name for name in heavy if name in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
+
+
+def test_a_package_that_is_installed_and_cannot_be_imported_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_package.py").write_text("raise ImportError('built for another numpy')\n")
+    (tmp_path / "ending_package.py").write_text("import os\nos._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    [good] = check_imports(["click"])
+    assert (good.name, good.status) == ("Imports", "ok")
+    [broken] = check_imports(["click", "broken_package"])
+    assert (broken.name, broken.status) == ("import broken_package", "missing")
+    assert broken.actual == "ImportError: built for another numpy"
+    [ending] = check_imports(["ending_package"])
+    assert "exit code 7" in ending.actual
 
 
 def test_every_problem_comes_with_a_fix(tmp_path: Path) -> None:

@@ -398,6 +398,39 @@ def test_cleanup_leaves_no_checkpoint_without_its_files_when_a_listing_is_behind
     assert (backend.epochs(), backend.verify(2)) == ([2], [])
 
 
+class SuspendedInListing(type(open_storage("/"))):  # type: ignore[misc]
+    """A store in whose first listing of files something else happens."""
+
+    while_asleep: Callable[[], None] | None = None
+
+    def list(self, prefix: str) -> Paths:
+        asleep, self.while_asleep = self.while_asleep, None
+        if asleep is not None:
+            asleep()
+        paths: Paths = super().list(prefix)
+        return paths
+
+
+def test_the_cleanup_of_a_replaced_run_keeps_the_earlier_checkpoint_that_its_successor_goes_back_to(
+    tmp_path: Path,
+) -> None:
+    def go_back() -> None:
+        driver = EpochDriver(cut_stages(pipeline(tmp_path).plan(), parallelism=1), open_storage(str(state)))
+        driver.open(from_epoch=3)
+
+    state = tmp_path / "state"
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=4)
+    storage = SuspendedInListing(str(state))
+    claim = Generation.claim(storage, "cleans up")
+    storage.while_asleep = go_back
+    with pytest.raises(hr.ReplacedError):
+        ParquetBackend(storage).cleanup(1, 4, check=claim.check)
+    backend = ParquetBackend(open_storage(str(state)))
+    assert (backend.latest_epoch(), backend.verify(3)) == (3, [])
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100)
+    check_rows(tmp_path)
+
+
 def test_a_directory_whose_checkpoints_are_gone_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Self
@@ -12,18 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
-from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError
+from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Delivery
 from headrace.connectors.filesystem.lake import (
     LakeOptions,
+    LakeSink,
     check_fit,
-    check_rows,
-    digest,
     fit,
     lake_schema,
-    own_columns,
     schema_of,
     schema_text,
 )
@@ -34,8 +31,7 @@ from headrace.connectors.filesystem.layout import (
     path_values,
     split_rows,
 )
-from headrace.connectors.filesystem.rolling import Encoded, RollingSink, prepared
-from headrace.formats.parquet import ParquetFormat
+from headrace.connectors.filesystem.rolling import Encoded
 from headrace.model.operator import OperatorContext
 from headrace.storage.base import error_line
 from headrace.storage.options import StorageOptions
@@ -86,7 +82,7 @@ def columns_of(table: Any) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-class DeltaSink(RollingSink):
+class DeltaSink(LakeSink):
     """Appends rows to a Delta Lake table; the rows of an epoch become visible in one version, once.
 
     Rows are collected over epochs until the rolling policy ends their file: by default at about 128 MB, and
@@ -118,12 +114,10 @@ class DeltaSink(RollingSink):
             missing = [n for n in self.partition_fields if self.columns and n not in self.columns.names]
             if missing:
                 raise ValueError(f"option `partitioning.fields`: there is no column `{missing[0]}`")
-            if self.with_timestamp and self.columns is not None:
-                raise ValueError("name `_timestamp` among the columns instead of `with_timestamp`")
             return self
 
     options: Options
-    packed = 0.3
+    zone = ZONE
     deliveries = (
         Delivery("exactly once", "the epoch is part of the table's log, in the version that adds its files"),
     )
@@ -131,12 +125,11 @@ class DeltaSink(RollingSink):
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
         self._directory = self.options.open_storage(part_size=self.options.target_part_size)
-        self._format = ParquetFormat(
-            compression=self.options.parquet_compression,
-            row_group_bytes=self.options.parquet_row_group_size,
-        )
-        self._what = f"the table `{self.options.path}`"
         self._columns: Mapping[str, str] | None = None
+
+    @property
+    def table_label(self) -> str:
+        return f"the table `{self.options.path}`"
 
     def validate(self) -> None:
         """Raise an error if the directory cannot be written or columns do not fit the table."""
@@ -144,10 +137,7 @@ class DeltaSink(RollingSink):
         table = open_table(self.options.path, self.options.storage)
         if table is not None:
             self._check_table(table)
-            if self.options.columns is not None:
-                check_fit(self.options.columns, columns_of(table), table=self._what)
-        elif self.options.columns is not None:
-            lake_schema(self.options.columns, zone=ZONE)
+        self.check_declared_columns(None if table is None else columns_of(table))
 
     def reach(self) -> str:
         """Open the table, and return a line about it."""
@@ -165,26 +155,22 @@ class DeltaSink(RollingSink):
             unsupported.append("columnMapping")
         if unsupported:
             raise ConfigurationError(
-                f"{self._what} uses {', '.join(unsupported)}, which this sink cannot honour",
+                f"{self.table_label} uses {', '.join(unsupported)}, which this sink cannot honour",
                 hint="write to a table without it, or use the connector `spark` with the format delta",
             )
         parts = list(table.metadata().partition_columns)
         if parts != self.options.partition_fields:
             raise ConfigurationError(
-                f"{self._what} is partitioned by ({', '.join(parts)}), "
+                f"{self.table_label} is partitioned by ({', '.join(parts)}), "
                 f"the sink by ({', '.join(self.options.partition_fields)})",
                 hint=f"set `partitioning.fields` = '{', '.join(parts)}'" if parts else "leave it out",
             )
 
-    def check(self, schema: pa.Schema) -> None:
-        """Raise an error for rows with retractions."""
-        check_rows(schema, self.options)
-
     def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of each partition, in the types of the table."""
-        rows = own_columns(rows, self.options)
+        rows = self.columns_to_write(rows)
         columns: pa.Schema | None = ctx.resource("table", self._table_columns)
-        rows = fit(rows, columns or lake_schema(rows.schema, zone=ZONE), table=self._what)
+        rows = fit(rows, columns or lake_schema(rows.schema, zone=ZONE), table=self.table_label)
         return split_rows(_without_zones(rows, self.options.partition_fields), self.options.partition_fields)
 
     def problem_of(self, directory: str) -> str | None:
@@ -198,22 +184,16 @@ class DeltaSink(RollingSink):
     def encode(self, rows: pa.Table) -> Iterator[Encoded]:
         """Encode the rows as Parquet files, without partition columns."""
         self._columns = schema_text(rows.schema)
-        size = self.options.file_size
         inside = rows.drop_columns(self.options.partition_fields)
         if not inside.num_columns:
             raise ConfigurationError(
                 "all columns are in `partitioning.fields`: nothing is left for the files"
             )
-        for data in self._format.files(inside, file_bytes=size):
-            yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
+        return super().encode(inside)
 
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
         """Write a file to the table's directory; the commit adds it to the log."""
-        info = ctx.task_info
-        name = self.options.name_file(info.epoch, info.subtask, number, ending="parquet")
-        if self.options.strategy == "serial":
-            # Another run may have given the name: a file of a table is never written over.
-            name = f"{uuid.uuid4().hex}-{name}"
+        name = self.file_name(number, ctx)
         path = f"{directory}/{name}" if directory else name
         self._directory.write(path, data)
         return {
@@ -223,21 +203,12 @@ class DeltaSink(RollingSink):
             **({} if number else {"columns": self._columns}),
         }
 
-    def handle_commit(
-        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
-    ) -> None:
-        """Add the files of the epoch to the log, unless an earlier commit did."""
-        files = prepared(data)
-        try:
-            if files:
-                self._add(epoch, files, digest(data), ctx)
-        except HeadraceError:
-            raise
-        except Exception as error:
-            raise table_error(self.options.path, "written", error) from error
-        self.forget(epoch, data, ctx)
+    def write_error(self, error: Exception) -> ExternalError:
+        """An error of the client library, as one that says which table cannot be written."""
+        return table_error(self.options.path, "written", error)
 
-    def _add(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
+    def add_files(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
+        """Add the files to the log in one version, unless an earlier commit did."""
         client = load_client()
         from deltalake.transaction import AddAction
 
@@ -250,7 +221,7 @@ class DeltaSink(RollingSink):
         if last is not None and last >= epoch and _is_committed(table, commit_id):
             return
         self._check_table(table)
-        check_fit(schema_of(columns, zone=ZONE), columns_of(table), table=self._what)
+        check_fit(schema_of(columns, zone=ZONE), columns_of(table), table=self.table_label)
         actions = [
             AddAction(
                 path=file["path"],

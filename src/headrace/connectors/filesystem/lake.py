@@ -1,22 +1,27 @@
-"""Convert rows to the types of a table format: what Delta Lake and Iceberg share."""
+"""What the sinks of Delta Lake and Iceberg share: types of columns, files, and the commit of an epoch."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Literal
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pyarrow.types as kinds
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
-from headrace.base.errors import ConfigurationError, PlanError, suggest
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, PlanError, suggest
+from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import without_event_time
-from headrace.connectors.filesystem.rolling import RollingOptions
+from headrace.connectors.filesystem.rolling import Encoded, RollingOptions, RollingSink, prepared
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
 from headrace.formats.parquet import ParquetFormat, ParquetOptions
 from headrace.formats.types import format_type, parse_type
+from headrace.model.operator import OperatorContext
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -49,7 +54,7 @@ def _lake_type(kind: pa.DataType, zone: str | None, column: str) -> pa.DataType:
     if kinds.is_time(kind) or kinds.is_duration(kind) or kinds.is_interval(kind) or kinds.is_null(kind):
         raise PlanError(
             f"column `{column}` of type {kind} has no type in a table of files",
-            hint="cast it to a text or a number",
+            hint="cast it to a string or a number",
         )
     return _WIDER.get(kind, kind)
 
@@ -105,7 +110,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArr
         ) from None
 
 
-def digest(data: Mapping[str, Mapping[int, bytes]]) -> str:
+def _commit_id(data: Mapping[str, Mapping[int, bytes]]) -> str:
     """Return an id of the staged data of an epoch: a retried commit has the same id."""
     checksum = hashlib.sha256()
     for name, parts in sorted(data.items()):
@@ -132,14 +137,86 @@ class LakeOptions(RollingOptions, ParquetOptions):
         default=False, description="Whether to write the event time column `_timestamp` too."
     )
 
+    @model_validator(mode="after")
+    def _declares_time_once(self) -> Self:
+        if self.with_timestamp and self.columns is not None:
+            raise ValueError("name `_timestamp` among the columns instead of `with_timestamp`")
+        return self
 
-def own_columns(rows: pa.Table, options: LakeOptions) -> pa.Table:
-    """Return the columns to write: the declared ones, or all but the event time."""
-    if options.columns is not None:
-        return rows.select(options.columns.names)
-    return rows if options.with_timestamp else without_event_time(rows)
 
+class LakeSink(RollingSink):
+    """Appends Parquet files to a table; those of an epoch become visible in one change of it, once.
 
-def check_rows(schema: pa.Schema, options: LakeOptions) -> None:
-    """Raise an error for rows with retractions, or without a declared column."""
-    ParquetFormat(options.columns).check(schema)
+    Files are written where no reader of the table looks. The commit adds them all at once, under an id that a
+    retried commit has again. A connector implements `part`, `put`, `add_files` and `write_error`.
+    """
+
+    packed = 0.3
+    zone: str | None
+    """The time zone of timestamps in a new table."""
+
+    def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
+        super().__init__(options, **values)
+        self._format = ParquetFormat(
+            compression=self.options.parquet_compression,
+            row_group_bytes=self.options.parquet_row_group_size,
+        )
+
+    @property
+    @abstractmethod
+    def table_label(self) -> str:
+        """The table in messages, such as "the table `orders`"."""
+
+    @abstractmethod
+    def add_files(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
+        """Add files to the table in one change that names the commit, unless an earlier attempt did."""
+
+    @abstractmethod
+    def write_error(self, error: Exception) -> ExternalError:
+        """An error of the client library, as one that says which table cannot be written."""
+
+    def check_declared_columns(self, existing: pa.Schema | None) -> None:
+        """Raise an error if the declared columns do not fit the table; None if there is none yet."""
+        if self.options.columns is None:
+            return
+        if existing is None:
+            lake_schema(self.options.columns, zone=self.zone)
+        else:
+            check_fit(self.options.columns, existing, table=self.table_label)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise an error for rows with retractions, or without a declared column."""
+        ParquetFormat(self.options.columns).check(schema)
+
+    def columns_to_write(self, rows: pa.Table) -> pa.Table:
+        """Return the columns to write: the declared ones, or all but the event time."""
+        if self.options.columns is not None:
+            return rows.select(self.options.columns.names)
+        return rows if self.options.with_timestamp else without_event_time(rows)
+
+    def encode(self, rows: pa.Table) -> Iterator[Encoded]:
+        """Encode the rows as Parquet files."""
+        size = self.options.file_size
+        for data in self._format.files(rows, file_bytes=size):
+            yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
+
+    def file_name(self, number: int, ctx: OperatorContext) -> str:
+        """Return the name of a new file of this task."""
+        info = ctx.task_info
+        name: str = self.options.name_file(info.epoch, info.subtask, number, ending="parquet")
+        # Another run may have used a serial name: a file of a table is never overwritten.
+        return f"{uuid.uuid4().hex}-{name}" if self.options.strategy == "serial" else name
+
+    def handle_commit(
+        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
+    ) -> None:
+        """Add the files of the epoch to the table, unless an earlier commit did."""
+        files = prepared(data)
+        try:
+            if files:
+                self.add_files(epoch, files, _commit_id(data), ctx)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise self.write_error(error) from error
+        self.forget(epoch, data, ctx)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, Self
@@ -17,17 +16,8 @@ from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import Secret
 from headrace.base.retry import with_retry
 from headrace.connectors.base import Delivery, check_column
-from headrace.connectors.filesystem.lake import (
-    LakeOptions,
-    check_fit,
-    check_rows,
-    digest,
-    fit,
-    lake_schema,
-    own_columns,
-)
+from headrace.connectors.filesystem.lake import LakeOptions, LakeSink, fit, lake_schema
 from headrace.connectors.filesystem.layout import NameOptions
-from headrace.connectors.filesystem.rolling import Encoded, RollingSink, prepared
 from headrace.connectors.iceberg.partitions import (
     PartitionFields,
     field_texts,
@@ -35,7 +25,6 @@ from headrace.connectors.iceberg.partitions import (
     part_rows,
     values_of,
 )
-from headrace.formats.parquet import ParquetFormat
 from headrace.model.operator import OperatorContext
 from headrace.storage.base import error_line
 from headrace.storage.options import HiddenSettings, ObjectStoreOptions
@@ -120,7 +109,7 @@ def load_catalog(options: Any) -> Any:
     )
 
 
-class IcebergSink(RollingSink):
+class IcebergSink(LakeSink):
     """Appends rows to an Iceberg table; the rows of an epoch become visible in one snapshot, once.
 
     Rows are collected over epochs until the rolling policy ends their file: by default at about 128 MB, and
@@ -154,8 +143,6 @@ class IcebergSink(RollingSink):
         def _fits(self) -> Self:
             if self.catalog_type == "rest" and not (self.catalog_rest_url or self.catalog_url):
                 raise ValueError("a REST catalog needs `catalog.rest.url`")
-            if self.with_timestamp and self.columns is not None:
-                raise ValueError("name `_timestamp` among the columns instead of `with_timestamp`")
             for text in self.partition_fields:
                 try:
                     column, _ = parse_field(text)
@@ -166,25 +153,24 @@ class IcebergSink(RollingSink):
             return self
 
     options: Options
-    packed = 0.3
+    zone = None
     deliveries = (
         Delivery("exactly once", "the commit is a property of the table's snapshot that adds its files"),
     )
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
-        self._format = ParquetFormat(
-            compression=self.options.parquet_compression,
-            row_group_bytes=self.options.parquet_row_group_size,
-        )
         self._name = (*self.options.namespace.split("."), self.options.table_name)
-        self._what = f"the table `{'.'.join(self._name)}`"
+
+    @property
+    def table_label(self) -> str:
+        return f"the table `{'.'.join(self._name)}`"
 
     # ------------------------------------------------------------------------ the table
 
     def _error(self, what: str, error: BaseException) -> ExternalError:
         return ExternalError(
-            f"{self._what} cannot be {what}: {type(error).__name__}: {error_line(error)}",
+            f"{self.table_label} cannot be {what}: {type(error).__name__}: {error_line(error)}",
             where="iceberg",
             hint="check the options `catalog.*` and `storage.*`, and that the catalog can be reached",
         )
@@ -237,7 +223,7 @@ class IcebergSink(RollingSink):
             raise
         except ValueError as error:
             raise ConfigurationError(
-                f"{self._what} cannot be made: {error_line(error)}",
+                f"{self.table_label} cannot be made: {error_line(error)}",
                 hint="check `partitioning.fields` and `location_path`",
             ) from None
         except Exception as error:  # noqa: BLE001 - catalogs raise what their clients raise
@@ -248,7 +234,8 @@ class IcebergSink(RollingSink):
         expected = [_canonical(text) for text in self.options.partition_fields]
         if expected and actual != expected:
             raise ConfigurationError(
-                f"{self._what} is partitioned by ({', '.join(actual)}), the sink by ({', '.join(expected)})",
+                f"{self.table_label} is partitioned by ({', '.join(actual)}), "
+                f"the sink by ({', '.join(expected)})",
                 hint="leave out `partitioning.fields`: a table that is there is written as it is partitioned",
             )
 
@@ -257,10 +244,7 @@ class IcebergSink(RollingSink):
         table = self._open()
         if table is not None:
             self._check_partitions(table)
-            if self.options.columns is not None:
-                check_fit(self.options.columns, _arrow(table), table=self._what)
-        elif self.options.columns is not None:
-            lake_schema(self.options.columns, zone=None)
+        self.check_declared_columns(None if table is None else _arrow(table))
 
     def reach(self) -> str:
         """Load the table, and return a line about it."""
@@ -271,34 +255,19 @@ class IcebergSink(RollingSink):
 
     # ------------------------------------------------------------------------ files
 
-    def check(self, schema: pa.Schema) -> None:
-        """Raise an error for rows with retractions."""
-        check_rows(schema, self.options)
-
     def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of each partition, in the types of the table."""
-        rows = own_columns(rows, self.options)
+        rows = self.columns_to_write(rows)
         table = self._table_of(rows.schema, ctx)
-        return part_rows(fit(rows, _arrow(table), table=self._what), table)
+        return part_rows(fit(rows, _arrow(table), table=self.table_label), table)
 
     def _table_of(self, columns: pa.Schema, ctx: OperatorContext) -> Any:
         return ctx.resource("table", lambda: self._make(columns))
 
-    def encode(self, rows: pa.Table) -> Iterator[Encoded]:
-        """Encode the rows as Parquet files with the field ids of the table."""
-        size = self.options.file_size
-        for data in self._format.files(rows, file_bytes=size):
-            yield Encoded(data, pq.read_metadata(pa.BufferReader(data)).num_rows, len(data) >= size)
-
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
         """Write a file to the location of the table; the commit adds it in a snapshot."""
-        info = ctx.task_info
         table = self._table_of(pq.read_schema(pa.BufferReader(data)), ctx)
-        name = self.options.name_file(info.epoch, info.subtask, number, ending="parquet")
-        if self.options.strategy == "serial":
-            # Another run may have given the name: a file of a table is never written over.
-            name = f"{uuid.uuid4().hex}-{name}"
-        path = table.location_provider().new_data_location(name)
+        path = table.location_provider().new_data_location(self.file_name(number, ctx))
         try:
             with table.io.new_output(path).create(overwrite=True) as stream:
                 stream.write(data)
@@ -308,29 +277,23 @@ class IcebergSink(RollingSink):
 
     # ------------------------------------------------------------------------ the commit
 
-    def handle_commit(
-        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
-    ) -> None:
-        """Add the files of the epoch to the table, unless an earlier commit did."""
-        files = prepared(data)
-        try:
-            if files:
-                with_retry(
-                    lambda: self._add(epoch, files, digest(data), ctx),
-                    is_transient=_is_conflict,
-                    attempts=_ATTEMPTS,
-                )
-        except HeadraceError:
-            raise
-        except Exception as error:
-            raise self._error("written", error) from error
-        self.forget(epoch, data, ctx)
+    def write_error(self, error: Exception) -> ExternalError:
+        """An error of the client library, as one that says which table cannot be written."""
+        return self._error("written", error)
 
-    def _add(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
+    def add_files(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
+        """Add the files to the table in one snapshot, unless an earlier commit did."""
+        with_retry(
+            lambda: self._append(epoch, files, commit_id, ctx),
+            is_transient=_is_conflict,
+            attempts=_ATTEMPTS,
+        )
+
+    def _append(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
         table = self._open()
         if table is None:
             raise ExternalError(
-                f"{self._what} is gone, and files for it are waiting to be added", where="iceberg"
+                f"{self.table_label} is gone, and files for it are waiting to be added", where="iceberg"
             )
         # Read before the check: if a successor adds a snapshot from here on, this commit fails. PyIceberg
         # must not repeat it on top of that one, as it does by default; the setting is only in this copy.
@@ -340,7 +303,7 @@ class IcebergSink(RollingSink):
             return
         if any(file["spec"] != table.spec().spec_id for file in files):
             raise ConfigurationError(
-                f"{self._what} has been partitioned otherwise while the pipeline ran",
+                f"{self.table_label} has been partitioned otherwise while the pipeline ran",
                 hint="undo that, let the pipeline commit, and change it while the pipeline is stopped",
             )
         with ThreadPoolExecutor(_CONCURRENT) as pool:

@@ -19,11 +19,23 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PYTHONS = frozenset({"python", "python3"})
 PYTHON = "python"
 """In the place of a program: the Python that runs Headrace."""
+ENVIRONMENTS = Path(".headrace") / "envs"
+"""Beside a document: the virtual environments of its nodes."""
+_CALLS_PYTHON = re.compile(r"(?<![\w./-])(?:python3?|pip3?|uv|poetry|maturin)(?![\w./-])")
 _PREFIX, _SUFFIX = {"win32": ("", ".dll"), "darwin": ("lib", ".dylib")}.get(sys.platform, ("lib", ".so"))
 _SPECIAL = {
     "dynamic": "a node that joins from outside cannot be waited for; give the program's own path here",
     "shell": "a shell is not run; write the command into a script and give its path here",
 }
+
+
+def calls_python(build: str) -> bool:
+    """Whether build commands install packages or run Python, which takes an environment.
+
+    >>> calls_python("pip install -e ."), calls_python("make python-lib"), calls_python("cargo build")
+    (True, False, False)
+    """
+    return _CALLS_PYTHON.search(build) is not None
 
 
 @dataclass(frozen=True)
@@ -60,8 +72,10 @@ class Files:
             forms.reverse()
         return self._found(forms, path, "shared library", built=built)
 
-    def program(self, path: Scalar, *, built: bool) -> tuple[Path | None, str] | None:
-        """The file of a program, and the first word of its command."""
+    def program(
+        self, path: Scalar, *, built: bool, python_env: Path | None = None
+    ) -> tuple[Path | None, str] | None:
+        """The file of a program, and the first word of its command; its own environment is searched first."""
         text = path.text
         if text in _SPECIAL:
             self.findings.refuse(f"`path: {text}` cannot be run here", path.span, _SPECIAL[text])
@@ -83,7 +97,10 @@ class Files:
                     f"`{text}` cannot be executed", path.span, f"make it executable: chmod +x {text}"
                 )
             return file, str(file)
-        if installed := shutil.which(text, path=self.search_path):
+        search_path = os.environ.get("PATH", os.defpath) if self.search_path is None else self.search_path
+        if python_env is not None:
+            search_path = os.pathsep.join([str(python_env / "bin"), search_path])
+        if installed := shutil.which(text, path=search_path):
             return Path(installed), installed
         file = self._found([beside], path, "program", built=built)
         return None if file is None else (file, text)

@@ -119,6 +119,8 @@ class Unit:
     """Of a process: what to execute, with its arguments."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment of its node, the dataflow's own included; expanded."""
+    python_env: Path | None = None
+    """Of a process whose `build` calls Python: the virtual environment that `headrace build` makes for it."""
     connector: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of a connector: its options by name."""

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.base.errors import suggest
 from headrace.dataflow.document.blocks import InputBlock, NodeBlock, OperatorBlock, PythonBlock
 from headrace.dataflow.document.env import check_params, expand_env, put_params
+from headrace.dataflow.document.files import ENVIRONMENTS, calls_python
 from headrace.dataflow.document.findings import Findings
 from headrace.dataflow.document.model import QUEUE_SIZE, Input, Logs, Output, Restart, Timer, Unit, UnitKind
 from headrace.dataflow.document.modules import DeclaredUnit, DocumentNode, ReadContext
@@ -166,12 +167,16 @@ class UnitReader:
                 "`params` has no effect here: only modules take params", block.key_span("params")
             )
         assert block.path is not None
-        program = declared.node.scope.files(self.context).program(block.path, built=built)
+        scope = declared.node.scope
+        needs_python = block.build is not None and calls_python(block.build.text)
+        python_env = scope.directory / ENVIRONMENTS / declared.node.id if needs_python else None
+        program = scope.files(self.context).program(block.path, built=built, python_env=python_env)
         if program is None:
             return {}
         file, first = program
         script = (str(file),) if first == "python" and file is not None else ()
-        return {"file": file, "command": (first, *script, *self._args(declared))}
+        command = (first, *script, *self._args(declared))
+        return {"file": file, "command": command, "python_env": python_env}
 
     def _args(self, declared: DeclaredUnit) -> list[str]:
         args = declared.node.block.args

@@ -231,11 +231,23 @@ class ProcessNode(Host):
 
     def _command(self) -> list[str]:
         program, *args = self._unit.command
-        return [self._python, "-u", *args] if program == PYTHON else [program, *args]
+        python = self._python if self._own_env is None else str(self._own_env / "bin" / "python")
+        return [python, "-u", *args] if program == PYTHON else [program, *args]
+
+    @property
+    def _own_env(self) -> Path | None:
+        """The virtual environment of the node, where one was built."""
+        own = self._unit.python_env
+        return own if own is not None and (own / "bin" / "python").exists() else None
 
     def _environment(self) -> dict[str, str]:
         env = {**os.environ, **self._unit.env}
         paths = [str(PROVIDED), *filter(None, [env.get("PYTHONPATH")])]
+        if (own := self._own_env) is not None:
+            # What this process sees first must not hide what the node has of its own.
+            paths = [str(PROVIDED), *filter(None, [self._unit.env.get("PYTHONPATH")])]
+            env["PATH"] = os.pathsep.join([str(own / "bin"), env.get("PATH", os.defpath)])
+            env["VIRTUAL_ENV"] = str(own)
         return {**env, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
     def _give(self, events: Sequence[Event], send: Send) -> None:

@@ -85,7 +85,7 @@ class ProcessSource(LoggedSource):
         if self._process is None:
             self._start()
         messages, ended = self._receive(rows)
-        if messages or self._taken:
+        if messages or self._taken or ended:
             self._write(messages, ended=ended)
         return ended
 

@@ -23,10 +23,11 @@ from headrace.sql.bind.joins import (
     equalities_of_where,
     merge_using,
 )
-from headrace.sql.bind.logical import Expression, Item, JoinKind, Relation
+from headrace.sql.bind.logical import Expression, Item, JoinKind, Relation, Scan
 from headrace.sql.bind.relations import BoundQuery, Namespace, lookup_of, make_map, rename_query, stub_schema
 from headrace.sql.bind.scope import ScopeTable, alias_of, conjuncts, identifier_name
 from headrace.sql.parse.dialect import to_sql
+from headrace.sql.parse.window_functions import EVENT_TIME
 
 BindQuery: TypeAlias = Callable[[exp.Expr, Namespace], BoundQuery]
 """Binds a subquery, where table names mean what the namespace says."""
@@ -115,7 +116,22 @@ class FromClause:
             hint = suggest(name, self._namespace, listing="the tables are")
             message = f"there is no table `{node.name}`"
             raise self._context.fail(message, node, hint or "define it with CREATE TABLE")
-        return self._namespace[name]()
+        bound = self._namespace[name]()
+        if (time_column := node.meta.get(EVENT_TIME)) is not None:
+            self._check_event_time(bound, node, time_column.text)
+        return bound
+
+    def _check_event_time(self, bound: BoundQuery, node: exp.Table, column: str) -> None:
+        """Refuse a window function over a column that is not the event time of the table."""
+        relation = bound.relation
+        if not isinstance(relation, Scan):
+            message = f"`{node.name}` is no table with a watermark, and a window function needs one"
+            raise self._context.fail(message, node, "name the table itself, and filter it in this query")
+        event_time = relation.event_time
+        if event_time is None or event_time.columns not in ({column}, {column.lower()}):
+            known = "" if event_time is None else f": it is `{', '.join(event_time.columns)}`"
+            message = f"`{column}` is not the event time of `{node.name}`{known}"
+            raise self._context.fail(message, node, f"declare WATERMARK FOR {column} in CREATE TABLE")
 
     def _join(self, left: Relation, join: exp.Join) -> Relation:
         context, tables = self._context, self._tables

@@ -14,6 +14,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 from headrace.base.errors import SqlError
 from headrace.base.spans import Source, Span
 from headrace.sql.parse.dialect import HeadraceDialect
+from headrace.sql.parse.window_functions import (
+    refuse_unsupported,
+    rewrite_window_functions,
+    take_window_functions,
+)
 from headrace.sql.problems import fail, sql_error
 
 _TEXTS = (TokenType.STRING, TokenType.HEREDOC_STRING)
@@ -130,6 +135,8 @@ class Cursor:
         if not rest:
             self.unexpected("a SELECT")
         self.at = len(self.tokens)
+        refuse_unsupported(rest, self.span)
+        rest, calls = take_window_functions(rest, self.span)
         parsed: exp.Expr = self.parse(rest, None, first)
         if not isinstance(parsed, exp.Query | exp.Values):
             fail("expected a SELECT", self.span(first), "write SELECT … FROM …")
@@ -137,7 +144,7 @@ class Cursor:
             fail("SELECT has no columns", self.span(first), "write SELECT * for all of them")
         if rest[-1].text.upper().endswith(("BY", ",")) and rest[-1].token_type != TokenType.IDENTIFIER:
             fail(f"something is missing after `{rest[-1].text}`", self.span(rest[-1]))
-        return parsed
+        return rewrite_window_functions(parsed, calls, self.span) if calls else parsed
 
     def parse(self, tokens: list[Token], kind: Any, first: Token) -> Any:
         """What sqlglot makes of some tokens; its errors point into the whole text."""

@@ -59,7 +59,7 @@ def _node() -> type:
         if error.name != "headrace":
             raise
         # This script runs with another Python than Headrace's. Last on the path, so that nothing is hidden.
-        sys.path.append(str(_HERE.parents[2]))
+        sys.path.append(str(_HERE.parents[3]))
         from headrace.dataflow.dora.node import Node
     globals()["Node"] = Node
     return Node

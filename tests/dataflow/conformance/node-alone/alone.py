@@ -1,0 +1,6 @@
+import json
+
+from dora import Node
+
+node = Node()
+print(json.dumps({"made": True}))

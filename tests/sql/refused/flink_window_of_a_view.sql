@@ -1,0 +1,16 @@
+CREATE TABLE readings (
+    reading_id BIGINT,
+    read_at TIMESTAMP NOT NULL,
+    sensor TEXT,
+    x DOUBLE,
+    flags BIGINT,
+    WATERMARK FOR read_at AS read_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/readings.json',
+    format = 'json',
+    type = 'source'
+);
+
+CREATE VIEW v AS SELECT read_at FROM readings;
+SELECT window_start, count(*) AS n FROM TABLE(TUMBLE(TABLE v, DESCRIPTOR(read_at), INTERVAL '2' MINUTES)) GROUP BY window_start, window_end;
