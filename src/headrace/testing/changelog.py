@@ -119,10 +119,10 @@ class _Table:
     def apply(self, changes: Sequence[tuple[bool, pa.Table]]) -> None:
         """Take rows back and add rows, in order; refuse two rows with the same key."""
         gone = {number for retracts, rows in changes if retracts for number in rows.column(_ROW).to_pylist()}
-        kept = self.rows.filter(
+        remaining = self.rows.filter(
             pa.array([n not in gone for n in self.rows.column(_ROW).to_pylist()], pa.bool_())
         )
-        rows = pa.concat_tables([kept, *(rows for retracts, rows in changes if not retracts)])
+        rows = pa.concat_tables([remaining, *(rows for retracts, rows in changes if not retracts)])
         if self.key:
             keys = Counter(tuple(row.values()) for row in rows.select(self.key).to_pylist())
             if keys and max(keys.values()) > 1:

@@ -129,8 +129,8 @@ class FromClause:
             raise self._context.fail(message, node, "name the table itself, and filter it in this query")
         event_time = relation.event_time
         if event_time is None or event_time.columns not in ({column}, {column.lower()}):
-            known = "" if event_time is None else f": it is `{', '.join(event_time.columns)}`"
-            message = f"`{column}` is not the event time of `{node.name}`{known}"
+            declared = "" if event_time is None else f": it is `{', '.join(event_time.columns)}`"
+            message = f"`{column}` is not the event time of `{node.name}`{declared}"
             raise self._context.fail(message, node, f"declare WATERMARK FOR {column} in CREATE TABLE")
 
     def _join(self, left: Relation, join: exp.Join) -> Relation:
