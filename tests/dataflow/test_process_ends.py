@@ -1,4 +1,4 @@
-"""A process with inputs that ends, is stopped or does not want to end: what the run says, and what goes on."""
+"""A process with inputs that ends, is stopped or does not want to end: what the run says and what goes on."""
 
 from __future__ import annotations
 
