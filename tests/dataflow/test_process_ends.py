@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from headrace.api.pipeline import Pipeline
 from headrace.base.errors import OperatorError
+from headrace.dataflow.runtime.keeper import owner_of_workers
 from headrace.dataflow.runtime.printed import Line
 from headrace.testing.dataflows import collected_lines, run_dataflow
 from headrace.testing.in_process import run_in_process
@@ -130,3 +134,12 @@ def test_a_process_that_dies_between_events_is_started_again_and_no_message_is_s
     assert logged(outcome.lines) == [[0], [1], [2], "INPUT_CLOSED"]
     assert texts(outcome.lines, "error") == ["node `node` ended with exit code 5"] * 2
     assert texts(outcome.lines, "warning")[0] == "restarted, attempt 1"
+
+
+@pytest.mark.parametrize("daemon", ["pyspark.daemon", "headrace.exchanges.spark.daemon"])
+def test_all_workers_of_a_daemon_find_the_same_process_of_a_node(
+    monkeypatch: pytest.MonkeyPatch, daemon: str
+) -> None:
+    assert owner_of_workers() == os.getpid()
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", importlib.util.find_spec(daemon))
+    assert owner_of_workers() == os.getppid()

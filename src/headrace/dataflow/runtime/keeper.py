@@ -34,6 +34,8 @@ from headrace.dataflow.runtime.hosts import Event, Host, Log, Send
 _START_SECONDS = 60.0
 _LOOK = 0.5
 """How often a keeper looks whether its executor is still there."""
+_DAEMONS = frozenset({"pyspark.daemon", "headrace.exchanges.spark.daemon"})
+"""The programs that Spark's Python workers are forks of: PySpark's, and ours in its stead."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,8 @@ class KeeperSpec:
 
 def owner_of_workers() -> int:
     """The process whose end is the end of the executor: the parent of Spark's workers, else this one."""
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    return os.getppid() if getattr(spec, "name", "") == "pyspark.daemon" else os.getpid()
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return os.getppid() if getattr(spec, "name", "") in _DAEMONS else os.getpid()
 
 
 class KeeperHost(Host):
