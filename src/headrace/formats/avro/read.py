@@ -330,9 +330,8 @@ class _Marked:
     def padded(self, count: int) -> tuple[Sequence[memoryview], NDArray[np.int64]]:
         """Return the bytes of so many messages, and their marks: the last is repeated."""
         more = count - len(self.marks)
-        return [content(self.messages), *[content(self.messages[-1:])] * more], np.pad(
-            self.marks, (0, more), mode="edge"
-        )
+        last = content(self.messages[-1:])
+        return [content(self.messages), *[last] * more], np.pad(self.marks, (0, more), mode="edge")
 
 
 def _read_marked(schema: bytes, messages: _Marked, columns: Sequence[str]) -> pa.Table:
@@ -347,7 +346,13 @@ def _read_marked(schema: bytes, messages: _Marked, columns: Sequence[str]) -> pa
     sync = secrets.token_bytes(16)
     # More records are announced than there are: the reader does not come back from a block that has bytes
     # left after its last record. It gives the full batches before it finds out.
-    parts = (file_header(schema, sync), zigzag(_MANY), zigzag(block_bytes), *block, sync)
+    parts: list[bytes | memoryview] = [
+        file_header(schema, sync),
+        zigzag(_MANY),
+        zigzag(block_bytes),
+        *block,
+        sync,
+    ]
     config = SessionConfig().with_target_partitions(1).with_batch_size(size)
     tables = []
     with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory(block_bytes)) as file:
