@@ -371,3 +371,32 @@ nodes:
     assert warnings(timer=True) == ()
     [warning] = warnings(timer=False)
     assert "nothing can start `a`, `b`: they wait for each other; give one of them a timer" in warning
+
+
+def test_a_worker_that_dies_in_an_operator_can_name_it_in_the_middle_of_what_it_sends_too(
+    tmp_path: Path,
+) -> None:
+    operator = """
+        from dora import DoraStatus
+        from headrace.base.position import NOWHERE, move_to
+
+        class Operator:
+            def on_event(self, dora_event, send_output):
+                for n in range(200 if dora_event["id"] == "tick" else 0):
+                    send_output("n", [n])  # more than a queue takes: its reader runs meanwhile
+                position = move_to(NOWHERE)
+                move_to(position)
+                print(position.decode().rstrip())
+                return DoraStatus.STOP if dora_event["id"] == "tick" else DoraStatus.CONTINUE
+    """
+    dataflow = """
+        nodes:
+          - id: first
+            operator: {python: unit.py, inputs: {tick: dora/timer/millis/100}, outputs: [n]}
+          - id: second
+            operator: {python: unit.py, inputs: {n: first/n}, outputs: [n]}
+    """
+    outcome = run_dataflow(write_dataflow(tmp_path, dataflow=dataflow, unit=operator))
+    assert outcome.exit_code == 0, outcome.error
+    assert set(outcome.logs["first"]) == {"operator first, subtask 0, epoch 1"}
+    assert set(outcome.logs["second"]) == {"operator second, subtask 0, epoch 1"}

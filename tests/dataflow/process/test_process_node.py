@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.base.errors import OperatorError
 from headrace.dataflow.document.model import Unit
 from headrace.dataflow.runtime.hosts import CONTINUE, STOP
 from headrace.dataflow.runtime.process import ProcessNode
@@ -606,7 +607,7 @@ def test_what_a_process_sends_between_events_is_passed_on_and_its_end_is_seen(st
     while not node.values:
         assert node.handle() == CONTINUE
     assert node.values == [[1]]
-    with pytest.raises(RuntimeError, match="exit code 3"):
+    with pytest.raises(OperatorError, match="exit code 3"):
         node.handle(message([0]))
     assert node.values == [[1], [2]]
 
@@ -623,7 +624,7 @@ def test_a_raise_shows_its_traceback_after_what_was_sent_before(start: Start) ->
         """,
         inputs=("in",),
     )
-    with pytest.raises(RuntimeError, match="node `worker` ended with exit code 1") as raised:
+    with pytest.raises(OperatorError, match="node `worker` ended with exit code 1") as raised:
         node.handle(message([1]), message([2]))
     assert "Traceback (most recent call last)" in str(raised.value)
     assert str(raised.value).endswith("ValueError: böse")
@@ -633,13 +634,13 @@ def test_a_raise_shows_its_traceback_after_what_was_sent_before(start: Start) ->
 
 def test_an_exit_code_is_told(start: Start) -> None:
     node = start("#!/bin/sh\nexit 3\n", name="program", inputs=("in",))
-    with pytest.raises(RuntimeError, match=r"^node `worker` ended with exit code 3$"):
+    with pytest.raises(OperatorError, match=r"^node `worker` ended with exit code 3$"):
         node.handle(message([1]))
 
 
 def test_a_signal_is_told_by_name(start: Start) -> None:
     node = start("import os; from dora import Node; next(Node()); os.kill(os.getpid(), 11)", inputs=("in",))
-    with pytest.raises(RuntimeError, match="was killed by SIGSEGV"):
+    with pytest.raises(OperatorError, match="was killed by SIGSEGV"):
         node.handle(message([1]))
 
 
@@ -659,6 +660,50 @@ def test_a_node_that_ends_well_before_its_inputs_is_over(start: Start) -> None:
     node.finish()
 
 
+def test_after_its_stop_a_node_gets_no_event_and_has_its_grace_whoever_sends_to_it(start: Start) -> None:
+    node = start(
+        """
+        import time
+        from dora import Node
+
+        for event in Node():
+            print(event["type"], flush=True)
+            if event["type"] == "STOP":
+                time.sleep(600)
+        """,
+        inputs=("in",),
+    )
+    node.handle(message([1]))
+    node.handle(TOLD_TO_STOP)
+    node.wait_for("STOP")
+    assert node.handle(message([2])) == CONTINUE
+    node.finish(0.1)
+    assert node.printed() == ["INPUT", "STOP"]
+    assert node.handle() == CONTINUE  # that it was killed is no failure of its own
+
+
+def test_what_a_node_sends_without_end_does_not_hold_an_event_that_it_has_handled(start: Start) -> None:
+    node = start(
+        """
+        import threading
+        from dora import Node
+
+        node = Node()
+
+        def flood():
+            while True:
+                node.send_output("out", [1])
+
+        threading.Thread(target=flood, daemon=True).start()
+        for event in node:
+            print(event["type"], flush=True)
+        """,
+        inputs=("in",),
+    )
+    while len(node.values) < 1000:
+        assert node.handle(message([1])) == CONTINUE
+
+
 def test_events_for_a_script_that_never_makes_a_node_are_dropped_when_it_ends(start: Start) -> None:
     node = start("print('no node')", inputs=("in",))
     assert node.handle(message([1])) == STOP
@@ -668,7 +713,7 @@ def test_events_for_a_script_that_never_makes_a_node_are_dropped_when_it_ends(st
 def test_a_failure_at_the_very_end_is_raised_by_finish(start: Start) -> None:
     node = start("from dora import Node\nfor _ in Node(): pass\nraise SystemExit(5)\n", inputs=("in",))
     node.handle(message([1]), CLOSED)
-    with pytest.raises(RuntimeError, match="ended with exit code 5"):
+    with pytest.raises(OperatorError, match="ended with exit code 5 after it was told to stop"):
         node.finish()
 
 
@@ -749,7 +794,7 @@ def test_a_restarted_node_begins_anew_and_knows_it(start: Start) -> None:
         inputs=("in",),
     )
     node.handle(message([1]))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(OperatorError):
         node.handle(message([-1]))
     node.node.restart()
     node.handle(message([1]))
@@ -763,7 +808,7 @@ def test_close_from_another_thread_ends_a_node_that_never_answers(start: Start) 
     node.wait_for("up")
     closer = threading.Timer(0.1, node.node.close)
     closer.start()
-    with pytest.raises(RuntimeError, match="was killed by SIGTERM"):
+    with pytest.raises(OperatorError, match="was killed by SIGTERM"):
         node.handle(message([1]))
     closer.join()
 

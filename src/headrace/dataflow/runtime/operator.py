@@ -28,7 +28,7 @@ from headrace.dataflow.runtime.printed import LINES, Capture, Line, decode_lines
 from headrace.dataflow.runtime.python_host import PythonHost
 from headrace.dataflow.runtime.saved import load_state
 from headrace.dataflow.runtime.scheduler import Emit, Memory, Scheduler
-from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext, TaskInfo
 from headrace.state.config import TableConfig, keyed_table_config
 
 LOOP_SECONDS = 0.5
@@ -163,8 +163,9 @@ class _Instance:
         )
         return KeeperHost(keeper, log=log)
 
-    def begin(self, epoch: int, saved: Callable[[], Mapping[str, bytes]]) -> None:
+    def begin(self, task: TaskInfo, saved: Callable[[], Mapping[str, bytes]]) -> None:
         """Be as after the epoch before this one: it may have been this instance that ran it, or another."""
+        epoch = task.epoch
         for host in self._keeper_hosts():
             host.epoch = epoch
         if self.epoch != epoch - 1:
@@ -175,9 +176,11 @@ class _Instance:
                 else (Memory(), [], self.spec.generation)
             )
             self.scheduler = self._schedule()
+            self.scheduler.enter(task.subtask, epoch)
             self.scheduler.start(self.saved, memory)
             self.scheduler.resume(waiting)
             self._reloaded = list(self.spec.changed) if generation < self.spec.generation else []
+        self.scheduler.enter(task.subtask, epoch)
         self.epoch = -1
 
     def tell_reloaded(self) -> None:
@@ -347,7 +350,7 @@ class DataflowRuntime(ArrowOperator):
             self._instances[partition] = live[partition]
         with self._at_work():
             for partition, instance in self._instances.items():
-                instance.begin(ctx.task_info.epoch, lambda partition=partition: load(partition))  # type: ignore[misc]
+                instance.begin(ctx.task_info, lambda partition=partition: load(partition))  # type: ignore[misc]
         self._check(ctx)
 
     def _owned(self, ctx: OperatorContext) -> list[int]:

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from headrace.base.errors import OperatorError
 from headrace.dataflow.document.files import PYTHON
 from headrace.dataflow.document.model import Unit
 from headrace.dataflow.runtime.hosts import CONTINUE, STOP, Event, Host, Log, Send
@@ -52,6 +53,8 @@ Sent = tuple[str, pa.Array, int, Mapping[str, Any] | None]
 _LINE = 1024 * 1024
 _LAST_LINES = 20
 _PORTION = 0.001
+_MOMENT = 0.1
+"""Seconds for which what a process sends is passed on before somebody looks whether that is enough."""
 
 # Asks the kernel to kill this process with the one that started it, and becomes the user's program. A process
 # of its own does this because no Python may run between fork and exec in a process that has threads.
@@ -127,9 +130,12 @@ class ProcessNode(Host):
     def handle(self, events: Sequence[Event], send: Send) -> int:
         """Give the events; returns CONTINUE when all are handled, and STOP when the process ended with 0.
 
-        After a STOP event it returns at once: `finish` is what waits, and not for ever. Without events it
-        passes on what the process has sent since, and says whether it has ended.
+        After a STOP event it returns at once, and what comes then is dropped: `finish` is what waits, and not
+        for ever. Without events it passes on what the process has sent since, and says whether it has ended.
         """
+        if self._stop is not None:
+            self._pass_on(send, time.monotonic() + _MOMENT)
+            return CONTINUE
         stop = next((index for index, event in enumerate(events) if event["type"] == "STOP"), len(events))
         if stop:
             self._give(events[:stop], send)
@@ -137,7 +143,7 @@ class ProcessNode(Host):
             self._say_stop(events[stop]["id"], send)
             return CONTINUE
         while True:
-            self._pass_on(send)
+            self._pass_on(send, time.monotonic() + _MOMENT)
             if self.ended is not None:
                 self._raise_failure()
                 return STOP
@@ -196,14 +202,23 @@ class ProcessNode(Host):
         return None if self._taken else self._running.ended
 
     @property
-    def failure(self) -> RuntimeError | None:
+    def failure(self) -> OperatorError | None:
         """What went wrong, once the process has ended with another exit code than 0."""
         code = self.ended
         if not code:
             return None
         how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        when = "" if self._stop is None else " after it was told to stop"
         output = "".join(f"\n  {line}" for line in self._running.last_errors)
-        return RuntimeError(f"node `{self._unit.address}` {how}{':' if output else ''}{output}")
+        error = OperatorError(
+            f"node `{self._unit.address}` {how}{when}{':' if output else ''}{output}",
+            operator_id=self._unit.address,
+            subtask=0,
+            epoch=0,
+            traceback_text="",
+        )
+        error.where = None  # the message begins with it
+        return error
 
     @property
     def _running(self) -> _Child:

@@ -73,7 +73,7 @@ class ProcessSource(LoggedSource):
         def keep(output: str, value: Any, metadata: Mapping[str, Any] | None) -> None:
             last.append((self._key(output), Message(value, clock.time_ns(), metadata)))
 
-        with contextlib.suppress(RuntimeError):  # how it ended no longer matters
+        with contextlib.suppress(OperatorError):  # how it ended no longer matters
             process.finish(keep)
         process.close()
         self._take_lines()
@@ -127,17 +127,8 @@ class ProcessSource(LoggedSource):
         if self._process is not None and self._may_restart(code):
             self._process.restart()
             return messages, False
-        if code != 0 and not messages:
-            failure = self._process.failure if self._process is not None else None
-            error = OperatorError(
-                str(failure),
-                operator_id=self._unit.address,
-                subtask=0,
-                epoch=0,
-                traceback_text="",
-            )
-            error.where = f"`{self._unit.address}`"
-            raise error
+        if not messages and self._process is not None and (failure := self._process.failure) is not None:
+            raise failure
         if code != 0:
             return messages, False  # what it sent before is handled first
         now = clock.time_ns()

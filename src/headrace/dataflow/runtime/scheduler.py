@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.base.errors import HeadraceError, suggest, user_traceback
+from headrace.base.position import move_to, position_label
 from headrace.dataflow.document.model import Input, Logs, Output, Timer, Unit
 from headrace.dataflow.runtime.hosts import CONTINUE, STOP, STOP_ALL, Host, Log, Send
 from headrace.dataflow.runtime.messages import (
@@ -117,6 +118,8 @@ class _Running:
         }
         self.turn: deque[_Queue] = deque()
         """The inputs with something to handle, the one that has waited longest first."""
+        self.position = position_label(f"operator {unit.address}")
+        """What the process is doing while the unit runs: for the error of a worker that dies in it."""
         self.alive = True
         self.busy = False
         self.queued = False
@@ -193,6 +196,11 @@ class Scheduler:
             running.send = running.host.send = self._sender(running)
 
     # ------------------------------------------------------------------ from outside
+
+    def enter(self, subtask: int, epoch: int) -> None:
+        """Say where units run from now on, for the error of a worker that dies in one."""
+        for address, running in self._units.items():
+            running.position = position_label(f"operator {address}, subtask {subtask}, epoch {epoch}")
 
     def start(self, states: Mapping[str, bytes], memory: Memory) -> None:
         """Bring every unit to where it was."""
@@ -559,13 +567,16 @@ class Scheduler:
     def _handle(self, running: _Running, events: list[dict[str, Any]], *, goes_on: bool = False) -> None:
         self._handled += len(events)
         running.busy = True
+        before = move_to(running.position)
         try:
             status = running.host.handle(events, running.send)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a unit raises is its own
             running.busy = False
             self._take_aside(running)
-            self._failed(running, error)
+            self._failed(running, error, skips="; the message that failed is skipped" if events else "")
             return
+        finally:
+            move_to(before)
         running.busy = False
         if running.aside:
             self._take_aside(running)
@@ -617,18 +628,21 @@ class Scheduler:
         running.busy = False
 
     def _guarded(self, running: _Running, call: Callable[[], None]) -> None:
+        before = move_to(running.position)
         try:
             call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a unit raises is its own
             self._failed(running, error, can_restart=False)
+        finally:
+            move_to(before)
 
-    def _failed(self, running: _Running, error: BaseException, *, can_restart: bool = True) -> None:
+    def _failed(
+        self, running: _Running, error: BaseException, *, can_restart: bool = True, skips: str = ""
+    ) -> None:
         trace = _user_trace(error)
         running.log("error", trace.rstrip() or str(error))
         if can_restart and self._may_restart(running):
-            running.log(
-                "warning", f"restarted, attempt {len(running.restarts)}; the message that failed is skipped"
-            )
+            running.log("warning", f"restarted, attempt {len(running.restarts)}{skips}")
             self._guarded(running, running.host.restart)
             return
         if self.failure is None:
