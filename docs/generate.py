@@ -65,7 +65,12 @@ the details. Headrace adds the functions of the first two tables. Names are not 
 [User-defined functions](user-functions.md) are written in Python, Rust or C."""
 NOTES = """\
 `now()`, `random()`, `uuid()` and similar functions are computed again when an epoch is retried: results may
-differ from those of the failed attempt, which were never visible."""
+differ from those of the failed attempt, which were never visible.
+
+`now()`, `current_date` and the like are evaluated when a row arrives. `WHERE ts > now() - INTERVAL '1 hour'`
+drops rows that arrive too late; a row that has passed does not leave as time passes. Over an
+[updating](updating.md) input or result they are rejected, and so are `random()` and `uuid()`: when a row is
+taken back they would give another value than when it came."""
 SETTINGS = """\
 A flag overrides the environment, the environment overrides `headrace.toml`, and the file overrides the
 default. [Configure a run](../how-to/configure.md) shows each way. In Python they are parameters of

@@ -180,8 +180,9 @@ def conform(
     ]
     if not drop_bad:
         raise bad[0]
-    good = np.delete(np.arange(table.num_rows), list(errors))
-    return Decoded(rows.take(pa.array(good)), bad)
+    good = np.ones(table.num_rows, np.bool_)
+    good[list(errors)] = False
+    return Decoded(rows.filter(pa.array(good)), bad)
 
 
 def _fit(table: pa.Table, field: pa.Field, where: str) -> tuple[Any, dict[int, LineError]]:

@@ -160,6 +160,27 @@ def test_a_time_that_the_database_does_not_have_fails_in_the_task(
     assert sink.prepare(1, [pa.record_batch({"c": column[:1]})])
 
 
+@pytest.mark.parametrize(
+    ("url", "refused", "good"),
+    [
+        ("sqlite://", ["nan"], ["inf", "-inf"]),
+        ("mysql+pymysql://h/d", ["nan", "inf", "-inf"], []),
+        ("mariadb+pymysql://h/d", ["nan", "inf", "-inf"], []),
+        (POSTGRES, [], ["nan", "inf", "-inf"]),
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_a_number_that_the_database_does_not_have_fails_in_the_task(
+    url: str, refused: list[str], good: list[str], kind: pa.DataType, tmp_path: Path
+) -> None:
+    sink = SinkDriver(lambda: DatabaseSink(url=url, table="t"), tmp_path)
+    for text in refused:
+        column = pa.array([1.5, None, float(text)], kind)
+        with pytest.raises(RefusedError, match=f"column `c` holds {text}, which the database does not have"):
+            sink.prepare(1, [pa.record_batch({"c": column})])
+    assert sink.prepare(1, [pa.record_batch({"c": pa.array([1.5, None, *map(float, good)], kind)})])
+
+
 def test_columns_that_the_raw_format_cannot_print_fail_in_the_task(tmp_path: Path) -> None:
     sink = SinkDriver(lambda: StdoutSink(format="raw_string"), tmp_path)
     with pytest.raises(ConfigurationError, match="needs exactly one column"):

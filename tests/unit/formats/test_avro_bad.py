@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import BadLineError, ConfigurationError, PlanError
-from headrace.formats._shared.wire import zigzag
+from headrace.formats._shared.wire import skip_varints, varints_at, zigzag
+from headrace.formats.avro import read
 from headrace.formats.avro.file import file_header
 from headrace.formats.avro.format import AvroFormat
 from headrace.formats.avro.schema import parse_schema
@@ -47,6 +50,40 @@ def test_bad_messages_do_not_touch_the_good_ones_around_them() -> None:
     assert decoded.counts.tolist() == [int(place not in {100, 200, 300, 301, 599}) for place in range(600)]
     with pytest.raises(BadLineError, match="line 101 cannot be read"):
         AvroFormat(COLUMNS, layout="raw").decode(broken())
+
+
+def test_batches_after_bad_messages_are_read_once_and_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = AvroFormat(COLUMNS, layout="raw", drop_bad=True)
+    first = made.decode(broken())
+    reads: list[int] = []
+    read_marked = read._read_marked
+
+    def counted(schema: bytes, messages: Any, columns: Sequence[str]) -> pa.Table:
+        reads.append(len(messages.marks))
+        return read_marked(schema, messages, columns)
+
+    monkeypatch.setattr(read, "_read_marked", counted)
+    second = made.decode(broken())
+    assert second.rows.equals(first.rows)
+    assert [error.message for error in second.bad] == [error.message for error in first.bad]
+    assert reads == [595]
+    good = AvroFormat(COLUMNS, layout="raw").messages(table())
+    for _ in range(2):
+        assert made.decode(good).rows.equals(AvroFormat(COLUMNS, layout="raw").decode(good).rows)
+    assert made.decode(broken()).rows.equals(first.rows)
+
+
+@given(st.binary(min_size=1, max_size=60), st.lists(st.integers(0, 70), max_size=9))
+def test_varints_are_skipped_as_they_are_read(data: bytes, offsets: list[int]) -> None:
+    at = np.array(offsets, np.int64)
+    for goes_on in (0, 0x80):
+        buffer = np.array([byte | goes_on for byte in data], np.uint8)
+        _, after, endless = varints_at(buffer, at)
+        skipped, without_end = skip_varints(buffer, at)
+        assert skipped.tolist() == after.tolist()
+        assert without_end.tolist() == endless.tolist()
 
 
 def test_messages_that_shift_each_other_are_noticed() -> None:

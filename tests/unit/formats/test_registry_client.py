@@ -146,6 +146,23 @@ def test_each_message_is_read_by_the_schema_it_was_written_with(
     assert [key for key, _ in server.asked] == ["/schemas/ids/1", "/schemas/ids/2"]  # once each
 
 
+def test_a_missing_schema_is_asked_for_once_in_a_while_not_once_a_batch(
+    server: Recorded, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = avro(registry, {"a": pa.int64()}, drop_bad=True)
+    monkeypatch.setattr(schema_registry, "MISSING_SECONDS", 3600.0)
+    monkeypatch.setattr(schema_registry, "_MISSING", {})
+    for _ in range(3):
+        (error,) = read.decode([header(10) + b"\2"]).bad
+        assert "it names schema 10, which the schema registry" in error.message
+    assert [key for key, _ in server.asked] == ["/schemas/ids/10"]
+    monkeypatch.setattr(schema_registry, "_MISSING", dict.fromkeys(schema_registry._MISSING, 0.0))
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/10", ANSWERS["/schemas/ids/1"])
+    (message,) = datums(FIRST, {"a": 1, "b": "x"})
+    assert read.decode([header(10) + message]).rows.to_pylist() == [{"a": 1}]
+    assert not schema_registry._MISSING
+
+
 def test_a_schema_may_refer_to_others(registry: SchemaRegistry) -> None:
     read = avro(registry, {"a": pa.int64(), "p": pa.struct({"n": pa.binary()})})
     rows = read.decode([header(3) + b"\x02\x09", header(3) + b"\x04\x08"]).rows.to_pylist()
@@ -493,7 +510,7 @@ def test_the_proxy_of_the_environment_is_asked(
     assert server.asked == [("http://registry.invalid/schemas/ids/1", None)]
     monkeypatch.setenv("http_proxy", "gopher://127.0.0.1:1")
     with pytest.raises(ConfigurationError, match="the proxy that the environment names cannot be used"):
-        SchemaRegistry("http://registry.invalid", subject="t").schema(1)
+        SchemaRegistry("http://registry.invalid", subject="t").schema(2)
 
 
 def test_a_registry_without_its_client_says_what_to_install(

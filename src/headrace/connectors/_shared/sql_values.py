@@ -104,3 +104,18 @@ def day_refusals(rows: pa.RecordBatch, first_day: int, last_day: int) -> Iterato
             ),
             hint="leave such rows out, or replace the value",
         )
+
+
+def not_finite_refusals(rows: pa.RecordBatch, *, infinity: bool) -> Iterator[Refusal]:
+    """Yield a refusal for each column with NaN, or, unless the database has it, infinity."""
+    for name in rows.schema.names:
+        column = _plain(rows.column(name))
+        if not pa.types.is_floating(column.type):
+            continue
+        yield Refusal(
+            pc.is_nan(column) if infinity else pc.invert(pc.is_finite(column)),
+            lambda row, name=name, column=column: (  # type: ignore[misc]
+                f"column `{name}` holds {column[row].as_py()}, which the database does not have"
+            ),
+            hint="leave such rows out, or replace the value",
+        )

@@ -24,7 +24,13 @@ from headrace.connectors._shared.sql_table import (
     show_address,
     table_parts,
 )
-from headrace.connectors._shared.sql_values import FIRST_DAY, LAST_DAY, day_refusals, nul_refusals
+from headrace.connectors._shared.sql_values import (
+    FIRST_DAY,
+    LAST_DAY,
+    day_refusals,
+    not_finite_refusals,
+    nul_refusals,
+)
 from headrace.connectors.base import Refusal
 from headrace.connectors.database.values import column_type, python_values
 from headrace.connectors.postgres.tls import NO_TLS_HINT, UNTRUSTED_HINT, default_tls
@@ -86,8 +92,13 @@ class DatabaseSink(TableSink):
     # ---------------------------------------------------------------------------------------- writing
 
     def refusals(self, rows: pa.RecordBatch) -> Sequence[Refusal]:
-        """Return which rows hold a time that Python does not have, or for PostgreSQL a NUL character."""
+        """Return which rows hold a time that Python does not have, or a value that the database does not.
+
+        PostgreSQL has no NUL character, SQLite no NaN (it would be NULL), MySQL and MariaDB also no infinity.
+        """
         refused = list(day_refusals(rows, FIRST_DAY, LAST_DAY))
+        if self.options.url.startswith(("sqlite", "mysql", "mariadb")):
+            refused += not_finite_refusals(rows, infinity=self.options.url.startswith("sqlite"))
         if self.options.url.startswith("postgres"):
             refused += nul_refusals(rows, self.options.columns or rows.schema)
         return refused

@@ -103,6 +103,27 @@ def varints_at(buffer: Bytes, at: Places) -> tuple[Numbers, Places, Places]:
     return numbers, after, more
 
 
+def skip_varints(buffer: Bytes, at: Places) -> tuple[Places, Places]:
+    """Return the offsets after the varints at some offsets, and which varints have more than 64 bits.
+
+    They are those of `varints_at`, several times faster where varints are long.
+    """
+    after = at + 1
+    long = np.flatnonzero(buffer.take(at, mode="clip") >= 0x80)
+    # Eight bytes at once: the lowest bit of these is in the last byte of the varint.
+    words = np.ndarray((max(len(buffer) - 7, 0),), "<u8", np.ascontiguousarray(buffer).data, strides=(1,))
+    within = at[long] < len(words)
+    last_bits = ~words[at[long[within]]] & np.uint64(0x8080_8080_8080_8080)
+    lowest = last_bits & (~last_bits + np.uint64(1))
+    # The exponent of a power of two as a float tells which bit it is; that of zero is none.
+    bits = (lowest.astype(np.float64).view(np.int64) >> 52) - 1023
+    after[long[within]] = at[long[within]] + (bits + 1) // 8
+    within[within] = last_bits != 0
+    others = long[~within]
+    _, after[others], endless = varints_at(buffer, at[others])
+    return after, others[endless]
+
+
 @functools.cache
 def nothing() -> pa.Scalar:
     """Return an empty bytes scalar. Created on demand: Arrow loads pandas for its first scalar."""

@@ -63,6 +63,8 @@ class AvroReader:
         self._slow = pa.schema([column for column in declared if _by_record(dict(node.fields)[column.name])])
         self._decimals = any(part.logical == "decimal" for part in _parts(node))
         self._read_one = read_record_of(node)
+        # After bad messages more of them are likely: then they are looked for before all are read in vain.
+        self._bad_before = False
 
     def read(self, messages: pa.Array) -> ReadRecords:
         """Read the messages, an array of bytes, into rows, in order."""
@@ -76,10 +78,13 @@ class AvroReader:
         if not self._fast:
             return self._read_singly(messages, range(len(messages)), bad)
         marked = _Marked.of(messages)
+        if not self._bad_before:
+            with contextlib.suppress(_RefusedError):
+                return self._together(messages, marked)
         with contextlib.suppress(_RefusedError):
-            return self._together(messages, marked)
-        with contextlib.suppress(_RefusedError):
-            return self._read_most(messages, marked, bad)
+            table = self._read_most(messages, marked, bad)
+            self._bad_before = bool(bad)
+            return table
         return pa.concat_tables(self._read_halves(messages, 0, bad))
 
     def _read_most(self, messages: pa.Array, marked: _Marked, bad: dict[int, LineError]) -> pa.Table:
@@ -96,6 +101,9 @@ class AvroReader:
         refused: set[int] = set()
         columns = []
         for column, field in zip(table.columns, self._read_schema, strict=True):
+            if column.type == field.type and not _may_overflow(field.type):
+                columns.append(column)
+                continue
             values, errors = convert_accepted(
                 column.combine_chunks(), functools.partial(_checked, kind=field.type)
             )
@@ -103,9 +111,10 @@ class AvroReader:
             refused |= errors.keys()
         table = pa.table(columns, schema=self._read_schema)
         if refused:
-            good = np.delete(np.arange(len(places)), list(refused))
-            singly[places[list(refused)]] = True
-            table, places = table.take(pa.array(good)), places[good]
+            good = np.ones(len(places), np.bool_)
+            good[list(refused)] = False
+            singly[places[~good]] = True
+            table, places = table.filter(pa.array(good)), places[good]
         others = np.flatnonzero(singly)
         singles = self._read_singly(messages.take(pa.array(others)), others.tolist(), bad)
         if not singles.num_rows:
@@ -247,9 +256,14 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 def _checked(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the values in a type; raises a ValueError if some are not of it."""
     values = _cast(values, kind)
-    if pa.types.is_decimal(kind) or pa.types.is_nested(kind):
-        values.validate(full=True)  # numbers with more digits than the schema says pass the reader
+    if _may_overflow(kind):
+        values.validate(full=True)
     return values
+
+
+def _may_overflow(kind: pa.DataType) -> bool:
+    """Whether there are decimals in a type: those with more digits than the schema says pass the reader."""
+    return bool(pa.types.is_decimal(kind) or pa.types.is_nested(kind))
 
 
 def _bytes_for_text(node: AvroType) -> AvroType:
@@ -313,12 +327,11 @@ class _Marked:
     def filter(self, mask: NDArray[np.bool_]) -> Self:
         return type(self)(self.messages.filter(pa.array(mask)), self.marks[mask])
 
-    def padded(self, count: int) -> Self:
-        """Return so many messages: the last is repeated."""
-        if count == len(self.marks):
-            return self
-        last = np.append(np.arange(len(self.marks)), np.full(count - len(self.marks), len(self.marks) - 1))
-        return type(self)(self.messages.take(pa.array(last)), self.marks[last])
+    def padded(self, count: int) -> tuple[Sequence[memoryview], NDArray[np.int64]]:
+        """Return the bytes of so many messages, and their marks: the last is repeated."""
+        more = count - len(self.marks)
+        last = content(self.messages[-1:])
+        return [content(self.messages), *[last] * more], np.pad(self.marks, (0, more), mode="edge")
 
 
 def _read_marked(schema: bytes, messages: _Marked, columns: Sequence[str]) -> pa.Table:
@@ -328,15 +341,21 @@ def _read_marked(schema: bytes, messages: _Marked, columns: Sequence[str]) -> pa
     # Batches of one size, so that those that are misread are soon seen: the last message fills the last one.
     count = len(messages.marks)
     size = -(-count // -(-count // _BATCH))
-    padded = messages.padded(-(-count // size) * size)
-    block, marks = content(padded.messages), padded.marks
+    block, marks = messages.padded(-(-count // size) * size)
+    block_bytes = sum(map(len, block))
     sync = secrets.token_bytes(16)
     # More records are announced than there are: the reader does not come back from a block that has bytes
     # left after its last record. It gives the full batches before it finds out.
-    parts = (file_header(schema, sync), zigzag(_MANY), zigzag(len(block)), block, sync)
+    parts: list[bytes | memoryview] = [
+        file_header(schema, sync),
+        zigzag(_MANY),
+        zigzag(block_bytes),
+        *block,
+        sync,
+    ]
     config = SessionConfig().with_target_partitions(1).with_batch_size(size)
     tables = []
-    with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory(len(block))) as file:
+    with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory(block_bytes)) as file:
         file.writelines(parts)
         file.flush()
         try:

@@ -8,13 +8,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.formats._shared.wire import Bytes, Places, parts_of, unzigzags, varints_at
+from headrace.formats._shared.wire import Bytes, Places, parts_of, skip_varints, unzigzags, varints_at
 from headrace.formats.avro.schema import AvroType
 
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _FEW = 8
 """Lists of so few messages are left to be read with the message."""
 _LARGEST = 2**31 - 1
+_BRANCHES = 64
+"""The number of branches of a union whose number is a byte."""
 
 
 def find_broken(messages: pa.Array, node: AvroType) -> NDArray[np.bool_]:
@@ -49,13 +51,16 @@ class _Walk:
             return self._skip_items(node, rows, at)
         if node.kind in _SIZES or node.kind == "fixed":
             return at + _SIZES.get(node.kind, node.size)
+        if node.kind == "long":
+            at, endless = skip_varints(self.buffer, at)
+            self.broken[rows[endless]] = True
+            return at
         numbers, at = self._longs(rows, at)
         if node.kind in ("bytes", "string"):
             self.broken[rows[numbers < 0]] = True
             return at + np.clip(numbers, 0, len(self.buffer))
-        if node.kind != "long":
-            lowest, highest = (0, len(node.symbols) - 1) if node.kind == "enum" else (~_LARGEST, _LARGEST)
-            self.broken[rows[(numbers < lowest) | (numbers > highest)]] = True
+        lowest, highest = (0, len(node.symbols) - 1) if node.kind == "enum" else (~_LARGEST, _LARGEST)
+        self.broken[rows[(numbers < lowest) | (numbers > highest)]] = True
         return at
 
     def _longs(self, rows: Places, at: Places) -> tuple[NDArray[np.int64], Places]:
@@ -64,17 +69,19 @@ class _Walk:
         return unzigzags(numbers), after
 
     def _skip_union(self, node: AvroType, rows: Places, at: Places) -> Places:
-        branches, at = self._longs(rows, at)
-        matched = np.zeros(len(rows), np.bool_)
-        for index, (_, branch) in enumerate(node.fields):
-            mine = branches == index
-            matched |= mine
+        # The number of a branch is a byte: one that is written with more is left to be read singly.
+        numbers, at = self.buffer.take(at, mode="clip"), at + 1
+        unmatched = len(rows)
+        for index, (_, branch) in enumerate(node.fields[:_BRANCHES]):
+            mine = np.flatnonzero(numbers == 2 * index)
+            unmatched -= len(mine)
             if branch.kind == "null":
                 continue
-            if mine.all():
+            if len(mine) == len(rows):
                 return self.skip(branch, rows, at)
             at[mine] = self.skip(branch, rows[mine], at[mine])
-        self.broken[rows[~matched]] = True
+        if unmatched:
+            self.broken[rows[(numbers & 1 == 1) | (numbers >= 2 * min(len(node.fields), _BRANCHES))]] = True
         return at
 
     def _skip_items(self, node: AvroType, rows: Places, at: Places) -> Places:

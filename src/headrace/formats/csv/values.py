@@ -41,11 +41,12 @@ def read_values(
             column = _convert(column, field, nulls, bad)
         index = texts.schema.get_field_index(field.name)
         texts = texts.set_column(index, pa.field(field.name, column.type), column)
-    left = np.arange(texts.num_rows)
+    good = np.ones(texts.num_rows, np.bool_)
     if bad:
-        left = np.delete(left, list(bad))
-        texts = texts.take(pa.array(left))
+        good[list(bad)] = False
+        texts = texts.filter(pa.array(good))
     conformed = conform_rows(texts, schema)
+    left = np.flatnonzero(good)
     return conformed.rows, bad | {int(left[index]): error for index, error in conformed.bad.items()}
 
 

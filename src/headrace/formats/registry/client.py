@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import ssl
+import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ from headrace.formats.base import LineError
 
 PATIENCE_SECONDS = 20.0
 """How long to retry a registry that does not answer."""
+
+MISSING_SECONDS = 1.0
+"""How long a registry is not asked again for a schema that it does not have."""
 
 HEADER_BYTES = 5
 """The header of every message: a zero and the schema id."""
@@ -104,6 +108,8 @@ class RegisteredSchema:
 
 _CACHE: dict[tuple[Any, ...], Any] = {}
 """Schemas by id, and ids by schema: the schema of an id never changes."""
+_MISSING: dict[tuple[Any, ...], float] = {}
+"""Until when a registry is not asked again for the schema of an id, which it does not have."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +125,11 @@ class SchemaRegistry:
         """Return the schema with this id; raises a LineError if there is none."""
         cache_key = ("id", self.endpoint, number)
         if cache_key not in _CACHE:
-            answer = self._request("GET", f"/schemas/ids/{number}")
+            for key in [key for key, end in _MISSING.items() if end <= time.monotonic()]:
+                del _MISSING[key]
+            answer = None if cache_key in _MISSING else self._request("GET", f"/schemas/ids/{number}")
             if answer is None:
+                _MISSING.setdefault(cache_key, time.monotonic() + MISSING_SECONDS)
                 raise LineError(
                     f"it names schema {number}, which the schema registry at {self.endpoint} does not have",
                     hint="check `schema_registry.endpoint`, and that the messages were written for it",

@@ -46,11 +46,15 @@ class CorrelationFinder:
     def find(self, query: exp.Expr) -> Correlated:
         """A subquery, and how it depends on the outer row."""
         query = query_in(query)
-        if not isinstance(query, exp.Select) or query.args.get("from_") is None:
+        if not isinstance(query, exp.Select):
             return Correlated(query)
         quiet = replace(self._context, problems=Problems())
         where = query.args.get("where")
         inner = FromTables(quiet, [])
+        if query.args.get("from_") is None:
+            for node in [*query.expressions, *([] if where is None else [where])]:
+                self._refuse_outer(node, inner, "write it without SELECT, or with CASE")
+            return Correlated(query)
         try:
             FromClause(inner, self.namespace, self.bind_query).bind(query.copy())
         except (ReportedError, ExpressionError):
@@ -69,18 +73,20 @@ class CorrelationFinder:
         for name in ("expressions", "group", "having", "order", "joins"):
             part = query.args.get(name)
             for node in part if isinstance(part, list) else [] if part is None else [part]:
-                for column in own_columns(node):
-                    if self._is_outer(column, inner) and not isinstance(query.parent, exp.Exists):
-                        hint = "compare it in the subquery's WHERE: inner = outer"
-                        shown = column.name
-                        raise self._context.fail(
-                            f"`{shown}` of the outer query cannot stand here", column, hint
-                        )
+                if not isinstance(query.parent, exp.Exists):
+                    self._refuse_outer(node, inner, "compare it in the subquery's WHERE: inner = outer")
         if not keys and not others:
             return Correlated(query)
         select = query.copy()
         select.set("where", exp.Where(this=all_of([node.copy() for node in plain])) if plain else None)
         return Correlated(select, tuple(keys), tuple(others), inner)
+
+    def _refuse_outer(self, node: exp.Expr, inner: FromTables, hint: str) -> None:
+        for column in own_columns(node):
+            if self._is_outer(column, inner):
+                raise self._context.fail(
+                    f"`{column.name}` of the outer query cannot stand here", column, hint
+                )
 
     def _tie(self, condition: exp.Expr, inner: FromTables) -> tuple[exp.Expr, exp.Expr] | None:
         """(outer, inner) of an equality between both."""

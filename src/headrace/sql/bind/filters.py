@@ -20,8 +20,7 @@ from headrace.sql.bind.logical import (
 )
 from headrace.sql.bind.relations import where_map
 from headrace.sql.bind.scope import as_expression
-
-_VOLATILE = {"random", "rand", "uuid"}
+from headrace.sql.bind.volatile import RANDOM, call_name_of
 
 
 def filter_rows(relation: Relation, conditions: Sequence[exp.Expr], functions: Collection[str]) -> Relation:
@@ -122,16 +121,11 @@ def _short_circuit(conditions: Sequence[exp.Expr], functions: Collection[str]) -
     chain: exp.Expr = exp.Literal.number(1)
     for index in range(calling[-1], -1, -1):
         condition = conditions[index]
-        if index in calling or not _calls(condition, _VOLATILE):  # whose second answer would be another
+        if index in calling or not _calls(condition, RANDOM):  # whose second answer would be another
             chain = exp.Case(ifs=[exp.If(this=condition.copy(), true=chain)], default=exp.Literal.number(0))
     others = [condition for index, condition in enumerate(conditions) if index not in calling]
     return [*others, exp.EQ(this=chain, expression=exp.Literal.number(1))]
 
 
 def _calls(node: exp.Expr, names: Collection[str]) -> bool:
-    return any(_name(call) in names for call in node.find_all(exp.Func))
-
-
-def _name(call: exp.Func) -> str:
-    name: str = call.name if isinstance(call, exp.Anonymous) else call.sql_name()
-    return name.lower()
+    return any(call_name_of(call) in names for call in node.find_all(exp.Func))

@@ -26,6 +26,7 @@ from headrace.sql.bind.joins import (
 from headrace.sql.bind.logical import Expression, Item, JoinKind, Relation, Scan
 from headrace.sql.bind.relations import BoundQuery, Namespace, lookup_of, make_map, rename_query, stub_schema
 from headrace.sql.bind.scope import ScopeTable, alias_of, conjuncts, identifier_name
+from headrace.sql.bind.volatile import refuse_volatile
 from headrace.sql.parse.dialect import to_sql
 from headrace.sql.parse.window_functions import EVENT_TIME
 
@@ -96,6 +97,9 @@ class FromClause:
         if not is_subquery and not isinstance(node, exp.Values):
             call = called_table(node)
             hint = "a table, a view or a subquery can"
+            if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
+                hint = "join a subquery ON what it compares, or write the subquery in the SELECT list"
+                raise self._context.fail("LATERAL before a subquery is not supported", node, hint)
             if call is not None and call.name.lower() in self._context.planner.table_functions:
                 hint = f"it gives rows for those of a table before it: FROM t, {call.name}(t.x)"
             raise self._context.fail(f"`{to_sql(node)[:40]}` cannot stand in FROM", node, hint)
@@ -148,6 +152,9 @@ class FromClause:
         on, columns = join.args.get("on"), join.args.get("using") or []
         if on is not None:
             tables.scope.refuse_async(on)
+            if (subquery := on.find(exp.Query)) is not None:
+                hint = "write it in WHERE, or filter one side in a subquery in FROM"
+                raise context.fail("a subquery cannot stand in ON", subquery, hint)
         count = len(tables.scope.tables)
         right = self._add_side(join.this)
         if method:
@@ -169,6 +176,7 @@ class FromClause:
         if lookup_of(right) is not None:
             return bind_lookup_join(tables, left, right, bound)
         joined = bind_join(tables, left, right, bound)
+        refuse_volatile(context, joined, conditions)
         return merge_using(tables, joined, using) if using else joined
 
     def _add_side(self, node: exp.Expr) -> Relation:

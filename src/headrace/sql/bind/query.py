@@ -65,12 +65,18 @@ def _with_queries(context: BindContext, query: exp.Expr, namespace: Namespace) -
     clause = query.args.get("with_")
     if clause is None:
         return namespace
-    if clause.args.get("recursive"):
-        raise context.fail("a recursive WITH has no end on a stream", clause, "leave RECURSIVE out")
     for cte in clause.expressions:
+        if clause.args.get("recursive") and _reads(cte.this, cte.alias):
+            hint = "join the table with itself as often as there are levels"
+            raise context.fail(f"`{cte.alias}` reads itself: recursion has no end on a stream", cte, hint)
         relation = LazyRelation(partial(_bind_cte, context, cte, namespace))
         namespace = {**namespace, cte.alias.lower(): relation}
     return namespace
+
+
+def _reads(query: exp.Expr, name: str) -> bool:
+    """Whether a table of this name stands in a query."""
+    return any(table.name.lower() == name.lower() for table in query.find_all(exp.Table))
 
 
 def _bind_cte(context: BindContext, cte: exp.Expr, namespace: Namespace) -> BoundQuery:

@@ -190,7 +190,9 @@ class Scope:
     def _reference(self, parts: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         columns = [name for table in self.tables for name in table.names]
         if len(parts) == 1 and parts[0].name.lower() in _CLOCKS and identifier_name(parts[0]) not in columns:
-            return exp.Anonymous(this=parts[0].name.lower(), expressions=[])
+            call = exp.Anonymous(this=parts[0].name.lower(), expressions=[])
+            copy_position(parts[0], call)
+            return call
         column, used = self._find_column(parts, node)
         return self._fields(column, parts[used:], node)
 

@@ -32,6 +32,7 @@ from headrace.sql.bind.relations import (
 from headrace.sql.bind.scope import Scope, as_expression, column_of, conjuncts, identifier_name
 from headrace.sql.bind.semantics import is_rewritten
 from headrace.sql.bind.subqueries import SubqueryBinder
+from headrace.sql.bind.volatile import refuse_volatile
 from headrace.sql.parse.dialect import to_sql
 from headrace.sql.problems import ReportedError
 
@@ -68,11 +69,26 @@ def _replace_subqueries(context: BindContext, select: exp.Select, subqueries: Su
             if has_subquery(call):
                 hint = "compute it in the SELECT list of a subquery in FROM"
                 raise context.fail("a subquery cannot stand in an aggregate", call.find(exp.Query), hint)
+    group = select.args.get("group")
+    if group is not None:
+        _refuse_grouped_subqueries(context, select, group)
     if any(has_subquery(item) for item in select.expressions):
         select.set("expressions", [_named(subqueries.replace(item)) for item in select.expressions])
     having = select.args.get("having")
     if having is not None and has_subquery(having):
         having.set("this", subqueries.replace(having.this))
+
+
+def _refuse_grouped_subqueries(context: BindContext, select: exp.Select, group: exp.Group) -> None:
+    """Refuse to group by a subquery of the SELECT list by its position or name."""
+    positions = {key.name for key in group.expressions if isinstance(key, exp.Literal)}
+    names = {key.name for key in group.expressions if isinstance(key, exp.Column) and not key.table}
+    for number, item in enumerate(select.expressions, start=1):
+        is_named = isinstance(item, exp.Alias) and item.alias in names
+        is_key = bool(group.args.get("all")) or str(number) in positions or is_named
+        if is_key and has_subquery(item):
+            hint = "compute it in the SELECT list of a subquery in FROM, and group by its name"
+            raise context.fail("GROUP BY a subquery is not possible", item.find(exp.Query), hint)
 
 
 def _named(item: exp.Expr) -> exp.Expr:
@@ -260,6 +276,8 @@ class _SelectBinder:
                 window_of(self._context, node, node)  # for its errors
         planned = self._plan(clauses, aggregated=aggregated)
         calls = AsyncBinder(self._context)
+        before = map(self._scope.resolve, self._before_groups(clauses))
+        refuse_volatile(self._context, relation, before)
         relation = self._filter(relation, calls)
         nodes = [item.resolve(self._scope) for item in clauses.items]
         if aggregated:
@@ -267,9 +285,12 @@ class _SelectBinder:
             self._refuse_two_orders(nodes)
             groups = GroupBinder(self._scope, self._select, relation)
             relation, nodes = groups.bind(nodes, clauses.group, clauses.having, self._subqueries)
+            if clauses.having is not None:
+                refuse_volatile(self._context, relation, [self._scope.resolve(clauses.having)])
             calls = AsyncBinder(self._context)
         else:
             relation = self._subqueries.join(relation)
+        refuse_volatile(self._context, relation, nodes)
         relation, nodes = calls.bind(relation, nodes)
         self._refuse_ungrouped_windows(nodes)
         relation, nodes = bind_over(self._context, self._select, relation, nodes)
@@ -285,6 +306,13 @@ class _SelectBinder:
         if distinct is not None and not is_distinct_on:
             relation = distinct_rows(relation)
         return BoundQuery(relation, tuple(names)), clauses.selected
+
+    def _before_groups(self, clauses: _Clauses) -> Iterator[exp.Expr]:
+        """What is computed of the rows of FROM: WHERE, GROUP BY, arguments of aggregates."""
+        yield from self._tables.where
+        yield from clauses.group
+        for node in clauses.after_where:
+            yield from find_aggregates(node, self._planner.aggregates)
 
     def _has_aggregate(self, node: exp.Expr) -> bool:
         return any(find_aggregates(node, self._planner.aggregates))

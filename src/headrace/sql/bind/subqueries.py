@@ -76,12 +76,13 @@ class SubqueryBinder:
             node, negated = node.this.unnest(), not negated
         if isinstance(node, exp.Exists):
             correlated = self._ties.find(node.this)
-            if correlated.keys or correlated.conditions:
+            is_tied = bool(correlated.keys or correlated.conditions)
+            if is_tied and not self._is_global_aggregate(correlated.select):
                 return self._semi_join(relation, correlated, [], negated=negated)
         elif _is_in(node) and not negated and not has_subquery(node.this):
-            return self._semi_join(
-                relation, self._ties.find(query_in(node)), _values(node.this), negated=False
-            )
+            correlated = self._ties.find(query_in(node))
+            if not (correlated.keys and self._is_global_aggregate(correlated.select)):
+                return self._semi_join(relation, correlated, _values(node.this), negated=False)
         self.tables.where.append(self.replace(condition))
         return self.join(relation)
 
@@ -165,6 +166,9 @@ class SubqueryBinder:
     def _exists(self, node: exp.Exists) -> exp.Expr:
         correlated = self._ties.find(node.this)
         self._refuse_conditions(correlated)
+        if correlated.keys and self._is_global_aggregate(correlated.select):
+            self._rows(correlated, 0)  # for its errors
+            return exp.Boolean(this=True)  # it has a row where no rows are aggregated, too
         if correlated.keys:
             rows, keys = self._rows(_any_columns(correlated), 0)
             step, names = self._one_row(correlated, rows, keys, "TRUE AS r0")
@@ -180,9 +184,12 @@ class SubqueryBinder:
         if isinstance(value.unnest(), exp.Tuple):
             hint = "a row IN (SELECT …) can stand alone in WHERE, joined with AND; or use NOT EXISTS"
             raise self._context.fail("a row cannot be looked up here", node, hint)
-        looked_up = self.tables.scope.resolve(self.replace(value))
         correlated = self._ties.find(query)
         self._refuse_conditions(correlated)
+        if correlated.keys and self._is_global_aggregate(correlated.select):
+            comparison = exp.NEQ if negated else exp.EQ
+            return comparison(this=self.replace(value), expression=self._scalar(query))
+        looked_up = self.tables.scope.resolve(self.replace(value))
         rows, keys = self._rows(correlated, 1)
         by = "".join(f"{key}, " for key in keys)
         group = f" GROUP BY {', '.join(keys)}" if keys else ""
@@ -212,9 +219,11 @@ class SubqueryBinder:
             return self._in(node, node.this, query, negated=False)
         if isinstance(node, exp.NEQ) and is_all:
             return self._in(node, node.this, query, negated=True)
-        value = self.tables.scope.resolve(self.replace(node.this))
         correlated = self._ties.find(query)
         self._refuse_conditions(correlated)
+        if correlated.keys and self._is_global_aggregate(correlated.select):
+            return type(node)(this=self.replace(node.this), expression=self._scalar(query))
+        value = self.tables.scope.resolve(self.replace(node.this))
         rows, keys = self._rows(correlated, 1)
         step, names = self._one_row(
             correlated,
@@ -360,6 +369,10 @@ class SubqueryBinder:
                 correlated.conditions[0],
                 "write an equality, or join and group in FROM",
             )
+        having = select.args.get("having")
+        if having is not None and group is None:
+            hint = "group by what is compared with the outer row, or compute it in FROM and use WHERE"
+            raise self._context.fail("HAVING without GROUP BY in a correlated subquery", having, hint)
         if select.args.get("limit") is not None:
             self._limit(select, ties)
         elif select.args.get("offset") is not None:
@@ -438,7 +451,8 @@ def _values(node: exp.Expr) -> list[exp.Expr]:
 def _any_columns(correlated: Correlated) -> Correlated:
     """A subquery of which only matters whether it has rows: without its list."""
     select = correlated.select.copy()
-    select.set("expressions", [])
+    is_tied = bool(correlated.keys or inner_columns(correlated))  # it then has the columns of the ties
+    select.set("expressions", [] if is_tied else [exp.Literal.number(1)])
     if not select.args.get("group"):
         select.set("distinct", None)
     limit = select.args.get("limit")
