@@ -240,12 +240,7 @@ def grouped(program: Program, source: Relation, window: Window | None, *, again:
     if draw(st.integers(0, 3)) == 3:
         over = exact_values([*aggregates, *(one for _, one in keys)])
         having = condition(draw, over, 0).sql
-    if not groups:
-        # A stream has no row for no rows.
-        both_batch = "{} HAVING count(*) > 0" if having is None else "{} HAVING count(*) > 0 AND {}"
-        both_stream = "{}" if having is None else "{} HAVING {}"
-        rest = write(both_stream, *([rest] if having is None else [rest, having]), batch=both_batch)
-    elif having is not None:
+    if having is not None:
         rest = write("{} HAVING {}", rest, having)
     held_window = source.window if again else window
     if window is None and not again and by_part:

@@ -241,7 +241,7 @@ class Simulation:
             (object_store, "_connect", lambda *_args: self.bucket),
             (storage_base, "ThreadPoolExecutor", _OneAtATime),
             (retry, "time", virtual),
-            (retry, "random", world.random),
+            (retry, "_JITTER", world.random),
             (backend, "time", virtual),
             (generation, "time", virtual),
             (layout, "time", virtual),

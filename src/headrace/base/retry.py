@@ -18,6 +18,10 @@ _SLICE = 0.1
 """Seconds between two looks at whether the run is told to stop."""
 
 
+_JITTER = random.Random()  # noqa: S311 - no secret depends on it
+"""Its own generator: the shared one may be seeded by the user's program, and threads wait at any time."""
+
+
 @dataclass(frozen=True)
 class Backoff:
     """The pauses between attempts, in seconds: each is `factor` times the one before, at most `longest`.
@@ -34,7 +38,7 @@ class Backoff:
         """Yield the pauses, without end."""
         pause = self.first
         while True:
-            yield pause * (1 - self.jitter * random.random())  # noqa: S311 - no secret depends on it
+            yield pause * (1 - self.jitter * _JITTER.random())
             pause = min(pause * self.factor, self.longest)
 
 

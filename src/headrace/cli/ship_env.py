@@ -38,9 +38,9 @@ exec {python} "$@"
     help="The Python of the workers: a name on their PATH or a path; python3.N of this version unless set.",
 )
 def ship_env(file: Path, python: str | None) -> None:
-    """Pack the packages of this environment into FILE (env.tar.gz) for the workers of a cluster.
+    """Pack this environment for the workers of a cluster.
 
-    Spark unpacks it on every worker. It holds all installed packages but PySpark, which workers have from
+    Spark unpacks FILE (env.tar.gz) on every worker. It holds all installed packages but PySpark, which workers have from
     their Spark, and no Python: the workers need one of the same version and the same kind of machine.
     """
     if not file.name.endswith((".tar.gz", ".tgz")):

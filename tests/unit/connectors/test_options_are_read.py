@@ -13,11 +13,11 @@ import pytest
 import headrace
 from headrace.base.errors import ConfigurationError
 from headrace.base.options import Options
-from headrace.model.registry import registry
+from headrace.model.registry import BUILT_IN, registry
 
 SOURCE = Path(headrace.__file__).parent
 KINDS: tuple[Literal["source", "sink", "lookup"], ...] = ("source", "sink", "lookup")
-CONNECTORS = [(kind, name) for kind in KINDS for name in registry.names(kind)]
+CONNECTORS = [(kind, name) for kind in KINDS for name in BUILT_IN[kind]]
 WITHOUT_EFFECT = re.compile("no effect|not used|not supported|accepted")
 """How the reference says that an option of other products is taken and changes nothing."""
 NO_EFFECT = {("sink", "blackhole")}
@@ -65,7 +65,7 @@ def test_options_of_the_other_side_are_not_declared(kind: Any, name: str) -> Non
     assert not declared & (READING if kind == "sink" else WRITING)
 
 
-@pytest.mark.parametrize("name", registry.names("sink"))
+@pytest.mark.parametrize("name", BUILT_IN["sink"])
 def test_a_sink_refuses_the_limit_of_records_and_dead_letters(name: str) -> None:
     with pytest.raises(ConfigurationError, match="unknown option `max_record_bytes`"):
         registry.build("sink", name, {"max_record_bytes": 5})

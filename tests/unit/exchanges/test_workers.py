@@ -32,8 +32,10 @@ def test_after_its_first_tasks_a_worker_looks_at_nothing_that_it_keeps() -> None
     assert first > before
     list(workers.freeze_loaded(iter(given)))
     frozen = gc.get_freeze_count()
+    loaded_later: list[list[int]] = [[] for _ in range(10_000)]
     list(workers.freeze_loaded(iter(given)))
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen  # what other threads let go of is not counted any more
+    assert len(loaded_later) == 10_000
 
 
 @pytest.mark.usefixtures("fresh")

@@ -14,6 +14,7 @@ MODULES = {
 ORDER = (
     {"problems", "types"},
     {"parse"},
+    {"state_ttl"},
     {"bind"},
     {"lower"},
     {"compile", "embed", "streams", "table_connectors"},
