@@ -40,8 +40,9 @@ exec {python} "$@"
 def ship_env(file: Path, python: str | None) -> None:
     """Pack this environment for the workers of a cluster.
 
-    Spark unpacks FILE (env.tar.gz) on every worker. It holds all installed packages but PySpark, which workers have from
-    their Spark, and no Python: the workers need one of the same version and the same kind of machine.
+    Spark unpacks FILE (env.tar.gz) on every worker. It holds all installed packages but PySpark, which
+    workers have from their Spark, and no Python: the workers need one of the same version and the same kind
+    of machine.
     """
     if not file.name.endswith((".tar.gz", ".tgz")):
         raise ConfigurationError(f"`{file}` should end in .tar.gz: Spark unpacks it by its name")
