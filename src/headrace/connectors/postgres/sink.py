@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -178,9 +179,13 @@ class PostgresSink(PostgresConnector, TableSink):
         fields = [declared.get(field.name, field) for field in rows.schema]
         copy = load_client().sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)")
         statement = copy.format(identifier(target), _listed(rows.schema.names))
+        slices = (rows.slice(start, COPY_ROWS) for start in range(0, rows.num_rows, COPY_ROWS))
+        encoded = (_as_csv(part, fields, table) for part in slices)
+        # Encoded before the COPY begins: no timeout of the server ends one whose client is suspended.
+        first = next(encoded, b"")
         with connection.cursor() as cursor, cursor.copy(statement) as stream:
-            for start in range(0, rows.num_rows, COPY_ROWS):
-                stream.write(_as_csv(rows.slice(start, COPY_ROWS), fields, table))
+            for part in chain([first], encoded):
+                stream.write(part)
 
     def _delete(self, connection: Any) -> None:
         sql = load_client().sql
