@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.api.pipeline import Pipeline
+from headrace.api.run_options import RunOptions
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.model.fragments import new_context, plain_schema
 from headrace.testing.in_process import run_in_process
@@ -90,7 +91,7 @@ def streaming(case: Case) -> tuple[list[Row], pa.Schema | None]:
                     parallelism=life.parallelism,
                     epoch_rows=life.epoch_rows,
                     max_epochs=life.epochs,
-                    compact_after=3,
+                    options=RunOptions(compact_after=3),
                     seed=life.seed,
                 )
                 assert result.late_rows == 0

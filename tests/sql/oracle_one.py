@@ -26,7 +26,7 @@ import pyarrow as pa
 from datafusion import SessionContext
 
 HERE = Path(__file__).parent
-FOLDERS = ("windows", "joins", "aggregates", "over")
+FOLDERS = ("windows", "joins", "aggregates", "over", "times")
 
 TABLES = {
     "rides": "event_time TIMESTAMP, event TEXT, ride_id BIGINT, driver_id BIGINT, zone TEXT, passengers INT, "
@@ -42,6 +42,8 @@ TABLES = {
     "impressions": "impression_id BIGINT, shown_at TIMESTAMP, ad TEXT, person BIGINT, cost BIGINT",
     "clicks": "clicked_at TIMESTAMP, ad TEXT, person BIGINT",
     "trips": "visit_id BIGINT, visited_at TIMESTAMP, who TEXT, points BIGINT",
+    "bids": "bid BIGINT, item TEXT, price BIGINT, placed TIMESTAMP",
+    "quotes": "quote BIGINT, item TEXT, worth BIGINT, since TIMESTAMP",
     "bridges": "visit_id BIGINT, visited_at TIMESTAMP, who TEXT, points BIGINT",
 }
 

@@ -125,7 +125,7 @@ class AccumulatorFunction(UserFunction):
         return pa.struct(fields)
 
     def part_of(self, arguments: Sequence[str], retract: str | None) -> str:
-        """The SQL call for the partial state of some rows; `retract` says which of them are retracted."""
+        """The SQL call for the partial state of rows; `retract` is the column that marks retractions."""
         if retract is None:
             return f"{self.name}__part({', '.join(arguments)})"
         return f"{self.name}__changes({', '.join([retract, *arguments])})"

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -37,7 +37,7 @@ _MOST_DAYS: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class Checked:
-    """An operator between integers that raises where the result has no room in their type."""
+    """An operator between integers that raises if the result overflows their type."""
 
     symbol: str
     compute: Callable[[pa.Array, pa.Array], pa.Array]
@@ -85,6 +85,55 @@ def bigint_total(totals: pa.Array) -> pa.Array:
         raise ExpressionError(
             f"a sum is {total}, which is out of range for BIGINT",
             hint="sum a wider type: sum(CAST(… AS DECIMAL(38, 0)))",
+        ) from error
+
+
+_MEAN_DIGITS: Final = 16
+"""Digits behind the point that a mean of decimals has at least, as PostgreSQL's."""
+
+
+def mean_type(scale: int) -> pa.DataType:
+    """The type of the mean of decimals with so many digits behind the point."""
+    return pa.decimal128(38, max(scale, _MEAN_DIGITS))
+
+
+def decimal_mean(sums: pa.Array, counts: pa.Array) -> pa.Array:
+    """Sums divided by counts, rounded in the last digit; NULL where nothing was counted."""
+    kind = mean_type(sums.type.scale)
+    unit = Decimal(1).scaleb(-kind.scale)
+    context = Context(prec=80, rounding=ROUND_HALF_UP)
+    means: list[Decimal | None] = []
+    for total, count in zip(sums.to_pylist(), counts.to_pylist(), strict=True):
+        mean = None if total is None or not count else context.divide(total, Decimal(count))
+        means.append(None if mean is None else mean.quantize(unit, context=context))
+    try:
+        return pa.array(means, kind)
+    except pa.ArrowInvalid as error:
+        raise ExpressionError(
+            f"a mean does not fit a DECIMAL of {kind.precision} digits with {kind.scale} behind the point",
+            hint="compute avg(CAST(… AS DOUBLE))",
+        ) from error
+
+
+def decimal_quotient(dividends: pa.Array, divisors: pa.Array) -> pa.Array:
+    """Decimals divided by decimals, rounded in the last digit."""
+    kind = mean_type(dividends.type.scale)
+    unit = Decimal(1).scaleb(-kind.scale)
+    context = Context(prec=80, rounding=ROUND_HALF_UP)
+    quotients: list[Decimal | None] = []
+    for dividend, divisor in zip(dividends.to_pylist(), divisors.to_pylist(), strict=True):
+        if dividend is None or divisor is None:
+            quotients.append(None)
+        elif not divisor:
+            raise ExpressionError("division by zero", hint="nullif(…, 0) makes the result NULL")
+        else:
+            quotients.append(context.divide(dividend, divisor).quantize(unit, context=context))
+    try:
+        return pa.array(quotients, kind)
+    except pa.ArrowInvalid as error:
+        raise ExpressionError(
+            f"a quotient does not fit a DECIMAL of {kind.precision} digits, {kind.scale} behind the point",
+            hint="CAST one side AS DOUBLE",
         ) from error
 
 
@@ -146,6 +195,8 @@ def _parts(intervals: pa.Array) -> npt.NDArray[Any]:
 # ---------------------------------------------------------------------------------------- as it was written
 
 _WIDE: Final = "Decimal128(38, 0)"
+_WAS_NATIVE: Final = re.compile(r"\b(ln|log|log10|sqrt)__double\(")
+"""Functions that DataFusion computed in earlier versions."""
 _CALL: Final = re.compile(r"checked__(\w+?)__\w+\(|bigint__total\(")
 _WIDE_SUM: Final = re.compile(rf"sum\(arrow_cast\((.*?), '{re.escape(_WIDE)}'\)\)")
 
@@ -156,13 +207,16 @@ def wide_sum(value: str) -> str:
 
 
 def as_written(sql: str) -> str:
-    """SQL with plain operators in the place of checked ones, to compare it with that of earlier versions.
+    """SQL with plain operators instead of checked ones, for comparison with state of earlier versions.
 
     >>> as_written('checked__add__int64("a", checked__multiply__int64("b", 2)) AS "c"')
     '"a" + "b" * 2 AS "c"'
     >>> as_written(f"bigint__total({wide_sum('x')})")
     'sum(x)'
+    >>> as_written('sqrt__double("x")')
+    'sqrt("x")'
     """
+    sql = _WAS_NATIVE.sub(r"\1(", sql)
     while match := _CALL.search(sql):
         end, arguments = _arguments(sql, match.end())
         if match[1] is None:

@@ -1,4 +1,4 @@
-"""Functions that let rows through or end the run: what SQL leaves to be found out at run time."""
+"""Functions that pass rows or end the run: conditions that SQL can check only at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def at_most_one_row(counts: pa.Array) -> pa.Array:
     most = pc.max(counts).as_py()
     if most is not None and most > 1:
         raise ExpressionError(
-            f"a subquery that stands for a value gives {most} rows",
+            f"a subquery used as a value gives {most} rows",
             hint="it may give one at most: add LIMIT 1 with ORDER BY, an aggregate, or use IN",
         )
     return pa.array([True] * len(counts), pa.bool_())

@@ -44,7 +44,7 @@ _ROWS = (
 
 
 class Definition:
-    """A `def` or a class of the user, and the functions of SQL that can be made of it."""
+    """A `def` or a class of the user, and the SQL functions that it can define."""
 
     def __init__(self, function: Any, name: str | None) -> None:
         if not inspect.isfunction(function) and not inspect.isclass(function):

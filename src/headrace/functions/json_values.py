@@ -1,7 +1,7 @@
 """`json_get` and the other `json_…` functions: an element of a JSON string, by keys and indexes.
 
-A string step is a key of an object, an integer is an index of an array. The result is NULL if the element
-does not exist or has another type, or if the string is not JSON.
+A string step is a key of an object, an integer is an index of an array, from its end if it is negative. The
+result is NULL if the element does not exist or has another type, or if the string is not JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def element(document: Any, *steps: str | int | None) -> Any:
     for step in steps:
         if isinstance(step, str):
             document = document.get(step, MISSING) if isinstance(document, dict) else MISSING
-        elif isinstance(document, list) and step is not None and 0 <= step < len(document):
+        elif isinstance(document, list) and step is not None and -len(document) <= step < len(document):
             document = document[step]
         else:
             return MISSING
@@ -33,7 +33,8 @@ def _json(value: Any) -> str | None:
     return None if value is MISSING else to_text(value)
 
 
-def _text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
+    """A string without its quotes, anything else as JSON; None for JSON's null and for nothing."""
     if isinstance(value, str):
         return value
     return None if value is None else _json(value)
@@ -86,7 +87,7 @@ class JsonFunction:
 
 
 JSON_FUNCTIONS = {
-    "json_as_text": JsonFunction(_TEXT, _text),
+    "json_as_text": JsonFunction(_TEXT, as_text),
     "json_contains": JsonFunction(pa.bool_(), _is_there),
     "json_get": JsonFunction(_TEXT, _json),
     "json_get_array": JsonFunction(_TEXTS, _array),

@@ -1,4 +1,4 @@
-"""User-defined functions whose Python source is embedded in another text, such as SQL.
+"""User-defined functions whose Python source is embedded in SQL.
 
 The source is a `def` (or `async def`, or a class for an aggregate) of the function's name, with imports and
 helpers around it; or only the body of a function, with `return` or `yield`. Its lines keep the numbers that
@@ -29,6 +29,7 @@ from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
 from headrace.functions.definition import FUNCTIONS, Definition, Function
 from headrace.functions.python_stub import UnknownTypesError, evaluate_stub
 from headrace.functions.scalar import ScalarFunction
+from headrace.functions.source_error import SourceError
 from headrace.functions.table import TableFunction, row_dump
 
 _numbers = itertools.count()
@@ -46,19 +47,6 @@ def parsed_only() -> Iterator[None]:
         yield
     finally:
         _runs_sources.reset(token)
-
-
-class SourceError(Exception):
-    """A mistake in a source: a message, the line and column in it, and a hint."""
-
-    def __init__(
-        self, message: str, line: int | None = None, column: int = 1, hint: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.line = line
-        self.column = column
-        self.hint = hint
 
 
 def define(
@@ -219,7 +207,7 @@ def _dedented(source: str) -> tuple[str, int]:
 
 
 def _set_positions(tree: ast.Module, *, line: int, column: int, indent: int) -> None:
-    """Let the nodes of a tree say where they stand in the text around it."""
+    """Shift the line numbers of a syntax tree to those of the surrounding file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt | ast.expr):
             node.col_offset += indent + (column if node.lineno == 1 else 0)
@@ -247,7 +235,7 @@ def _is_body(tree: ast.Module) -> bool:
 
 def _unknown_types(name: str, reason: str, line: int | None) -> SourceError:
     return SourceError(
-        f"its types can only be known by running it: {reason}",
+        f"its types are only known when it runs: {reason}",
         line,
         hint=f"declare them, CREATE FUNCTION {name}(a BIGINT, …) RETURNS …, or run it with --run-functions",
     )

@@ -164,7 +164,7 @@ def _annotation(annotation: ast.expr | None, *, typed: bool) -> ast.expr | None:
 def _type_expression(
     node: ast.expr, *, calls: set[str] = _ARROW_TYPES, texts: bool = False
 ) -> ast.expr | None:
-    """Return the expression if it can only name a type; texts in it are types too, unless `texts`."""
+    """Return the expression if it can only name a type; strings in it are types too, unless `texts`."""
     try:
         checked: ast.expr = _TypeExpression(calls, texts=texts).visit(copy.deepcopy(node))
     except (_NoTypeError, SyntaxError):
@@ -177,7 +177,7 @@ class _NoTypeError(Exception):
 
 
 class _TypeExpression(ast.NodeTransformer):
-    """Replaces texts by the types that they name; raises a _NoTypeError for what could run code."""
+    """Replaces strings by the types that they name; raises a _NoTypeError for what could run code."""
 
     _PLAIN = (ast.Subscript, ast.Tuple, ast.List, ast.BitOr, ast.Load)
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from headrace.base.errors import ConfigurationError
 from headrace.functions.native import Library, NativeFunction, cache_folder
+from headrace.functions.source_error import SourceError
 
 _TYPES: Mapping[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -53,19 +54,6 @@ _DEPENDENCIES = re.compile(r"/\*\s*(\[dependencies\].*?)\*/", re.DOTALL)
 _COMPLAINT = re.compile(r"^src/user\.rs:(\d+):(\d+): error(?:\[\w+\])?: (.*)$", re.MULTILINE)
 _GLUE = Path(__file__).parent / "rust_glue" / "headrace.rs"
 _BUILD_SECONDS = 600
-
-
-class RustError(Exception):
-    """A mistake in a source: a message, the line and column if they are known, and a hint."""
-
-    def __init__(
-        self, message: str, line: int | None = None, column: int = 1, hint: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.line = line
-        self.column = column
-        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -101,11 +89,11 @@ def _depth(text: str, end: int) -> int:
 def _signature(text: str, match: re.Match[str]) -> RustSignature:
     line = text.count("\n", 0, match.start("name")) + 1
     if _is_generic(match):
-        raise RustError(
+        raise SourceError(
             f"`{match['name']}` has types to be chosen", line, hint="SQL needs a function of one type"
         )
     if match["is_async"]:
-        raise RustError(
+        raise SourceError(
             f"`{match['name']}` is async",
             line,
             hint="write it without `async`, which is called row by row; what waits for another system is "
@@ -114,14 +102,14 @@ def _signature(text: str, match: re.Match[str]) -> RustSignature:
     close = _closing(text, match.end())
     after = re.match(r"\s*->\s*(.*?)\s*(?:\{|\bwhere\b)", text[close + 1 :], re.DOTALL)
     if after is None:
-        raise RustError(f"`{match['name']}` returns nothing", line, hint="write `-> Type`")
+        raise SourceError(f"`{match['name']}` returns nothing", line, hint="write `-> Type`")
     arguments, nullable, rust_types = [], [], []
     for argument in _split(text[match.end() : close]):
         name, colon, kind = argument.partition(":")
         if not colon:
-            raise RustError(f"`{argument.strip()}` is not an argument that SQL can give", line)
+            raise SourceError(f"`{argument.strip()}` is not an argument that SQL can give", line)
         if _GROUP.match(kind.strip()):
-            raise RustError(
+            raise SourceError(
                 f"`{match['name']}` is an aggregate: its argument `{name.strip()}` is `{kind.strip()}`, "
                 "all values of a group",
                 line,
@@ -133,7 +121,7 @@ def _signature(text: str, match: re.Match[str]) -> RustSignature:
         nullable.append(is_null)
         rust_types.append(" ".join(kind.split()))
     if not arguments:
-        raise RustError(f"`{match['name']}` has no arguments", line)
+        raise SourceError(f"`{match['name']}` has no arguments", line)
     result = " ".join(after[1].split())
     outcome = re.fullmatch(r"(?:\w+::)*Result\s*<(.*)>", result)
     returns, _ = _read(_split(outcome[1])[0] if outcome else result, line, "the result")
@@ -146,7 +134,7 @@ def _closing(text: str, start: int) -> int:
         depth += {"(": 1, ")": -1}.get(text[at], 0)
         if not depth:
             return at
-    raise RustError("a bracket is never closed", text.count("\n", 0, start) + 1)
+    raise SourceError("a bracket is never closed", text.count("\n", 0, start) + 1)
 
 
 def _split(text: str) -> list[str]:
@@ -166,7 +154,7 @@ def _read(kind: str, line: int, what: str) -> tuple[pa.DataType, bool]:
     inner = re.fullmatch(r"(?:\w+::)*Option<(.*)>", text)
     plain = _TYPES.get(re.sub(r"^(\w+::)+", "", inner[1] if inner else text))
     if plain is None:
-        raise RustError(
+        raise SourceError(
             f"{what} is `{kind.strip()}`, which SQL has no type for", line, hint=f"use {_TYPES_TEXT}"
         )
     return plain, inner is not None
@@ -185,7 +173,7 @@ def build(source: str, signatures: Sequence[RustSignature]) -> Path:
     if library.is_file():
         return library
     if cargo is None:
-        raise RustError(
+        raise SourceError(
             "there is no `cargo` to build it with",
             hint="install Rust, or build a library elsewhere and write LANGUAGE native AS 'lib.so', 'symbol'",
         )
@@ -228,15 +216,15 @@ def _cargo_build(cargo: str, folder: Path, source: str, *, glue: str, exports: s
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise RustError(f"cargo has not built it within {_BUILD_SECONDS} seconds") from None
+        raise SourceError(f"cargo has not built it within {_BUILD_SECONDS} seconds") from None
     outputs = [*(folder / "target/release").glob("libheadrace_user.*")]
     libraries = [output for output in outputs if output.suffix in {".so", ".dylib"}]
     if done.returncode == 0 and libraries:
         return libraries[0]
     complaint = _COMPLAINT.search(done.stderr)
     if complaint is not None and int(complaint[1]) <= user.count("\n") + 1:
-        raise RustError(complaint[3], int(complaint[1]), int(complaint[2]))
-    raise RustError(f"cargo could not build it:\n{done.stderr.strip()[-2000:]}")
+        raise SourceError(complaint[3], int(complaint[1]), int(complaint[2]))
+    raise SourceError(f"cargo could not build it:\n{done.stderr.strip()[-2000:]}")
 
 
 def _exports(signatures: Sequence[RustSignature]) -> str:
@@ -275,7 +263,7 @@ def define(source: str, names: Mapping[str, str] | None = None) -> list[NativeFu
     if names is not None:
         signatures = [signature for signature in signatures if signature.name in names]
     if not signatures:
-        raise RustError("it defines no function", hint="write `fn name(a: i64) -> i64 { … }`")
+        raise SourceError("it defines no function", hint="write `fn name(a: i64) -> i64 { … }`")
     library = Library.load(build(source, signatures))
     return [
         NativeFunction.make(
@@ -294,9 +282,9 @@ def load_rust(file: Path) -> list[NativeFunction]:
     """The functions of a Rust file."""
     try:
         return define(file.read_text(encoding="utf-8"))
-    except RustError as error:
+    except SourceError as error:
         where = str(file) if error.line is None else f"{file}, line {error.line}"
         raise ConfigurationError(error.message, hint=error.hint, where=where) from None
 
 
-__all__ = ["RustError", "RustSignature", "build", "define", "load_rust", "read_signatures", "symbol_of"]
+__all__ = ["RustSignature", "build", "define", "load_rust", "read_signatures", "symbol_of"]

@@ -20,15 +20,38 @@ from headrace.functions.arithmetic import (
     INTERVAL,
     LENGTH,
     bigint_total,
+    decimal_mean,
+    decimal_quotient,
     divide_interval,
     interval_length,
+    mean_type,
     multiply_interval,
     round_half_even,
 )
 from headrace.functions.checks import at_most_one_row
 from headrace.functions.hashes import multi_hash
+from headrace.functions.json_build import (
+    array_of,
+    array_of_texts,
+    binary_object_of,
+    numbers,
+    object_of,
+    pair,
+    quoted,
+)
 from headrace.functions.json_matches import extract_json, extract_json_string, get_first_json_object
 from headrace.functions.json_values import JSON_FUNCTIONS
+from headrace.functions.postgres.catalog import OVERLOADS
+from headrace.functions.rows import (
+    TEXT_LISTS,
+    TEXTS,
+    json_elements_text,
+    json_values,
+    json_values_text,
+    mode_position,
+    regexp_matches,
+    regexp_split,
+)
 
 MOST_STEPS = 5
 """How many keys and indexes a call of a `json_…` function takes at most."""
@@ -68,6 +91,35 @@ _ARITHMETIC = (
 )
 """What operators and casts mean; users do not call these by name."""
 
+_ROWS = (
+    Signature("json__elements_text", (pa.string(),), TEXTS, json_elements_text),
+    Signature("json__values", (pa.string(),), TEXTS, json_values),
+    Signature("json__values_text", (pa.string(),), TEXTS, json_values_text),
+    Signature("regexp_matches__list", (pa.string(),) * 3, TEXT_LISTS, regexp_matches),
+    Signature("regexp_split__list", (pa.string(),) * 2, TEXTS, regexp_split),
+    Signature("mode__position", (TEXTS,), pa.int64(), mode_position),
+    Signature("json__quoted", (pa.string(),), pa.string(), quoted),
+    Signature("json__number", (pa.float64(),), pa.string(), numbers),
+    Signature("json__array", (TEXTS,), pa.string(), array_of),
+    Signature("json__texts", (TEXTS,), pa.string(), array_of_texts),
+    Signature("json__object", (TEXTS,), pa.string(), object_of),
+    Signature("jsonb__object", (TEXTS,), pa.string(), binary_object_of),
+    Signature("json__pair", (pa.string(), pa.string()), pa.string(), pair),
+    *(
+        Signature(
+            f"decimal__mean__{scale}", (pa.decimal128(38, scale), pa.int64()), mean_type(scale), decimal_mean
+        )
+        for scale in range(39)
+    ),
+    *(
+        Signature(
+            f"decimal__divide__{scale}", (pa.decimal128(38, scale),) * 2, mean_type(scale), decimal_quotient
+        )
+        for scale in range(39)
+    ),
+)
+"""What the binder makes of set-returning functions, of ordered-set and of JSON aggregates."""
+
 _CHECKS = (Signature("at_most_one_row", (pa.int64(),), pa.bool_(), at_most_one_row),)
 """Functions that the binder calls, and users cannot."""
 
@@ -97,7 +149,11 @@ def all_signatures() -> tuple[Signature, ...]:
         Signature(f"multi_hash__{count}", (pa.string(),) * count, pa.string(), multi_hash)
         for count in range(1, MOST_HASHED + 1)
     ]
-    return (*_PATH_FUNCTIONS, *_ARITHMETIC, *_CHECKS, *elements, *hashes)
+    postgres = [
+        Signature(overload.registered, overload.arguments, overload.returns, overload)
+        for overload in OVERLOADS
+    ]
+    return (*_PATH_FUNCTIONS, *_ARITHMETIC, *_ROWS, *_CHECKS, *postgres, *elements, *hashes)
 
 
 def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:
@@ -123,7 +179,7 @@ def usage(name: str) -> str:
     if name == "multi_hash":
         return f"multi_hash(value, …) takes 1 to {MOST_HASHED} values that can be texts"
     if name in JSON_FUNCTIONS:
-        return f"{name}(json, step, …) takes a text and up to {MOST_STEPS} keys (TEXT) and indexes (BIGINT)"
+        return f"{name}(json, step, …) takes a string and up to {MOST_STEPS} keys (TEXT) and indexes (BIGINT)"
     return f"{name}(json, path) takes two texts, such as {name}(value, '$.items[0].id')"
 
 

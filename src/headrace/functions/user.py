@@ -35,6 +35,7 @@ from typing import Any, Literal, overload
 import cloudpickle
 import pyarrow as pa
 
+from headrace.base.call_site import located
 from headrace.base.errors import ConfigurationError, suggest
 from headrace.functions.aggregate import AccumulatorFunction, AggregateFunction
 from headrace.functions.asynchronous import AsyncFunction, AsyncOptions
@@ -84,6 +85,7 @@ def udf(
 ) -> Callable[[Callable[..., Any]], Function]: ...
 
 
+@located
 def udf(
     function: Callable[..., Any] | None = None,
     /,
@@ -150,6 +152,7 @@ def async_udf(
 ) -> Callable[[Callable[..., Any]], AsyncFunction]: ...
 
 
+@located
 def async_udf(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
 ) -> AsyncFunction | Callable[[Callable[..., Any]], AsyncFunction]:
@@ -187,6 +190,7 @@ def udaf(
 ) -> Callable[[Callable[..., Any]], AggregateFunction | AccumulatorFunction]: ...
 
 
+@located
 def udaf(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None
 ) -> (
@@ -242,6 +246,7 @@ def udtf(function: Callable[..., Any], /) -> TableFunction: ...
 def udtf(*, name: str | None = None) -> Callable[[Callable[..., Any]], TableFunction]: ...
 
 
+@located
 def udtf(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None
 ) -> TableFunction | Callable[[Callable[..., Any]], TableFunction]:
@@ -276,6 +281,7 @@ def udtf(
     return Definition(function, name).table()
 
 
+@located
 def native_udf(
     name: str,
     *,
@@ -304,11 +310,11 @@ def native_udf(
         ConfigurationError: there is no such file, or it has no such function.
 
     >>> import headrace as hr, pyarrow as pa
-    >>> hr.native_udf("area", library="missing.so", arguments=[pa.float64()], returns=pa.float64())
-    Traceback (most recent call last):
-    ...
-    headrace.base.errors.ConfigurationError: there is no shared library at missing.so
-      hint: build it first
+    >>> try:
+    ...     hr.native_udf("area", library="missing.so", arguments=[pa.float64()], returns=pa.float64())
+    ... except hr.UserError as error:
+    ...     print(error.message)
+    there is no shared library at missing.so
     """
     named = [(f"arg{index + 1}", kind) for index, kind in enumerate(arguments)]
     return NativeFunction.make(
@@ -376,6 +382,7 @@ def _define_async(
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
+@located
 def load_udfs(path: str | Path) -> list[Function]:
     """The functions of a Python file, of a Python module (`package.module`), or of a Rust file, in order.
 
@@ -392,12 +399,16 @@ def load_udfs(path: str | Path) -> list[Function]:
         ConfigurationError: there is no such file, or it has no functions.
 
     >>> import headrace as hr
-    >>> hr.load_udfs("missing.py")
-    Traceback (most recent call last):
-    ...
-    headrace.base.errors.ConfigurationError: there is no file missing.py with functions
-      hint: name a .py or .rs file, or a module such as package.module
+    >>> try:
+    ...     hr.load_udfs("missing.py")
+    ... except hr.ConfigurationError as error:
+    ...     print(error.message)
+    there is no file missing.py with functions
     """
+    if not isinstance(path, str | Path):
+        raise ConfigurationError(
+            f"load_udfs takes a file or the name of a module, got {type(path).__name__} {path!r}"
+        )
     file = Path(path)
     if file.suffix == ".rs" and file.is_file():
         return list(load_rust(file))

@@ -1,1 +1,1 @@
-"""What a pipeline is made of: operators, the plan of nodes and edges, the registry of names."""
+"""The parts of a pipeline: operators, the plan of nodes and edges, the registry of names."""

@@ -115,6 +115,18 @@ class PlanBuilder:
             number += 1
         return f"{base}_{number}"
 
+    @classmethod
+    def of(cls, plan: Plan) -> PlanBuilder:
+        """A builder with the nodes and edges of a plan, to add others."""
+        builder = cls(plan.name)
+        builder._nodes, builder._edges = list(plan.nodes), list(plan.edges)
+        return builder
+
+    def replace(self, node_id: str, what: ArrowOperator | SourceOperator) -> None:
+        """Put another operator in the place of one; its id, its role and its edges stay."""
+        index = next(index for index, node in enumerate(self._nodes) if node.id == node_id)
+        self._nodes[index] = _node(self._nodes[index].role, what, what.name, node_id)
+
     def copy(self) -> PlanBuilder:
         """Another builder with everything that has been added so far."""
         duplicate = copy.copy(self)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -87,6 +89,27 @@ _REPEATABLE = re.compile(
 """Plan steps that keep nothing of an earlier run. A join keeps its build side, a Top-K its bound."""
 _RUNS = 1_000
 """A plan keeps some kilobytes of metrics for each of its runs: it is planned anew after so many."""
+
+
+EPOCH_CLOCK = "epoch__now"
+"""What `now()` is in a fragment: the time of the epoch, the same for every subtask and every replay."""
+_epoch_time: ContextVar[float | None] = ContextVar("epoch_time", default=None)
+
+
+def set_epoch_time(seconds: float) -> None:
+    """Set the time of the epoch whose operators are called from here on in this thread."""
+    _epoch_time.set(seconds)
+
+
+def _at_epoch(sql: str) -> str:
+    """SQL with the time of the epoch as a constant; outside of epochs it is the time of the machine."""
+    if EPOCH_CLOCK not in sql:
+        return sql
+    seconds = _epoch_time.get()
+    instant = round((time.time() if seconds is None else seconds) * 1_000_000) * 1_000
+    return sql.replace(
+        f"{EPOCH_CLOCK}()", f"arrow_cast({instant}, 'Timestamp(Nanosecond, Some(\"+00:00\"))')"
+    )
 
 
 class _Named:
@@ -189,7 +212,7 @@ def plan_once(
     sql: str, inputs: tuple[tuple[str, pa.Schema], ...], functions: tuple[Function, ...]
 ) -> PlannedFragment | None:
     """The plan of this process for a fragment; None if it has to be planned for each run."""
-    if _ONCE_A_PLAN.search(sql):
+    if EPOCH_CLOCK in sql or _ONCE_A_PLAN.search(sql):
         return None
     planned = PlannedFragment(_planning_context(functions), sql, dict(inputs))
     return planned if planned.is_repeatable else None
@@ -328,7 +351,7 @@ class Fragment:
                 ctx.deregister_table(name)
             ctx.register_record_batches(name, [as_batches(tables[name], schema)])
         try:
-            return ctx.sql(self.sql)
+            return ctx.sql(_at_epoch(self.sql))
         except Exception as error:
             raise expression_error(error, self.sql) from error
 
@@ -368,8 +391,8 @@ class Fragment:
 
 
 _NOISE = re.compile(
-    r"^(DataFusion error: |Exception: |External error: |Execution error: |Arrow error: |caused by\s*"
-    r"|Optimizer rule '\w+' failed\s*|Error during planning: |Schema error: |SQL error: "
+    r"^(type_coercion\s+|DataFusion error: |Exception: |External error: |Execution error: |Arrow error: "
+    r"|caused by\s*|Optimizer rule '\w+' failed\s*|Error during planning: |Schema error: |SQL error: "
     r"|Invalid argument error: |Compute error: )+"
 )
 
@@ -391,12 +414,28 @@ _VALUES = [
     for pattern, message, hint in (
         (r"Divide by zero", "division by zero", "nullif(…, 0) makes the result NULL"),
         (r"Can't cast value (\S+) to type (\w+)", "{0} is out of range for {1}", _TRY),
+        (r"Cannot cast string '(.*?)' to value of Decimal", "'{0}' is not of type DECIMAL", _TRY),
+        (r"Cannot cast value '(.*?)' to value of Boolean type", "'{0}' is not of type BOOLEAN", _TRY),
+        (r"Invalid input syntax for type interval: \"(.*?)\"", "`{0}` is not an interval",
+         "it is a number and a unit, such as INTERVAL '10 minutes'"),
         (r"Cannot cast string '(.*?)' to value of (\w+) type", "'{0}' is not of type {1}", _TRY),
         (r"Error parsing timestamp from '(.*?)'", "'{0}' is not a timestamp", _TRY),
         (r"Cannot cast string '(.*?)' to .*Date", "'{0}' is not a date", _TRY),
         (r"Overflow happened on: (.+?)(?:\n|$)", "{0} is out of range", "cast one side to a wider type"),
         (r"(\S+) is too (?:large|small) to store in a Decimal\d+ of precision (\d+)",
          "{0} has no room in a DECIMAL of {1} digits", "cast it to a DECIMAL with more digits"),
+        (r"Regular expression did not compile: (.*)", "`{0}` is not a regular expression", None),
+        (r"There is no built-in encoding named '(.*?)'", "there is no encoding `{0}`", "base64 and hex are"),
+        (r"Failed to decode (?:value using|from) (\w+): (?:DecodeError: )?(.*)",
+         "a text is not {0}: {1}", "CASE leaves such texts out"),
+        (r"Granularity of `date_trunc` must be non-null scalar", "the unit of date_trunc is written out",
+         "date_trunc('hour', ts)"),
+        (r"Unable to cast to Date32", "a text is not a date", _TRY),
+        (r"Format error", "a pattern of a time is wrong", "use strftime's %Y-%m-%d %H:%M:%S"),
+        (r"DATE_BIN stride must be non-zero", "the width of date_bin is zero", "INTERVAL '15 minutes'"),
+        (r"Overflow happened on FACTORIAL", "the factorial is out of range for BIGINT", "it ends at 20"),
+        (r"COUNT DISTINCT with multiple arguments", "count(DISTINCT …) takes one value",
+         "select distinct rows in a subquery, and count these"),
         (r"regex parse error:.*error: ([^\n\"]+)", "a regular expression is wrong: {0}", None),
         (r"non UTF-8 data|invalid utf-8", "bytes are not a text in UTF-8", "encode(…, 'hex') shows them"),
     )

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,9 @@ T = TypeVar("T")
 DEAD_LETTER = "dead_letter"
 """The output of a source for records that cannot be read, if `bad_data` says so."""
 
+BAD_ROWS_OF = "bad_rows."
+"""The metric of a source that counts the records of one kind of error begins with this."""
+
 DEAD_LETTERS = pa.schema(
     {
         "record": pa.binary(),
@@ -38,10 +41,14 @@ DEAD_LETTERS = pa.schema(
         "error": pa.string(),
         "source": pa.string(),
         "position": pa.string(),
+        "code": pa.string(),
+        "partition": pa.int32(),
+        "offset_id": pa.int64(),
         TIMESTAMP: pa.timestamp("ns"),
     }
 )
-"""The columns of that output: the record as bytes and as a string, why it is bad, and its position."""
+"""The columns of that output: the record as bytes and as a string, why it is bad, its position, the kind of
+error (`headrace.base.errors.FAULTS`), and the position as numbers."""
 
 
 @dataclass(frozen=True)
@@ -314,6 +321,11 @@ class OperatorContext:
         """
         return 0 if self.claim is None else self.claim.number
 
+    @property
+    def run_id(self) -> str:
+        """What tells this run from all others, also where a state directory was restored from a copy."""
+        return "" if self.claim is None else self.claim.run_id
+
     def check_generation(self, *, every: float = 0.0) -> None:
         """Check, in `handle_commit`, that no other run has taken over the state directory.
 
@@ -402,14 +414,19 @@ def _expect(table: StateTable, kind: type[T], name: str) -> T:
     return table
 
 
+CommitData = Mapping[str, Mapping[int, bytes]]
+"""What an operator has prepared in an epoch: table → subtask → what it gave to `insert_committing_data`."""
+
+
 class ArrowOperator(ABC):
     """An operator over Arrow record batches. Only `process_batch` must be written.
 
     In every epoch and subtask the engine calls, in this order: `on_start`; `process_batch` (or
     `process_batch_index`) for each batch; `handle_watermark` when the inputs' watermark is known;
     `handle_tick` when `tick_interval` has passed; `on_close(True)` after the last row of bounded
-    inputs; `handle_checkpoint`. Tables are saved after that. `handle_commit` runs on the driver once the
-    checkpoint is durable, and again after a crash: it must be safe to repeat.
+    inputs; `handle_checkpoint`. Tables are saved after that. `handle_commit` runs once the checkpoint is
+    durable, on the driver or, as `commit_shares` says, in tasks, and again after a crash: it must be safe to
+    repeat.
 
     An operator without tables, tick and own watermark handling is chained into the task of the source
     before it, where rows have not been shuffled yet.
@@ -434,6 +451,9 @@ class ArrowOperator(ABC):
     max_parallelism: int | None = None
     ends_run: bool = False
     """Whether it says when it is done (`ctx.over`); the run ends when all such operators are."""
+    stop_grace: float | None = None
+    """Seconds that it has for the epoch at work once the run is told to stop. Then the epoch is cut off: it
+    is not committed, and the next run begins with it. None, the default, is for as long as it takes."""
     outputs: Sequence[str] | None = None
     """The names of its other outputs, to which it collects with `collector.collect(batch, name)`; None if it
     does not say, and then `stream.output` takes any name."""
@@ -543,7 +563,7 @@ class ArrowOperator(ABC):
         """
 
     def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
-        """The run was asked to stop and this is its last epoch.
+        """Called in the last epoch of a run that stops.
 
         A later run resumes from here, unless an operator ended the pipeline for good.
 
@@ -564,16 +584,29 @@ class ArrowOperator(ABC):
             collector: takes the output.
         """
 
-    def handle_commit(
-        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
-    ) -> None:
+    def handle_commit(self, epoch: int, data: CommitData, ctx: OperatorContext) -> None:
         """Publish what was staged. Must be idempotent.
 
         Args:
             epoch: the number of the epoch.
             data: what `ctx.insert_committing_data` was given: {table: {subtask: bytes}}.
-            ctx: state tables, time and counters of the subtask.
+            ctx: the generation of the run, the storage and the time.
         """
+
+    def commit_shares(self, data: CommitData) -> Sequence[CommitData]:
+        """Divide the commit of an epoch among tasks, which run in parallel; called on the driver.
+
+        `handle_commit` is then called with one share in each task. It may be called with all data as well, in
+        one process: when a run begins, for an epoch whose commit was cut short. And a share may be committed
+        twice at the same time, as an attempt of a task that seemed to be lost may go on.
+
+        Args:
+            data: what the subtasks have prepared in the epoch.
+
+        Returns:
+            The shares; none, the default, to commit on the driver.
+        """
+        return ()
 
     def on_close(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """The inputs have ended (`final`), or this subtask's share of the epoch has (not `final`).
@@ -768,7 +801,7 @@ class SourceOperator(ABC):
         return ()
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """Called once in the process that plans epochs, before an offset is asked for.
+        """Called once on the driver, before the first offset is requested.
 
         A source that cannot be read again starts to receive here, and keeps what it receives in `storage`,
         where the state of the job is, until it is committed.
@@ -870,7 +903,7 @@ class SourceOperator(ABC):
         """
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether nothing will ever follow `offset`; a bounded source says so at its end.
+        """Whether `offset` is the end of a bounded source.
 
         Args:
             offset: a position of every lane.
@@ -892,6 +925,23 @@ class SourceOperator(ABC):
         """
         return None
 
+    lag_unit: Literal["rows", "bytes", "files"] = "rows"
+    """What `lag` counts."""
+
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """How much there is behind `offset` that was not read, as far as the source knows it.
+
+        Called on the driver after each `latest_offset`: it asks no server again.
+
+        Args:
+            offset: a position of every lane.
+            time: the wall clock in seconds.
+
+        Returns:
+            How much by lane, in `lag_unit`; empty if it is not known.
+        """
+        return {}
+
     def on_start(self, ctx: SourceContext) -> None:
         """Called before `run`, in the task that reads.
 
@@ -909,6 +959,16 @@ class SourceOperator(ABC):
 
     def committed(self, offset: Offset) -> None:
         """The epoch that ends at `offset` is durable; called on the driver, may be repeated.
+
+        Args:
+            offset: a position of every lane.
+        """
+
+    def expired(self, offset: Offset) -> None:
+        """No run starts before `offset` any more; called on the driver after `committed`, may be repeated.
+
+        It is the offset of the oldest checkpoint that is kept: what a source has stored for ranges before it
+        can go.
 
         Args:
             offset: a position of every lane.

@@ -157,7 +157,7 @@ class Plan:
         return self._inputs[node_id]
 
     def input_count(self, node_id: str) -> int:
-        """How many inputs a node tells apart; a union is several edges into one of them."""
+        """The number of inputs of a node; a union is several edges into one input."""
         return 1 + max((edge.input for edge in self.inputs(node_id)), default=0)
 
     def outputs(self, node_id: str) -> tuple[Edge, ...]:

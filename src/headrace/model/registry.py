@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
+from headrace.base.call_site import located
 from headrace.base.errors import ConfigurationError, suggest
 from headrace.base.options import Options, parse_options
 from headrace.model.operator import ArrowOperator, Lookup, SourceOperator
@@ -99,6 +100,7 @@ class Registry:
     def __repr__(self) -> str:
         return f"Registry({', '.join(f'{role} {name}' for role, name in self._registered)})"
 
+    @located
     def register(self, name: str, constructor: Any, *, role: Role = "operator") -> None:
         """Register `constructor` (a class with an inner `Options`) under `name`.
 
@@ -124,11 +126,13 @@ class Registry:
         >>> registry.build("operator", "twice", {"times": "3"}).options.times
         3
         """
-        if role not in BUILT_IN:
+        if str(role) not in BUILT_IN:
             raise ConfigurationError(
                 f"`{role}` is not a role",
-                hint=suggest(role, BUILT_IN, listing="the roles are"),
+                hint=suggest(str(role), BUILT_IN, listing="the roles are"),
             )
+        if name == "" or not isinstance(name, str):
+            raise ConfigurationError(f"register takes the name of a {role}, got {name!r}")
         if not isinstance(getattr(constructor, "Options", None), type):
             raise ConfigurationError(
                 f"`{getattr(constructor, '__name__', constructor)}` cannot be registered as `{name}`",

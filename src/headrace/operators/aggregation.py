@@ -52,7 +52,7 @@ class Aggregation:
 
     @property
     def route(self) -> tuple[str, ...]:
-        """The keys that rows are shuffled by, and so those that state is kept by."""
+        """The keys by which rows are shuffled and state is partitioned."""
         return self.keys if self.routed is None else self.routed
 
     @property

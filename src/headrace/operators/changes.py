@@ -122,9 +122,10 @@ def check_comparable(schema: pa.Schema, what: str) -> None:
         try:
             hash_array(pa.array([], column.type))
         except PlanError as error:
+            kind = "an INTERVAL" if pa.types.is_interval(column.type) else column.type
             raise PlanError(
-                f"column `{column.name}` of {what} is {column.type}: rows with it cannot be retracted",
-                hint="convert the column, for example to a text, or leave it out",
+                f"column `{column.name}` of {what} is {kind}: rows with it cannot be retracted",
+                hint="convert the column, for example to a string, or leave it out",
             ) from error
 
 
@@ -168,7 +169,7 @@ def cutoff(ctx: OperatorContext, ttl: timedelta | None) -> int:
 
 
 def describe_ttl(ttl: timedelta | None, expiry: str) -> str:
-    """What plans say about a time to live; `expiry` is what happens then."""
+    """The description of a time to live in plans; `expiry` is what happens then."""
     return "kept for ever" if ttl is None else f"ttl {format_duration(ttl)}, then {expiry}"
 
 

@@ -32,7 +32,7 @@ def timestamps(values: Instants) -> pa.Array:
 
 
 def in_range(rows: pa.RecordBatch, window: Window, ctx: OperatorContext) -> pa.RecordBatch:
-    """Return the rows whose windows can be told in 64 bits; others are bad data, dropped and counted.
+    """Return the rows whose windows fit into 64 bits; others are bad data, dropped and counted.
 
     Times have nanoseconds and reach from 1677 to 2262: at the edge, the bounds of a window overflow.
     """

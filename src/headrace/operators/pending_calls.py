@@ -20,7 +20,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 @dataclass(eq=False)
 class PendingRow:
-    """A row that waits for answers."""
+    """A row that waits for the results of calls."""
 
     batch: pa.RecordBatch
     index: int
@@ -81,7 +81,7 @@ class PendingCalls:
         return bool(self._ended)
 
     def _tell(self) -> None:
-        """Wake up who waits, once for all rows that end at a time."""
+        """Wake up the waiting thread, once for all rows that end at the same time."""
         self._told = False
         self._news.set()
 
@@ -117,7 +117,7 @@ class PendingCalls:
                 self._loop.call_soon(self._tell)
 
     async def _answer(self, row: PendingRow, index: int) -> Any:
-        """The answer to one call, which is made again while it may be."""
+        """The result of one call, with retries."""
         arguments = row.arguments[index]
         if arguments is None:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from headrace.base.errors import PlanError, suggest
+from headrace.base.errors import ExpressionError, PlanError, suggest
 from headrace.functions.table import TableFunction
 from headrace.model.fragments import plain_type
 from headrace.model.operator import ArrowOperator, Collector, OperatorContext
@@ -71,5 +71,15 @@ def argument_columns(
             hint = suggest(name, batch.schema.names, listing="the columns are")
             raise PlanError(f"there is no column `{name}` to call the function with", hint=hint)
         column = batch.column(name)
-        columns.append(column if column.type == kind else column.cast(kind))
+        columns.append(column if column.type == kind else _cast(column, name, kind))
     return columns
+
+
+def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ExpressionError(
+            f"column `{name}` cannot become the {kind} that the function takes: {error}",
+            hint="pass another column, or convert this one before the call",
+        ) from None

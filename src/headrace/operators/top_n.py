@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.keys import hash_key
-from headrace.model.fragments import BATCH_ROWS, Fragment, Function, as_batches, plain_schema, quote
+from headrace.model.fragments import Fragment, Function, as_batches, plain_schema, quote
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.operators.buffered import BufferedOperator
 from headrace.operators.changes import (
     ONLY_KEY,
     check_comparable,
@@ -87,35 +88,19 @@ class Ranking:
         ]
 
 
-class PartialTopN(ArrowOperator):
-    """Drops rows that are not among the first of their partition in a task, before the shuffle.
-
-    It has no state: what it buffers in an epoch is emitted in that epoch.
-    """
+class PartialTopN(BufferedOperator):
+    """Drops rows that are not among the first of their partition in a task, before the shuffle."""
 
     def __init__(self, ranking: Ranking) -> None:
+        super().__init__()
         self.ranking = ranking
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
 
-    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        if self._rows >= 8 * BATCH_ROWS:
-            self._emit(collector)
-
-    def handle_checkpoint(
-        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
-    ) -> None:
-        if self._rows:
-            self._emit(collector)
-
-    def _emit(self, collector: Collector) -> None:
-        rows = pa.Table.from_batches(as_batches(self._batches, self.ranking.schema)).combine_chunks()
+    def reduce(self, batches: Sequence[pa.RecordBatch], collector: Collector) -> None:
+        """Emit the first rows of each partition."""
+        rows = pa.Table.from_batches(as_batches(batches, self.ranking.schema)).combine_chunks()
         order, starts, partitions = self.ranking.arrange(rows)
         first = np.arange(len(order)) - starts[partitions] < self.ranking.count
         collect_rows(rows.take(pa.array(order[first])), collector)
-        self._batches, self._rows = [], 0
 
     def display(self) -> str:
         return f"partial top {self.ranking.count} by {', '.join(self.ranking.keys) or 'nothing'}"

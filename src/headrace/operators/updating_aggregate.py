@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import PlanError
-from headrace.model.fragments import BATCH_ROWS, Fragment, as_batches, plain_schema, quote
+from headrace.model.fragments import Fragment, as_batches, plain_schema, quote
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.aggregation import Aggregation
+from headrace.operators.buffered import BufferedOperator
 from headrace.operators.changes import (
     ONLY_KEY,
     UNMATCHED,
@@ -101,43 +102,30 @@ def complete_fragment(aggregation: Aggregation, rows: pa.Schema) -> Fragment:
     )
 
 
-class PartialUpdatingAggregate(ArrowOperator):
+class PartialUpdatingAggregate(BufferedOperator):
     """Aggregates the rows of each group of a task to one row of parts, before the shuffle.
 
     For distinct counts it also emits one row for each distinct value. It needs an aggregation that can be
-    computed in parts. It has no state: what it buffers in an epoch is emitted in that epoch.
+    computed in parts.
     """
 
     def __init__(self, aggregation: Aggregation) -> None:
+        super().__init__()
         self.aggregation = aggregation
         self._fragment = partial_fragment(aggregation)
         self._values = distinct_values(aggregation)
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
 
     @property
     def output(self) -> pa.Schema:
         """The columns of the parts."""
         return partial_schema(self._fragment, self._values)
 
-    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        if self._rows >= 8 * BATCH_ROWS:
-            self._emit(collector)
-
-    def handle_checkpoint(
-        self, barrier: CheckpointBarrier, ctx: OperatorContext, collector: Collector
-    ) -> None:
-        if self._rows:
-            self._emit(collector)
-
-    def _emit(self, collector: Collector) -> None:
-        rows = as_batches(self._batches, self._fragment.inputs["input"])
+    def reduce(self, batches: Sequence[pa.RecordBatch], collector: Collector) -> None:
+        """Emit the parts of each group, and the values of distinct counts."""
+        rows = as_batches(batches, self._fragment.inputs["input"])
         collect_rows(self._completed(self._fragment.run(input=rows), None), collector)
         for index, values in enumerate(self._values):
             collect_rows(self._completed(values.fragment.run(input=rows), index), collector)
-        self._batches, self._rows = [], 0
 
     def _completed(self, rows: pa.Table, index: int | None) -> pa.Table:
         """Rows with all columns of the output."""
@@ -204,6 +192,7 @@ class UpdatingAggregate(ArrowOperator):
         self._updating = RETRACT in aggregation.schema.names
         rows = plain_schema(aggregation.schema)
         self._keys = key_schema(aggregation)
+        check_comparable(self._keys, "the keys of an aggregation")
         self._values = distinct_values(aggregation)
         self._stored_rows = StoredRows("rows", rows, key=aggregation.keys)
         if aggregation.in_parts:
@@ -343,7 +332,9 @@ class UpdatingAggregate(ArrowOperator):
         for distinct, (values, group_of) in zip(self._values, touched.values, strict=True):
             distinct.delete(touched.keys.filter(pa.array(~touched.alive & touched.exists)), ctx)
             part = np.zeros(rows.num_rows, dtype=np.int64)
-            part[firsts] = distinct.update(touched.keys, group_of, values, ctx)
+            grown = distinct.update(touched.keys, group_of, values, ctx)
+            if rows.num_rows:  # the only group of an aggregate without keys needs none
+                part[firsts] = grown
             distinct.delete(touched.keys.filter(pa.array(~alive)), ctx)
             rows = rows.append_column(distinct.part, pa.array(part))
         return rows

@@ -87,9 +87,17 @@ class ExpressionWatermark(_Watermarks):
     """Emits watermarks from a column that holds the value of a watermark expression for each row.
 
     `lateness` nanoseconds are subtracted from the values; with `drop` the column is not forwarded.
+    `event_time` is for messages: the column that event time is read into, and its unit.
     """
 
-    def __init__(self, column: str, drop: bool = True, lateness: int = 0) -> None:
+    def __init__(
+        self,
+        column: str,
+        drop: bool = True,
+        lateness: int = 0,
+        *,
+        event_time: tuple[str, str] | None = None,
+    ) -> None:
         if drop and column == TIMESTAMP:
             raise PlanError(
                 f"the watermark cannot be taken from `{TIMESTAMP}` and drop it",
@@ -98,6 +106,7 @@ class ExpressionWatermark(_Watermarks):
         self.column = column
         self.drop = drop
         self.lateness = lateness
+        self.event_time = event_time
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         times = _times(batch, self.column)

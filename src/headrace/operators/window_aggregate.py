@@ -12,7 +12,17 @@ from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import format_duration
 from headrace.base.keys import hash_value
 from headrace.base.watermarks import Watermark
-from headrace.base.windows import AlignedWindow, Hop, Instant, Instants, Session, Window, align, clamp
+from headrace.base.windows import (
+    AlignedWindow,
+    Cumulate,
+    Hop,
+    Instant,
+    Instants,
+    Session,
+    Window,
+    align,
+    clamp,
+)
 from headrace.model.fragments import Rows, as_batches, conform, plain_schema
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.aggregation import Aggregation
@@ -227,7 +237,7 @@ class WindowAggregate(ArrowOperator):
     def _on_time(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> pa.RecordBatch:
         if self._watermark is None:
             return batch
-        late = instants(batch) < self.window.first_open(self._watermark)
+        late = self.window.last_of(instants(batch)) < self.window.first_open(self._watermark)
         if not late.any():
             return batch
         late_rows = batch.filter(pa.array(late))
@@ -321,7 +331,7 @@ class WindowAggregate(ArrowOperator):
         ends = starts + self.window.width
         values: dict[str, pa.Array | pa.ChunkedArray] = {TIMESTAMP: timestamps(ends - 1)}
         if self.window_column is not None:
-            values[self.window_column] = window_array(starts, ends)
+            values[self.window_column] = window_array(self.window.begins(starts), ends)
         if self.late_column is not None:
             values[self.late_column] = pa.nulls(len(starts), self.output.field(self.late_column).type)
         columns = [values[name] if name in values else results.column(name) for name in self.output.names]
@@ -362,8 +372,9 @@ def describe(window: Window, keys: Sequence[str]) -> str:
         return f"instant{by}"
     if isinstance(window, Session):
         return f"session({_format(window.gap)}){by}"
-    if isinstance(window, Hop):
-        return f"hop({_format(window.slide)}, {_format(window.width)}){by}"
+    if isinstance(window, Hop | Cumulate):
+        name = "hop" if isinstance(window, Hop) else "cumulate"
+        return f"{name}({_format(window.slide)}, {_format(window.width)}){by}"
     return f"tumble({_format(window.width)}){by}"
 
 

@@ -1,1 +1,1 @@
-"""Streaming SQL: text becomes a plan."""
+"""Streaming SQL: compiles SQL to a plan."""

@@ -17,6 +17,7 @@ from headrace.model.fragments import Function
 from headrace.sql.bind.logical import DeadLetters, LateScan, Relation, inputs_of
 from headrace.sql.bind.program import BoundSink, ProgramBinder
 from headrace.sql.bind.relations import BoundQuery
+from headrace.sql.connection_profiles import saved_profiles
 from headrace.sql.lower.context import LoweringContext
 from headrace.sql.lower.lowering import start_lowering
 from headrace.sql.lower.tables import add_preview, add_sink
@@ -65,7 +66,8 @@ def compile_sql(
     `preview` chooses the sink for the rows of a bare SELECT, `sinks` one in the place of every table that
     is written, for tests.
     """
-    secrets = Secrets.named_in(source.text for source in sources)
+    saved = [str(value) for profile in saved_profiles().values() for value in profile.options.values()]
+    secrets = Secrets.named_in([*(source.text for source in sources), *saved])
     problems = Problems(secrets)
     statements = [item for source in sources for item in parse_statements(source, problems)]
     program = ProgramBinder(problems, tuple(udfs))

@@ -16,12 +16,12 @@ class ReportedError(Exception):
 
 
 def sql_error(message: str, span: Span | None, hint: str | None = None) -> SqlError:
-    """An error that points at its place."""
+    """A SQL error that points at its location."""
     return placed(SqlError, message, span, hint)
 
 
 def fail(message: str, span: Span | None, hint: str | None = None) -> NoReturn:
-    """Raise an error that points at its place."""
+    """Raise a SQL error that points at its location."""
     raise sql_error(message, span, hint)
 
 

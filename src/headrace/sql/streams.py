@@ -16,19 +16,19 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.errors import ExpressionError, HeadraceError, SqlError, suggest
-from headrace.base.options import parse_options
+from headrace.base.errors import ExpressionError, suggest
 from headrace.base.problems import Problems
 from headrace.base.secrets import Secrets
 from headrace.base.spans import Source
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Function, plain_schema
+from headrace.model.registry import Role
 from headrace.sql.bind.catalog import (
     CatalogTable,
-    connector_options,
     define_table,
-    option_error,
-    option_model,
+    likely_role,
+    option_errors,
+    roles_of,
 )
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.define_function import define_function
@@ -38,10 +38,11 @@ from headrace.sql.bind.planning import Planner
 from headrace.sql.bind.query import bind_query
 from headrace.sql.bind.relations import BoundQuery, LazyRelation, cast_columns, rename_query, renamed
 from headrace.sql.bind.tables import bind_lookup_table, bind_scan
+from headrace.sql.bind.written_names import written_names
 from headrace.sql.lower.context import LoweringContext
 from headrace.sql.lower.lowering import start_lowering
 from headrace.sql.parse.create_function import CreateFunction
-from headrace.sql.parse.dialect import copy_position, to_sql
+from headrace.sql.parse.dialect import copy_position
 from headrace.sql.parse.statements import (
     CreateView,
     Insert,
@@ -83,7 +84,7 @@ class Relational:
 
     @property
     def origins(self) -> set[str]:
-        """The operators of the plan whose rows it is made of."""
+        """The operators of the plan that produce its rows."""
         nodes: set[str] = set()
         relations: list[Relation] = [self.bound.relation]
         while relations:
@@ -138,7 +139,8 @@ class StreamSql:
             fail("one SELECT is expected here", None, "definitions go to `pipeline.execute(…)`")
         query = statements[0].query
         for select in query.find_all(exp.Select):
-            select.set("expressions", [_named_as_written(item) for item in select.expressions])
+            names = written_names(select.expressions)
+            select.set("expressions", list(map(_under_name, select.expressions, names)))
         return self._bind(text, query, problems, tables or {})
 
     def define(self, text: Source) -> dict[str, Relational]:
@@ -176,7 +178,7 @@ class StreamSql:
         return self._names[name.lower()]
 
     def check_expression(self, text: Source) -> None:
-        """Refuse a text that is not one expression, with an optional `AS name`."""
+        """Refuse SQL that is not one expression, with an optional `AS name`."""
         problems = Problems()
         parsed = [
             statement
@@ -243,6 +245,9 @@ class StreamSql:
                 table.span(),
                 "write WITH (connector = '…', …), or name a stream with `stream.as_table(…)`",
             )
+        role = likely_role(table)
+        if role is not None and roles_of(table.connector):
+            _check_options(table, role)
         self._tables[table.name] = table
 
     def _check_free(self, name: str) -> None:
@@ -292,7 +297,7 @@ class StreamSql:
         def scan() -> BoundQuery:
             with context.reporting():
                 readable = with_columns(table)
-                _check_options(readable)
+                _check_options(readable, "source")
             rows = Relational(bind_scan(context, readable))
             self._names[name] = rows
             return rows.bound
@@ -307,7 +312,7 @@ class LoweredStreams:
         self._lowering = lowering
 
     def ports(self, rows: Relational) -> tuple[Port, ...]:
-        """Where the rows come from; raises a SqlError if they cannot be computed."""
+        """The ports of the rows; raises a SqlError if they cannot be computed."""
         try:
             lowered = self._lowering.rows(rows.bound.relation)
         except ExpressionError as error:
@@ -320,18 +325,11 @@ def _constant(rows: Relational) -> LazyRelation:
     return LazyRelation(lambda: rows.bound, kind="source")
 
 
-def _named_as_written(item: exp.Expr) -> exp.Expr:
-    """An item of a SELECT that nobody has named, under the SQL that it is written as: `sum(amount)`.
-
-    DataFusion would call it `sum(input.amount)`, or `input.amount * Int64(2)`.
-    """
-    if isinstance(item.unnest(), exp.Alias | exp.Column | exp.Star | exp.Subquery):
+def _under_name(item: exp.Expr, name: str | None) -> exp.Expr:
+    """An item of a SELECT list under a name, unless it has one."""
+    if name is None or isinstance(item, exp.Alias):
         return item
-    written = item.unnest().copy()
-    for name in written.find_all(exp.Identifier):
-        if re.fullmatch(r"[a-z_][a-z0-9_]*", name.name):
-            name.set("quoted", False)
-    alias = exp.Alias(this=item, alias=exp.to_identifier(to_sql(written), quoted=True))
+    alias = exp.Alias(this=item, alias=exp.to_identifier(name, quoted=True))
     copy_position(item, alias)
     return alias
 
@@ -344,15 +342,10 @@ def _check_names(names: Sequence[str]) -> None:
             fail(f"two columns are called `{name}`", None, "give one of them another name with AS")
 
 
-def _check_options(table: CatalogTable) -> None:
-    """Refuse wrong options of a table that is read, where they are written."""
-    columns = None if table.columns is None else pa.schema([column.field for column in table.physical])
-    try:
-        options = connector_options(table, "source", columns)
-        parse_options(option_model(table, "source"), options, what=table.connector)
-    except SqlError:
-        raise
-    except HeadraceError as error:
-        first, *others = option_error(error, table)
+def _check_options(table: CatalogTable, role: Role) -> None:
+    """Refuse wrong options of a table, where they are written."""
+    errors = option_errors(table, role)
+    if errors:
+        first, *others = errors
         first.more = tuple(others)
-        raise first from error
+        raise first

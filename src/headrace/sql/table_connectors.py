@@ -11,7 +11,14 @@ from headrace.base.errors import HeadraceError, SqlError, suggest
 from headrace.base.problems import Problems
 from headrace.base.spans import Source
 from headrace.model.registry import Role, registry
-from headrace.sql.bind.catalog import CatalogTable, connector_options, define_table, option_error, roles_of
+from headrace.sql.bind.catalog import (
+    CatalogTable,
+    connector_options,
+    define_table,
+    option_error,
+    roles_of,
+    watermark_of,
+)
 from headrace.sql.bind.find_columns import with_columns
 from headrace.sql.parse.statements import parse_statements
 from headrace.sql.parse.table_definition import CreateTable
@@ -27,6 +34,8 @@ class TableConnector(NamedTuple):
     inferred_columns: tuple[pa.Field, ...] = ()
     """The columns that the table does not declare, and that its source tells."""
     problem: SqlError | None = None
+    event_time: str | None = None
+    """The column of a source that is the event time of its rows."""
 
 
 def build_connectors(texts: Sequence[Source], name: str) -> list[TableConnector]:
@@ -85,7 +94,9 @@ def _build(table: CatalogTable, role: Role) -> TableConnector:
         options = connector_options(table, role, columns)
         if role == "lookup":
             return TableConnector(role, registry.build_lookup(table.connector, options))
-        return TableConnector(role, registry.build(role, table.connector, options), table.inferred_columns)
+        event_time = watermark_of(table)[0] if role == "source" else None
+        built = registry.build(role, table.connector, options)
+        return TableConnector(role, built, table.inferred_columns, event_time=event_time)
     except SqlError:
         raise
     except HeadraceError as error:

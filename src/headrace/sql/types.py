@@ -8,6 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
+UNBOUNDED_DECIMAL: Final = pa.decimal128(38, 10)
+"""DECIMAL without a precision."""
 _NAMES: Final[Mapping[str, pa.DataType]] = {
     "BOOLEAN": pa.bool_(), "BOOL": pa.bool_(),
     "TINYINT": pa.int8(), "INT1": pa.int8(),
@@ -26,7 +28,7 @@ _NAMES: Final[Mapping[str, pa.DataType]] = {
     "DATE": pa.date32(), "TIME": pa.time64("ns"),
     "TIMESTAMP": pa.timestamp("ns"), "DATETIME": pa.timestamp("ns"), "TIMESTAMPTZ": pa.timestamp("ns"),
     "INTERVAL": pa.month_day_nano_interval(),
-    "DECIMAL": pa.decimal128(38, 10), "NUMERIC": pa.decimal128(38, 10),
+    "DECIMAL": UNBOUNDED_DECIMAL, "NUMERIC": UNBOUNDED_DECIMAL,
 }  # fmt: skip
 
 TYPE_NAMES: Final = [*_NAMES, "STRUCT", "ARRAY"]
@@ -95,23 +97,24 @@ def _column_line(column: pa.Field) -> str:
     declared = _declared(column.type)
     if declared is None:
         return f"-- {column_name(column.name)} is {column.type}, which SQL has no name for"
-    kind = "JSON" if _is_json(column) else declared
+    kind = "JSON" if is_json_column(column) else declared
     return f"{column_name(column.name)} {kind}{'' if column.nullable else ' NOT NULL'}"
 
 
-def _is_json(field: pa.Field) -> bool:
+def is_json_column(field: pa.Field) -> bool:
+    """Whether a column was declared as JSON."""
     return not JSON_MARK.keys().isdisjoint(field.metadata or {})
 
 
 def _declared(kind: pa.DataType) -> str | None:
     """A type as it is declared; None if it cannot be."""
     if pa.types.is_struct(kind):
-        members = [(column_name(f.name), "JSON" if _is_json(f) else _declared(f.type)) for f in kind]
+        members = [(column_name(f.name), "JSON" if is_json_column(f) else _declared(f.type)) for f in kind]
         if any(inner is None for _, inner in members):
             return None
         return f"STRUCT<{', '.join(f'{name} {inner}' for name, inner in members)}>"
     if pa.types.is_list(kind):
-        inner = "JSON" if _is_json(kind.value_field) else _declared(kind.value_type)
+        inner = "JSON" if is_json_column(kind.value_field) else _declared(kind.value_type)
         return None if inner is None else f"{inner}[]"
     name = type_name(kind)
     return None if name == str(kind) else name

@@ -12,8 +12,9 @@ import pytest
 from headrace.base.errors import ConfigurationError, ExpressionError
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.definition import Function
-from headrace.functions.python_source import SourceError, define, parsed_only
+from headrace.functions.python_source import define, parsed_only
 from headrace.functions.scalar import ScalarFunction
+from headrace.functions.source_error import SourceError
 
 ONE = [("a", pa.int64())]
 
@@ -203,7 +204,7 @@ def test_nothing_of_a_source_is_run_when_it_is_parsed(tmp_path: Path) -> None:
     ],
 )
 def test_types_that_only_running_tells_are_said_to_be_unknown(source: str) -> None:
-    with pytest.raises(SourceError, match="its types can only be known by running it") as caught:
+    with pytest.raises(SourceError, match="its types are only known when it runs") as caught:
         parsed(source)
     assert "--run-functions" in str(caught.value.hint)
 

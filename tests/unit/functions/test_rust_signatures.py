@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.functions.rust import RustError, read_signatures
+from headrace.functions.rust import read_signatures
+from headrace.functions.source_error import SourceError
 
 SOURCE = """
 use std::collections::HashMap;
@@ -63,7 +64,7 @@ def test_marked_functions_are_the_only_ones() -> None:
     ],
 )
 def test_what_sql_cannot_call_is_an_error_with_its_line(source: str, said: str) -> None:
-    with pytest.raises(RustError) as caught:
+    with pytest.raises(SourceError) as caught:
         read_signatures(f"\n{source}")
     assert said in caught.value.message
     assert caught.value.line == source.count("\n") + 2

@@ -130,7 +130,7 @@ def test_the_state_is_as_small_as_the_result(tmp_path: Path) -> None:
         tmp_path,
         parallelism=1,
         epoch_rows=50,
-        compact_after=2,
+        options=hr.RunOptions(compact_after=2),
         on_progress=lambda progress: sizes.append(progress.state_rows),
     )
     assert max(sizes) <= 2 * 4 * 2
@@ -203,7 +203,12 @@ def test_expired_rows_are_gone_from_state_when_it_is_compacted(tmp_path: Path) -
 
     scores = (3, 2, 1, *[None] * 5)
     run_in_process(
-        expiring(*scores), tmp_path, epoch_rows=1, clock=clock, on_progress=pass_time, compact_after=2
+        expiring(*scores),
+        tmp_path,
+        epoch_rows=1,
+        clock=clock,
+        on_progress=pass_time,
+        options=hr.RunOptions(compact_after=2),
     )
     assert max(sizes) <= 3
     assert sizes[-1] == 0

@@ -191,7 +191,7 @@ def test_the_state_of_a_pruned_top_n_is_as_small_as_its_result(tmp_path: Path) -
         tmp_path,
         parallelism=1,
         epoch_rows=50,
-        compact_after=2,
+        options=hr.RunOptions(compact_after=2),
         on_progress=lambda progress: sizes.append(progress.state_rows),
     )
     assert max(sizes) <= 4 * 3 * 2

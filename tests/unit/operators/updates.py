@@ -129,7 +129,9 @@ def answer(sql: str, **tables: pa.Table) -> Contents:
 def run_all_ways(build: Callable[[], hr.Pipeline], folder: Path) -> Contents:
     """What is left after a whole run; small epochs, and a stop with another parallelism, leave the same."""
     whole = contents(run_in_process(build(), folder / "whole", parallelism=1))
-    small = run_in_process(build(), folder / "small", parallelism=2, epoch_rows=7, seed=1, compact_after=3)
+    small = run_in_process(
+        build(), folder / "small", parallelism=2, epoch_rows=7, seed=1, options=hr.RunOptions(compact_after=3)
+    )
     assert contents(small) == whole
     stopped = run_in_process(build(), folder / "cut", parallelism=2, epoch_rows=11, max_epochs=3, seed=2)
     resumed = run_in_process(build(), folder / "cut", parallelism=3, epoch_rows=13, seed=3)

@@ -181,7 +181,49 @@ def test_bad_records_have_a_table_of_their_own(tmp_path: Path) -> None:
     assert [row["position"] for row in bad] == ["line 2", "line 3", "line 4"]
     assert all(row["source"].endswith("rows.json") for row in bad)
     assert "column `n`" in bad[1]["error"]
+    assert [row["offset_id"] for row in bad] == [2, 3, 4]
     assert result.metrics["source_t"]["bad_rows"] == 3
+
+
+def test_bad_records_are_counted_by_the_code_of_their_error(tmp_path: Path) -> None:
+    sql = f"""
+        CREATE TABLE t (n INT, s TEXT) WITH (
+          connector = 'single_file', path = '{_with_bad_lines(tmp_path)}', format = 'json', type = 'source',
+          dead_letter_table = 'bad');
+        SELECT n FROM t;
+        SELECT code, count(*) AS records, min(offset_id) AS first FROM bad GROUP BY code;
+        """
+    result = run(sql, tmp_path / "state")
+    bad = standing(result, "select_2")
+    assert sorted((row["code"], row["records"], row["first"]) for row in bad) == [
+        ("malformed", 2, 2),
+        ("wrong-value", 1, 3),
+    ]
+    assert dict(result.bad_by) == {"malformed": 2, "wrong-value": 1}
+    assert result.unreadable == ()
+
+
+def test_rows_of_other_queries_do_not_carry_what_the_late_table_needs(tmp_path: Path) -> None:
+    sql = f"""
+        CREATE TABLE t (n INT, at TIMESTAMP NOT NULL, WATERMARK FOR at) WITH (
+          connector = 'single_file', path = '{_times(tmp_path)}', late_table = 'late');
+        CREATE VIEW counts AS
+          SELECT n FROM (SELECT tumble(INTERVAL '1 minute') AS w, count(*) AS n FROM t GROUP BY w);
+        SELECT n FROM t WHERE n > 0;
+        SELECT n FROM counts;
+        SELECT n FROM late;
+        """
+    result = run(sql, tmp_path / "state", epoch_rows=1)
+    for table in result.rows.values():
+        assert set(table.column_names) <= {"n", "_timestamp"}
+    assert [row["n"] for row in standing(result, "select_3")] == [3]
+
+
+def _times(folder: Path) -> Path:
+    file = folder / "times.json"
+    times = ["00:00:00", "00:05:00", "00:00:01"]
+    file.write_text("".join(f'{{"n": {n}, "at": "2026-01-01T{at}"}}\n' for n, at in enumerate(times, 1)))
+    return file
 
 
 def test_bad_records_go_into_a_sink_by_the_names_of_its_columns(tmp_path: Path) -> None:
@@ -379,24 +421,32 @@ def test_secrets_come_from_the_environment_and_are_not_shown(
     assert not [file for file in stored if b"canary-b81f" in file.read_bytes()]
 
 
-def test_names_and_types_are_those_that_datafusion_gives() -> None:
-    seen: list[Preview] = []
+def test_a_bare_select_is_shown_under_names_as_written_and_a_table_has_those_of_datafusion() -> None:
+    shown: list[Preview] = []
+    written: list[Preview] = []
 
     def show(preview: Preview) -> tuple[str, dict[str, Any]]:
-        seen.append(preview)
-        return "memory", {}
+        shown.append(preview)
+        return "memory", {"name": "shown"}
 
+    def replace(_: str, preview: Preview) -> tuple[str, dict[str, Any]]:
+        written.append(preview)
+        return "memory", {"name": "written"}
+
+    select = "SELECT count(*), sum(counter), max(impulse.counter) + 1, upper('x') FROM impulse;"
+    out = "CREATE TABLE out WITH (connector = 'memory', name = 'out', type = 'sink');"
     headrace.Pipeline.from_sql(
-        IMPULSE + "SELECT count(*), sum(counter), max(impulse.counter) + 1, upper('x') FROM impulse;",
-        preview=show,
+        f"{IMPULSE} {select} {out} INSERT INTO out {select}", preview=show, sinks=replace
     )
-    assert seen[0].columns.names == [
+    assert shown[0].columns.names == ["count(*)", "sum(counter)", "max(impulse.counter) + 1", "upper('x')"]
+    assert written[0].columns.names == [
         "count(*)",
         "sum(impulse.counter)",
         "max(impulse.counter) + Int64(1)",
         'upper(Utf8("x"))',
     ]
-    assert seen[0].columns.types == [pa.int64(), pa.int64(), pa.int64(), pa.string()]
+    for preview in (*shown, *written):
+        assert preview.columns.types == [pa.int64(), pa.int64(), pa.int64(), pa.string()]
 
 
 def test_mistakes_are_user_errors_with_all_of_them_at_once() -> None:

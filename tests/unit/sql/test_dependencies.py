@@ -12,12 +12,12 @@ MODULES = {
 }
 
 ORDER = (
-    {"problems", "types"},
+    {"connection_profiles", "problems", "types"},
     {"parse"},
     {"state_ttl"},
     {"bind"},
     {"lower"},
-    {"compile", "embed", "streams", "table_connectors"},
+    {"compile", "condition", "embed", "streams", "table_connectors"},
 )
 """From the bottom up: the passes, what all of them use, and what runs them one after the other."""
 

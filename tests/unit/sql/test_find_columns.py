@@ -207,7 +207,7 @@ def test_messages_without_a_schema_that_need_one_are_told_the_option() -> None:
 
 
 def test_a_connector_that_cannot_tell_its_columns_says_so() -> None:
-    with pytest.raises(SqlError, match="its rows do not tell what columns there are"):
+    with pytest.raises(SqlError, match="its columns cannot be read from its rows"):
         pipeline("CREATE TABLE t WITH (connector = 'spark', 'format' = 'rate'); SELECT * FROM t")
 
 

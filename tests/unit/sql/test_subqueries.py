@@ -24,7 +24,7 @@ def test_a_subquery_that_stands_for_a_value_and_gives_two_rows_ends_the_run(
     subquery: str, tmp_path: Path
 ) -> None:
     sql = f"SELECT x, ({subquery}) AS y FROM (VALUES (1)) AS t (x)"
-    with pytest.raises(HeadraceError, match="a subquery that stands for a value gives 2 rows") as error:
+    with pytest.raises(HeadraceError, match="a subquery used as a value gives 2 rows") as error:
         run(sql, tmp_path)
     assert "LIMIT 1" in str(error.value.hint)
 

@@ -22,7 +22,7 @@ def call_name(node: exp.Expr) -> str | None:
 
 
 def is_window_call(node: exp.Expr) -> bool:
-    """Whether it is tumble(…), hop(…) or session(…)."""
+    """Whether it is tumble(…), hop(…), cumulate(…) or session(…)."""
     return call_name(node) in WINDOWS
 
 
@@ -96,7 +96,7 @@ def aggregate_call(node: exp.Expr, name: str) -> AggregateCall:
 
 
 class AsyncBinder:
-    """Takes the calls of asynchronous functions out of expressions: rows wait for them before."""
+    """Moves the calls of asynchronous functions out of expressions, to a step before them."""
 
     def __init__(self, context: BindContext) -> None:
         self._context = context

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal
 
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import ConfigurationError, HeadraceError, suggest
-from headrace.base.options import Options
+from headrace.base.errors import ConfigurationError, HeadraceError, SqlError, suggest
+from headrace.base.options import Options, parse_options
 from headrace.base.secrets import SECRET
 from headrace.base.spans import Source, Span
 from headrace.model.operator import DEAD_LETTER
 from headrace.model.registry import Role, registry
+from headrace.sql.connection_profiles import saved_profiles
 from headrace.sql.parse.table_definition import ColumnDefinition, CreateTable, Option
 from headrace.sql.problems import fail, sql_error
 
@@ -46,7 +47,7 @@ IDLE: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, eq=False)
 class CatalogTable:
-    """A table of the text: with a connector, in memory, or for lookups."""
+    """A table of the program: with a connector, in memory, or for lookups."""
 
     name: str
     kind: TableKind
@@ -71,14 +72,23 @@ class CatalogTable:
     @property
     def has_changes(self) -> bool:
         """Whether its rows are changes, by their format or by the connector that they are read with."""
-        options = {name: option.value for name, option in self.definition.options.items()}
-        if options.get("format") == "debezium_json":
+        if self.value("format") == "debezium_json":
             return True
+        return self._source_says("is_updating")
+
+    @property
+    def has_upserts(self) -> bool:
+        """Whether its rows are the latest of their keys, as its connector reads them."""
+        return self._source_says("emits_upserts")
+
+    def _source_says(self, question: str) -> bool:
+        """What a class method of the connector answers about a table that may be read."""
+        options = {name: option.value for name, option in self.definition.options.items()}
         is_read = self.kind == "connector" and options.get("type") != "sink"
         if not is_read or "source" not in roles_of(self.connector):
             return False
-        is_updating = getattr(registry.constructor("source", self.connector), "is_updating", None)
-        return is_updating is not None and bool(is_updating(options))
+        ask = getattr(registry.constructor("source", self.connector), question, None)
+        return ask is not None and bool(ask(options))
 
     def value(self, name: str) -> Any:
         """The value of an option of every table, or None."""
@@ -98,9 +108,10 @@ class CatalogTable:
 
 def define_table(definition: CreateTable, source: Source) -> CatalogTable:
     """A table from its definition; raises a SqlError for what cannot be."""
-    options = definition.options
     if definition.query is not None:
         raise AssertionError
+    definition = _with_profile(definition)
+    options = definition.options
     columns = pa.schema([column.field for column in definition.columns]) if definition.has_columns else None
     if not options and not definition.temporary:
         _no_connector(definition)
@@ -118,6 +129,36 @@ def define_table(definition: CreateTable, source: Source) -> CatalogTable:
         span = table.span("dead_letter_table")
         fail("only a source has records that cannot be read", span, "leave out `dead_letter_table`")
     return table
+
+
+def _with_profile(definition: CreateTable) -> CreateTable:
+    """A table with the options of the connection profile that it names."""
+    named = definition.options.get("connection_profile")
+    if named is None:
+        return definition
+    profiles = saved_profiles()
+    profile = profiles.get(str(named.value))
+    if profile is None and not profiles:
+        fail(
+            "there are no saved connection profiles",
+            named.span,
+            "write the connection's options into the table; secrets as '{{ NAME }}'",
+        )
+    if profile is None:
+        hint = suggest(str(named.value), profiles, listing="the profiles are")
+        fail(f"there is no connection profile `{named.value}`", named.span, hint)
+    connector = definition.options.get("connector")
+    if connector is not None and connector.value != profile.connector:
+        fail(
+            f"the connection profile `{named.value}` is for `{profile.connector}`, and this is a "
+            f"table of `{connector.value}`",
+            named.span,
+        )
+    saved = {"connector": profile.connector, **profile.options}
+    own = {name: option for name, option in definition.options.items() if option is not named}
+    return replace(
+        definition, options={name: Option(value, named.span) for name, value in saved.items()} | own
+    )
 
 
 def _no_connector(definition: CreateTable) -> None:
@@ -143,12 +184,6 @@ def _check(table: CatalogTable) -> None:
     kind = table.value("type")
     if kind is not None and kind not in ("source", "sink", "lookup"):
         fail(f"`{kind}` is not a type of table", table.span("type"), "it is 'source', 'sink' or 'lookup'")
-    if "connection_profile" in definition.options:
-        fail(
-            "there are no saved connection profiles",
-            table.span("connection_profile"),
-            "write the connection's options into the table; secrets as '{{ NAME }}'",
-        )
     for option in ("event_time_field", "watermark_field"):
         if table.value(option) is None:
             continue
@@ -304,7 +339,29 @@ def option_model(table: CatalogTable, role: Role) -> type[Options]:
     return registry.options(role, table.connector)
 
 
-def option_error(error: HeadraceError, table: CatalogTable) -> list[Any]:
+def likely_role(table: CatalogTable) -> Role | None:
+    """What a table can be that nothing reads or writes; None if only another engine has its connector."""
+    roles = roles_of(table.connector)
+    if table.kind == "lookup":
+        return "lookup"
+    declared: Any = table.value("type")
+    return declared if declared in roles else next(iter(roles), None)
+
+
+def option_errors(table: CatalogTable, role: Role) -> list[SqlError]:
+    """What is wrong with the options of a table in a role, each error where the option is written."""
+    columns = None if table.columns is None else pa.schema([column.field for column in table.physical])
+    try:
+        options = connector_options(table, role, columns)
+        parse_options(option_model(table, role), options, what=table.connector)
+    except SqlError as error:
+        return [error]
+    except HeadraceError as error:
+        return option_error(error, table)
+    return []
+
+
+def option_error(error: HeadraceError, table: CatalogTable) -> list[SqlError]:
     """The errors of a connector's options, each pointing at its option."""
     problems = getattr(error, "problems", None) if isinstance(error, ConfigurationError) else None
     if not problems:

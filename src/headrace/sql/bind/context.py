@@ -1,4 +1,4 @@
-"""What every part of the binder works with: the planner, the text that is bound and its problems."""
+"""The state shared by all parts of the binder: the planner, the SQL and its errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.sql.problems import ReportedError, span_of, sql_error
 
 @dataclass(frozen=True)
 class BindContext:
-    """The planner, the text that is bound, and where its problems are collected."""
+    """The planner, the SQL that is bound, and the collected errors."""
 
     planner: Planner
     source: Source

@@ -21,7 +21,7 @@ from headrace.sql.problems import ReportedError
 
 @dataclass(frozen=True)
 class Correlated:
-    """A subquery without its ties to the outer query, and these."""
+    """A subquery without its references to the outer query, and these references."""
 
     select: exp.Expr
     keys: tuple[tuple[exp.Expr, exp.Expr], ...] = ()
@@ -56,7 +56,7 @@ class CorrelationFinder:
                 self._refuse_outer(node, inner, "write it without SELECT, or with CASE")
             return Correlated(query)
         try:
-            FromClause(inner, self.namespace, self.bind_query).bind(query.copy())
+            FromClause(inner, self.namespace, self.bind_query.quietly()).bind(query.copy())
         except (ReportedError, ExpressionError):
             return Correlated(query)  # for its errors
         plain: list[exp.Expr] = []
@@ -114,7 +114,7 @@ class CorrelationFinder:
 
 
 def has_subquery(node: exp.Expr) -> bool:
-    """Whether a query stands in an expression."""
+    """Whether an expression contains a query."""
     return node.find(exp.Query) is not None
 
 

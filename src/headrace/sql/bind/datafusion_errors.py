@@ -35,6 +35,34 @@ _REWRITES: Final = [
             _CAST,
         ),
         (
+            r"(?i)Cannot infer common argument type for logical boolean operation (.+) (AND|OR) (.+)",
+            "{1} joins conditions, and these are {0} and {2}",
+            "compare the other with something",
+        ),
+        (
+            r"Can not find compatible types to compare (.+) with \[(.+)\]",
+            "{0} cannot be compared with {1}",
+            _CAST,
+        ),
+        (
+            r"There isn't a common type to coerce (.+) and (.+) in I?LIKE expression",
+            "LIKE compares texts, and these are {0} and {1}",
+            _CAST,
+        ),
+        (r"^Cannot cast (.+) to (\w+)$", "'{0}' is not of type {1}", None),
+        (r"Cannot cast value '(.*)' to value of BOOLEAN type", "'{0}' is not of type BOOLEAN", None),
+        (r"Unsupported type '(.*?)'\. Must be a supported arrow type", "there is no Arrow type `{0}`", _CAST),
+        (
+            r"does not support logical expression Wildcard",
+            "`*` can stand in the SELECT list and in count(*) only",
+            "name the columns",
+        ),
+        (
+            r"ParserError\(\"Expected: (.+?), found: (.+?) at Line",
+            "expected {0}, found `{1}`",
+            None,
+        ),
+        (
             r"Failed to coerce then \((.+)\) and else \((.+)\) to common types",
             "the branches of CASE are {0} and {1}, which have no type in common",
             _CAST,
@@ -55,7 +83,7 @@ _REWRITES: Final = [
         (r"Unsupported CAST from (.+) to (.+)", "{0} cannot be cast to {1}", None),
         (r"Cannot cast string '(.*)' to value of (\S+) type", "'{0}' is not of type {1}", None),
         (
-            r'Invalid input syntax for type interval: "(.*)"',
+            r"^`(.*)` is not an interval$",
             "`{0}` is not an interval",
             "it is a number and a unit, such as INTERVAL '10 minutes'",
         ),
@@ -81,6 +109,60 @@ _REWRITES: Final = [
             "`{0}` takes {1} arguments, not {2}",
             None,
         ),
+        (
+            r"Field \* not found in struct",
+            "`.*` of a STRUCT is not supported",
+            "name its fields: (s).a, (s).b",
+        ),
+        (r"Field (\S+) not found in struct", "there is no field `{0}`", None),
+        (
+            r"Cannot access field at argument \d+: type (.+) is not Struct",
+            "{0} has no fields",
+            "a STRUCT has; an element of a list is list[1]",
+        ),
+        (
+            r"Unary operator 'NOT' requires a boolean expression, got (.+)",
+            "NOT takes a condition, and this is {0}",
+            "compare it with something",
+        ),
+        (r"Unary operator '-' only supports", "`-` takes a number or an INTERVAL", _CAST),
+        (r"(?i)SUM not supported for (.+)", "`sum` cannot take ({0})", _CAST),
+        (
+            r"frame offsets for (?:ROWS|GROUPS).*must be non negative integers",
+            "a frame of ROWS or GROUPS counts rows: its bounds are whole numbers, not below 0",
+            "such as ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
+        ),
+        (r"start bound cannot be UNBOUNDED FOLLOWING", "a frame cannot start at UNBOUNDED FOLLOWING", None),
+        (r"end bound cannot be UNBOUNDED PRECEDING", "a frame cannot end at UNBOUNDED PRECEDING", None),
+        (
+            r"RANGE requires exactly one ORDER BY column",
+            "RANGE with a distance takes an ORDER BY of one column",
+            "order by one column, or write ROWS",
+        ),
+        (
+            r"Join condition must be boolean type, but got (.+)",
+            "a condition is true or false, and this is {0}",
+            "compare it with something",
+        ),
+        (
+            r"only support Literal types for field at idx: \d+ in Window Function",
+            "an argument of this window function is the same for all rows",
+            "write the number",
+        ),
+        (r"NTILE requires a positive integer", "`ntile` takes a whole number above 0", "ntile(4)"),
+        (
+            r"string_agg delimiter must be a string literal",
+            "the separator of `string_agg` is a string that is written out",
+            "string_agg(x, ',')",
+        ),
+        (
+            r"Aggregate function calls cannot contain window function calls",
+            "an aggregate cannot be computed of a window function",
+            "compute the window function in a subquery",
+        ),
+        (r"step can't be 0 for function (\w+)", "the step of `{0}` cannot be 0", None),
+        (r"invalid Unicode scalar value: (-?\d+)", "{0} is not the number of a character", None),
+        (r"Month value '(\S+)' is out of range", "{0} is not a month", "months are 1 to 12"),
         (r"'(\w+)' does not support zero arguments", "`{0}` needs an argument", None),
         (
             r"No function matches the given name and argument types '(\w+)\((.*?)\)'\.",
@@ -101,7 +183,7 @@ _LONGEST: Final = 300
 
 
 def explain_error(error: ExpressionError) -> ExpressionError:
-    """The same error in the words of SQL, with what to do as its hint."""
+    """The same error in terms of SQL, with a hint."""
     text = error.message
     for pattern, message, hint in _REWRITES:
         if match := pattern.search(text):
@@ -140,12 +222,21 @@ _TYPE: Final = re.compile(
 _LIST: Final = re.compile(r"(?:Large|FixedSize)?List\((?:non-null )?([^()]*(?:\([^()]*\))?[^()]*)\)")
 
 
+_FIELD: Final = re.compile(r'"([^"]*)": ')
+
+
+def _struct_type(match: re.Match[str]) -> str:
+    """`Struct("a": Int32)` as `STRUCT<a Int32>`."""
+    return f"STRUCT<{_FIELD.sub(lambda name: f'{name[1]} ', match[1])}>"
+
+
 def with_sql_types(text: str) -> str:
     """A message with the types of Arrow written as SQL writes them.
 
     >>> with_sql_types("List(Utf8) - Interval(MonthDayNano)")
     'TEXT[] - INTERVAL'
     """
+    text = re.sub(r'\bStruct\(((?:"[^"]*": [^()]*)+)\)', _struct_type, text)
     text = _TYPE.sub(lambda match: _TYPES[match[1]], text)
     while _LIST.search(text):
         text = _LIST.sub(r"\1[]", text)

@@ -11,6 +11,7 @@ from headrace.base.spans import Span
 from headrace.functions import python_source, rust
 from headrace.functions.definition import Function
 from headrace.functions.native import Library, NativeFunction
+from headrace.functions.source_error import SourceError
 from headrace.sql.parse.create_function import CreateFunction, FunctionBody
 from headrace.sql.problems import fail, sql_error
 from headrace.sql.types import type_name
@@ -52,7 +53,7 @@ def _python(statement: CreateFunction) -> Function:
             is_aggregate=statement.is_aggregate,
             options={name: option.value for name, option in statement.options.items()},
         )
-    except python_source.SourceError as error:
+    except SourceError as error:
         raise _placed(statement, error.message, error.line, error.column, error.hint) from error
 
 
@@ -124,7 +125,7 @@ def _rust(statement: CreateFunction) -> Function:
                 f"it has {', '.join(names)}" if names else f"write fn {symbol}(a: i64) -> i64 {{ … }}",
             )
         (function,) = rust.define(text, {name: statement.name})
-    except rust.RustError as error:
+    except SourceError as error:
         where = "" if body.is_literal or error.line is None else f"{body.text}, line {error.line}: "
         raise _placed(statement, f"{where}{error.message}", error.line, error.column, error.hint) from error
     _check_types(statement, function)
@@ -132,7 +133,7 @@ def _rust(statement: CreateFunction) -> Function:
 
 
 def _check_types(statement: CreateFunction, function: NativeFunction) -> None:
-    """What SQL declares, if it does, is what the source says."""
+    """Check that the types declared in SQL are those of the source."""
 
     def shown(kinds: tuple[pa.DataType, ...]) -> str:
         return ", ".join(map(type_name, kinds))

@@ -1,4 +1,4 @@
-"""WHERE: conditions go below joins, tell window functions their limit, and keep the order users rely on."""
+"""WHERE: pushes conditions below joins, limits window functions, keeps the order that users rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the columns of a table that declares none: its source knows them."""
+"""Infers the columns of a table that declares none, from its source."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def with_columns(table: CatalogTable) -> CatalogTable:
 
 
 def _find(table: CatalogTable) -> pa.Schema:
-    """The columns that the source tells, without the reserved ones."""
+    """The columns that the source finds, without the reserved ones."""
     try:
         source = registry.build("source", table.connector, connector_options(table, "source", None))
     except HeadraceError as error:
@@ -84,7 +84,7 @@ def _find(table: CatalogTable) -> pa.Schema:
 
 
 def _column(table: CatalogTable, field: pa.Field) -> pa.Field:
-    """A column in the types of SQL: instants have no zone, and event times are not texts."""
+    """A column with SQL types: instants have no time zone, and event times are not strings."""
     field = _plain(field)
     kind = field.type
     event_time, _ = watermark_of(table)

@@ -10,7 +10,9 @@ from sqlglot import exp
 
 from headrace.base.columns import TIMESTAMP
 from headrace.model.fragments import quote
+from headrace.sql.bind.calls import is_aggregate
 from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.grouping_sets import ALL_ROWS, Grouping
 from headrace.sql.bind.logical import Relation
 from headrace.sql.bind.scope import Scope, ScopeTable
 from headrace.sql.parse.dialect import to_sql
@@ -52,6 +54,14 @@ class FromTables:
         self.stubs[name] = stub
         self._from.append(f"{join} {text}".lstrip())
         self.scope.tables.append(table)
+
+    def with_context(self, context: BindContext) -> FromTables:
+        """The same tables for something that is only tried, whose problems go elsewhere."""
+        tables = FromTables(context, list(self.where), first=self._first)
+        tables.scope.tables, tables.scope.first = list(self.scope.tables), list(self.scope.first)
+        tables.stubs, tables._from = dict(self.stubs), list(self._from)
+        tables._unnamed = set(self._unnamed)
+        return tables
 
     @property
     def next_stub(self) -> int:
@@ -107,27 +117,39 @@ class FromTables:
             alias, name = columns[part.name]
             table = None if alias in self._unnamed else exp.to_identifier(alias, quoted=True)
             column = exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
-            if grouped and alias in hidden:
+            if grouped and alias in hidden and not self._is_aggregated(part):
                 return exp.Anonymous(this="first_value", expressions=[column])
             return column
 
         resolved = node if node.meta.get("resolved") else self.scope.resolve(node, plain=plain)
         return to_sql(resolved.copy().transform(visit))
 
+    def _is_aggregated(self, node: exp.Expr) -> bool:
+        """Whether an expression is in the arguments of an aggregate."""
+        while node.parent is not None:
+            node = node.parent
+            if is_aggregate(node, self.context.planner.aggregates):
+                return True
+        return False
+
     def stub_sql(
         self,
         items: Sequence[str],
         *,
         where: Sequence[exp.Expr] = (),
-        group: Sequence[exp.Expr] = (),
+        group: Grouping = ALL_ROWS,
         having: exp.Expr | None = None,
     ) -> str:
         """A SELECT over the stubs."""
         sql = f"SELECT {', '.join(items)} FROM {' '.join(self._from)}"
         if where:
             sql += " WHERE " + " AND ".join(f"({self.stub_text(condition)})" for condition in where)
-        if group:
-            sql += " GROUP BY " + ", ".join(self.stub_text(node) for node in group)
+        keys = [self.stub_text(node) for node in group.keys]
+        if group.sets is not None:
+            sets = [f"({', '.join(keys[index] for index in indexes)})" for indexes in group.sets]
+            sql += f" GROUP BY GROUPING SETS ({', '.join(sets)})"
+        elif keys:
+            sql += f" GROUP BY {', '.join(keys)}"
         if having is not None:
             sql += f" HAVING {self.stub_text(having, grouped=True)}"
         return sql

@@ -1,4 +1,4 @@
-"""Joins: of two relations, with a lookup table, the elements of a list, the rows that a function gives."""
+"""Joins: of two relations, with a lookup table, the rows that a function of the user gives."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ def join_relations(
     windowing: Windowing | None = None,
 ) -> Join:
     """A join by resolved conditions; with `windowing`, of rows in the same window."""
-    keys, rest = _split_conditions(context, left, right, conditions, windowed=windowing is not None)
+    keys, rest = split_conditions(context, left, right, conditions, windowed=windowing is not None)
     left, right, rest = _filter_sides(left, right, kind, rest)
     updating = left.updating or right.updating
     time_bounds = None
-    if kind == "inner" and windowing is None and not updating:
+    if kind not in ("semi", "anti") and windowing is None and not updating:
         time_bounds = find_time_bounds(context, left, right, rest)
     fields = [pa.field(f.name, f.type, f.nullable or kind in ("right", "full")) for f in left.columns]
     if kind not in ("semi", "anti"):
         fields += [pa.field(f.name, f.type, f.nullable or kind in ("left", "full")) for f in right.columns]
     return Join(
         pa.schema(fields),
-        updating=updating or (windowing is None and kind != "inner"),
+        updating=updating or (windowing is None and kind != "inner" and time_bounds is None),
         windowing=windowing,
         left=left,
         right=right,
@@ -100,17 +100,29 @@ def _common_windowing(left: Relation, right: Relation, kind: JoinKind) -> Window
     return Windowing(windows[0].kind, columns)
 
 
-def _split_conditions(
-    context: BindContext, left: Relation, right: Relation, conditions: Sequence[exp.Expr], *, windowed: bool
+def split_conditions(
+    context: BindContext,
+    left: Relation,
+    right: Relation,
+    conditions: Sequence[exp.Expr],
+    *,
+    windowed: bool = False,
 ) -> tuple[list[tuple[Expression, Expression]], list[exp.Expr]]:
     """(the keys that both sides are compared by, the other conditions)."""
     keys, rest = [], []
     for condition in conditions:
-        pair = _sides(condition, left, right) if isinstance(condition, exp.EQ) else None
+        pair = _sides(condition, left, right) if isinstance(condition, exp.EQ | exp.NullSafeEQ) else None
         if pair is None:
             rest.append(condition)
             continue
         values = (as_expression(pair[0]), as_expression(pair[1]))
+        if isinstance(condition, exp.NullSafeEQ):
+            null_safe = _null_safe_key(context, values, left, right, condition)
+            if null_safe is None:
+                rest.append(condition)
+            else:
+                keys.append(null_safe)
+            continue
         parts = [
             None if side.windowing is None else window_part(value, side.windowing)
             for value, side in zip(values, (left, right), strict=True)
@@ -118,6 +130,32 @@ def _split_conditions(
         if not windowed or parts[0] is None or parts[0] != parts[1]:  # else implied: rows of one window meet
             keys.append(_as_common_type(context, values, left, right, condition))
     return keys, rest
+
+
+def _null_safe_key(
+    context: BindContext,
+    values: tuple[Expression, Expression],
+    left: Relation,
+    right: Relation,
+    node: exp.Expr,
+) -> tuple[Expression, Expression] | None:
+    """Both sides of IS NOT DISTINCT FROM as texts that are never NULL; None for types that have none."""
+    first, second = _as_common_type(context, values, left, right, node)
+    schema = pa.schema([*left.columns, *right.columns, pa.field(TIMESTAMP, pa.timestamp("ns"))])
+    kind = context.planner.types([first.text], schema)[0].type
+    # Floating-point numbers are left out: 0.0 and -0.0 are equal and have two texts.
+    if pa.types.is_nested(kind) or pa.types.is_floating(kind) or kind == pa.binary():
+        return None
+    if pa.types.is_interval(kind) or pa.types.is_duration(kind):
+        return None
+    keys = [
+        Expression(
+            f"CASE WHEN ({value.text}) IS NULL THEN 'n' ELSE concat('v', CAST({value.text} AS TEXT)) END",
+            value.columns,
+        )
+        for value in (first, second)
+    ]
+    return keys[0], keys[1]
 
 
 def _filter_sides(
@@ -260,7 +298,7 @@ def _window_part_of(join: Join, sides: tuple[pa.Field, pa.Field]) -> WindowPart 
     return parts[0] if parts[0] == parts[1] else None
 
 
-# ------------------------------------------------------------------ lookup tables, lists, functions
+# ------------------------------------------------------------------------- lookup tables, functions
 
 
 def bind_lookup_join(tables: FromTables, left: Relation, right: Relation, clause: JoinClause) -> Relation:
@@ -342,26 +380,6 @@ def _as_key(
     return Expression(f"TRY_CAST({value.text} AS {target})", value.columns)
 
 
-def bind_unnest(tables: FromTables, left: Relation, join: exp.Join) -> Relation:
-    """`CROSS JOIN UNNEST(list) AS u (x)`: a row for each element."""
-    context, node = tables.context, join.this
-    if (join.args.get("side") or "").upper() or len(node.expressions) != 1:
-        raise context.fail("only CROSS JOIN UNNEST(list) is supported", node)
-    alias, names = alias_of(node)
-    table = alias or "unnest"
-    name = names[0] if names else table
-    column = f"{table}.{name}"
-    value = tables.scope.expression(node.expressions[0])
-    element = Expression(f"unnest({value.text})", value.columns)
-    with context.planning(node):
-        kind = context.planner.types([element.text], tables.scope.schema)[0].type
-    items = [*(column_item(f.name) for f in left.columns), Item(column, element)]
-    columns = pa.schema([*left.columns, pa.field(column, kind)])
-    entry = ScopeTable(table, (name,), (columns.field(column),))
-    tables.add(entry, pa.schema([pa.field(name, kind)]), join="CROSS JOIN")
-    return make_map(left, items, columns)
-
-
 def called_table(node: exp.Expr) -> exp.Anonymous | None:
     """The call that stands in FROM: `f(x)`, `LATERAL f(x)` or `TABLE(f(x))`."""
     call = node.this if isinstance(node, exp.Lateral | exp.Table) else None
@@ -370,15 +388,18 @@ def called_table(node: exp.Expr) -> exp.Anonymous | None:
     return call if isinstance(call, exp.Anonymous) else None
 
 
-def bind_table_call(tables: FromTables, left: Relation, join: exp.Join, call: exp.Anonymous) -> Relation:
+def bind_table_call(
+    tables: FromTables, left: Relation, join: exp.Join | None, node: exp.Expr, call: exp.Anonymous
+) -> Relation:
     """`CROSS JOIN f(t.x) AS g (a, b)`: a row for each that a function of the user gives."""
-    context, node = tables.context, join.this
+    context = tables.context
     function = _table_function(context, call)
-    side, on = (join.args.get("side") or "").upper(), join.args.get("on")
+    clause = {} if join is None else join.args
+    side, on = (clause.get("side") or "").upper(), clause.get("on")
     always = on is None or (isinstance(on, exp.Boolean) and on.this)
-    if side not in ("", "LEFT") or not always or join.args.get("using"):
+    if side not in ("", "LEFT") or not always or clause.get("using"):
         raise context.fail(
-            f"the rows of `{function.name}` belong to the row that they are made of",
+            f"the rows of `{function.name}` can only be joined with CROSS JOIN, or LEFT JOIN ON TRUE",
             node,
             f"write CROSS JOIN {function.name}(…), or LEFT JOIN {function.name}(…) ON TRUE",
         )
@@ -386,10 +407,12 @@ def bind_table_call(tables: FromTables, left: Relation, join: exp.Join, call: ex
     alias = alias_of(node)[0] or function.name
     names = _column_names(context, node, function, alias)
     tables.check_alias(alias, node)
+    if node.args.get("ordinality"):
+        raise context.fail("WITH ORDINALITY of a function of the user", node, "let it give a number")
     fields = [pa.field(f"{alias}.{n}", f.type) for n, f in zip(names, function.columns, strict=True)]
     column_alias = function.columns.names[0] if function.single else None
     table = ScopeTable(alias, tuple(names), tuple(fields), column_alias=column_alias)
-    tables.add(table, renamed(fields, names), join="CROSS JOIN")
+    tables.add(table, renamed(fields, names), join="" if join is None else "CROSS JOIN")
     return TableCall(
         pa.schema([*left.columns, *fields]),
         updating=left.updating,

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, Literal
 
 import pyarrow as pa
 
-from headrace.base.windows import Hop, Session, Tumble
+from headrace.base.windows import Cumulate, Hop, Session, Tumble
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.table import TableFunction
 from headrace.model.builder import Port
 from headrace.model.fragments import quote
+from headrace.operators.as_of_join import AsOf
 from headrace.sql.bind.catalog import CatalogTable
 
-WindowKind = Tumble | Hop | Session
+WindowKind = Tumble | Hop | Cumulate | Session
 TimeBounds = tuple[int, int]
 """The least and the greatest difference of two event times, in nanoseconds."""
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -98,7 +100,7 @@ class Scan(Relation):
 
 @dataclass(frozen=True, eq=False)
 class LateScan(Relation):
-    """The rows of a table that came too late for a window."""
+    """The late rows of a table."""
 
     table: CatalogTable = field(kw_only=True)
 
@@ -131,6 +133,17 @@ class Map(Relation):
     input: Relation = field(kw_only=True)
     items: tuple[Item, ...] = field(kw_only=True)
     where: Expression | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ClockFilter(Relation):
+    """The rows for which the time of the epoch is neither before `first` nor at `until` or behind it."""
+
+    input: Relation = field(kw_only=True)
+    first: Expression | None = field(kw_only=True)
+    until: Expression | None = field(kw_only=True)
+    tick: timedelta = field(kw_only=True)
+    """How often to look for rows that enter or leave while none come."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +187,17 @@ class Join(Relation):
     windowed: bool = field(default=False, kw_only=True)
     time_bounds: TimeBounds | None = field(default=None, kw_only=True)
     """How much later a left row can be than a right row that it is paired with."""
+
+
+@dataclass(frozen=True, eq=False)
+class AsOfRelation(Relation):
+    """Rows with the version of their key that was valid at their event time."""
+
+    left: Relation = field(kw_only=True)
+    right: Relation = field(kw_only=True)
+    kind: Literal["inner", "left"] = field(kw_only=True)
+    keys: tuple[tuple[Expression, Expression], ...] = field(kw_only=True)
+    match: AsOf = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +259,8 @@ class Ordered(Relation):
     order: tuple[str, ...] = field(kw_only=True)
     limit: int | None = field(kw_only=True)
     offset: int = field(default=0, kw_only=True)
+    with_ties: bool = field(default=False, kw_only=True)
+    """Whether the rows that are equal to the last one in the order come too."""
     by_instant: bool = field(kw_only=True)
 
 
@@ -246,10 +272,10 @@ class Union(Relation):
 
 
 def inputs_of(relation: Relation) -> Sequence[Relation]:
-    """The relations that a relation is made of."""
-    if isinstance(relation, Map | Aggregate | WindowCalls | Ordered):
+    """The inputs of a relation."""
+    if isinstance(relation, Map | ClockFilter | Aggregate | WindowCalls | Ordered):
         return (relation.input,)
-    if isinstance(relation, Join):
+    if isinstance(relation, Join | AsOfRelation):
         return (relation.left, relation.right)
     if isinstance(relation, LookupJoinRelation | TableCall | AsyncCalls):
         return (relation.left,)

@@ -13,10 +13,11 @@ from headrace.functions.arithmetic import wide_sum
 from headrace.sql.bind.calls import call_name, find_over, replace_parts
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.logical import TIES, Item, Relation, WindowCalls
+from headrace.sql.bind.postgres_calls import parse_expression
 from headrace.sql.bind.relations import window_part
 from headrace.sql.bind.scope import as_expression, column_of, identifier_name
-from headrace.sql.bind.semantics import parse_expression
 from headrace.sql.parse.dialect import to_sql
+from headrace.sql.types import type_name
 
 
 def bind_over(
@@ -46,12 +47,14 @@ def inline_windows(context: BindContext, select: exp.Select) -> None:
     for window in select.args.get("windows") or ():
         _inline_window(context, window, windows)  # a window may go on from one before it
         windows[identifier_name(window.this)] = window
-    for call in (call for node in select.expressions for call in find_over(node)):
+    qualify = select.args.get("qualify")
+    nodes = [*select.expressions, *([] if qualify is None else [qualify])]
+    for call in (call for node in nodes for call in find_over(node)):
         _inline_window(context, call, windows)
 
 
 def _inline_window(context: BindContext, window: exp.Window, windows: Mapping[str, exp.Window]) -> None:
-    """Add what the named window has to one that goes on from it, as PostgreSQL does."""
+    """Add the clauses of the named window to a window that extends it, as PostgreSQL does."""
     alias = window.args.get("alias")
     if alias is None:
         return
@@ -79,6 +82,8 @@ def bind_window_calls(
     context: BindContext, select: exp.Select, relation: Relation, calls: list[tuple[str, exp.Window]]
 ) -> WindowCalls:
     """Rows with window functions beside them."""
+    hidden = [pa.field(name, pa.timestamp("ns"), nullable=False) for name in (TIMESTAMP, TIES)]
+    schema = pa.schema([*relation.columns, *hidden])
     calls = [(name, _break_ties(call, context.planner.aggregates)) for name, call in calls]
     partitions = [{to_sql(by): by for by in call.args.get("partition_by") or ()} for _, call in calls]
     common = [text for text in partitions[0] if all(text in other for other in partitions)]
@@ -91,11 +96,11 @@ def bind_window_calls(
             by_instant = True
         else:
             keys.append(Item(f"by{len(keys)}", value))
-    hidden = [pa.field(name, pa.timestamp("ns"), nullable=False) for name in (TIMESTAMP, TIES)]
-    schema = pa.schema([*relation.columns, *hidden])
     items = [Item(name, as_expression(_checked_sum(context, call, schema))) for name, call in calls]
     with context.planning(select):
         types = context.planner.types([item.value.text for item in items], schema)
+    for _, call in calls:
+        _check_frame(context, call, schema)
     results = [field.with_name(item.name) for field, item in zip(types, items, strict=True)]
     return WindowCalls(
         pa.schema([*relation.columns, *results]),
@@ -108,6 +113,29 @@ def bind_window_calls(
         by_instant=by_instant,
         numbered=_row_number_order([call for _, call in calls]),
     )
+
+
+def _check_frame(context: BindContext, call: exp.Window, schema: pa.Schema) -> None:
+    """Refuse frames for which DataFusion's results make no sense: distances between texts, the 0th value."""
+    inner = call.this.this if isinstance(call.this, exp.Filter | exp.IgnoreNulls) else call.this
+    if call_name(inner) == "nth_value" and len(inner.expressions) > 1 and inner.expressions[1].name == "0":
+        raise context.fail("`nth_value` counts from 1", inner, "nth_value(x, 1)")
+    spec, order = call.args.get("spec"), call.args.get("order")
+    if spec is None or order is None or (spec.args.get("kind") or "").upper() != "RANGE":
+        return
+    if not any(isinstance(spec.args.get(end), exp.Expr) for end in ("start", "end")):
+        return
+    key = order.expressions[0].this
+    with context.planning(call):
+        kind = context.planner.types([to_sql(key)], schema)[0].type
+    offsets = [spec.args[end] for end in ("start", "end") if isinstance(spec.args.get(end), exp.Expr)]
+    is_time = pa.types.is_temporal(kind) or pa.types.is_interval(kind)
+    if pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_binary(kind):
+        hint = "order by a number or a time, or write ROWS"
+        raise context.fail(f"RANGE has no distance between values of {type_name(kind)}", call, hint)
+    if is_time and any(offset.is_number for offset in offsets):
+        hint = "write RANGE BETWEEN INTERVAL '1 day' PRECEDING AND CURRENT ROW"
+        raise context.fail(f"the distance between values of {type_name(kind)} is an INTERVAL", call, hint)
 
 
 def _checked_sum(context: BindContext, call: exp.Window, schema: pa.Schema) -> exp.Expr:

@@ -12,13 +12,46 @@ from datafusion import SessionContext, udf
 
 from headrace.base.errors import ExpressionError
 from headrace.functions.asynchronous import AsyncFunction
+from headrace.functions.postgres.catalog import PUBLIC
 from headrace.functions.signatures import FUNCTION_NAMES
 from headrace.functions.table import TableFunction
-from headrace.model.fragments import Function, expression_error, new_context, plain_type, result_schema
+from headrace.model.fragments import (
+    EPOCH_CLOCK,
+    Function,
+    expression_error,
+    new_context,
+    plain_type,
+    result_schema,
+)
 from headrace.sql.bind.datafusion_errors import explain_error
+from headrace.sql.bind.row_functions import ROW_FUNCTIONS
 
-WINDOWS: Final = {"tumble": 1, "hop": 2, "session": 1}
+WINDOWS: Final = {"tumble": 1, "hop": 2, "cumulate": 2, "session": 1}
 """The functions of windows, and how many intervals each takes."""
+
+ORDERED_SETS: Final = frozenset({"percentile_disc", "percentile_cont", "mode"})
+OTHER_NAMES: Final = {
+    "approx_count_distinct": "approx_distinct", "every": "bool_and", "listagg": "string_agg",
+    "logical_and": "bool_and", "logical_or": "bool_or", "variance": "var_samp",
+}  # fmt: skip
+"""Aggregates that DataFusion knows by another name."""
+AGGREGATE_FORMS: Final = frozenset(
+    {*ORDERED_SETS, *OTHER_NAMES, "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"}
+    | {"string_agg"}
+)
+"""Names of aggregates that DataFusion does not know, or computes differently."""
+JSON_BUILDERS: Final = frozenset(
+    {
+        "json_build_object",
+        "jsonb_build_object",
+        "json_build_array",
+        "jsonb_build_array",
+        "row_to_json",
+        "to_json",
+        "to_jsonb",
+    }
+)
+"""Functions that make JSON of values of any type."""
 
 WINDOW_TYPE: Final = pa.struct([("start", pa.timestamp("ns")), ("end", pa.timestamp("ns"))])
 INTERVAL: Final = pa.month_day_nano_interval()
@@ -37,6 +70,7 @@ class Planner:
         for name, count in WINDOWS.items():
             ctx.register_udf(udf(_never, [INTERVAL] * count, WINDOW_TYPE, "volatile", name))
         ctx.register_udf(udf(_never, [], pa.timestamp("ns"), "volatile", "row_time"))
+        ctx.register_udf(udf(_never, [], pa.timestamp("ns", "+00:00"), "volatile", EPOCH_CLOCK))
         return ctx
 
     @cached_property
@@ -59,7 +93,7 @@ class Planner:
     @cached_property
     def aggregates(self) -> frozenset[str]:
         """The names of aggregate functions."""
-        return frozenset(self.ctx.udafs())
+        return frozenset(self.ctx.udafs()) | AGGREGATE_FORMS
 
     @cached_property
     def window_functions(self) -> frozenset[str]:
@@ -67,14 +101,22 @@ class Planner:
         return frozenset(self.ctx.udwfs())
 
     @cached_property
+    def built_in(self) -> frozenset[str]:
+        """The names of the functions that compute a value of a row in DataFusion."""
+        return frozenset(self.ctx.udfs())
+
+    @cached_property
     def names(self) -> frozenset[str]:
         """The names of all functions."""
-        extra = ("unnest", "cast", "try_cast", "extract", "row", "exists", "date_part", "struct")
+        extra = ("proctime", "unnest", "cast", "try_cast", "extract", "row", "exists", "date_part", "struct")
         names = (
             self.aggregates
             | self.window_functions
             | frozenset(self.ctx.udfs())
             | FUNCTION_NAMES
+            | PUBLIC
+            | set(ROW_FUNCTIONS)
+            | JSON_BUILDERS
             | set(extra)
             | set(self.table_functions)
         )

@@ -11,7 +11,6 @@ from sqlglot import exp
 
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import ExpressionError, HeadraceError, SqlError, suggest
-from headrace.base.options import parse_options
 from headrace.base.problems import Problems
 from headrace.base.spans import Source, Span
 from headrace.model.fragments import Function, plain_schema, quote
@@ -21,7 +20,8 @@ from headrace.sql.bind.catalog import (
     CatalogTable,
     connector_options,
     define_table,
-    option_error,
+    likely_role,
+    option_errors,
     option_model,
     roles_of,
 )
@@ -43,6 +43,7 @@ from headrace.sql.bind.relations import (
     select_columns,
 )
 from headrace.sql.bind.tables import bind_lookup_table, bind_scan
+from headrace.sql.bind.written_names import result_names
 from headrace.sql.parse.create_function import CreateFunction
 from headrace.sql.parse.statements import (
     BrokenDefinition,
@@ -99,7 +100,7 @@ class ProgramBinder:
             if relation.kind == "query":
                 self.attempt(relation)
         self.sinks = [*self._bind_sinks(), *side_sinks]
-        shown = [self.attempt(self._bind_query, source, select.query) for source, select in self._selects]
+        shown = [self.attempt(self._bind_preview, source, select.query) for source, select in self._selects]
         self.previews = [bound for bound in shown if bound is not None]
         self._refuse_side_outputs_of_sinks()
         self._check_options()
@@ -132,6 +133,16 @@ class ProgramBinder:
 
     def _context(self, source: Source) -> BindContext:
         return BindContext(self.planner, source, self._problems)
+
+    def _bind_preview(self, source: Source, query: exp.Expr) -> BoundQuery:
+        """A bare SELECT, whose columns are shown under names that people write."""
+        written = query.copy()
+        bound = self._bind_query(source, query)
+        names = result_names(written, bound.names)
+        if tuple(names) == bound.names:
+            return bound
+        relation = cast_columns(bound.relation, renamed(bound.relation.columns, names))
+        return BoundQuery(relation, tuple(names))
 
     def _bind_query(self, source: Source, query: exp.Expr) -> BoundQuery:
         return bind_query(self._context(source), query, self._namespace)
@@ -201,7 +212,7 @@ class ProgramBinder:
             self._add_view(source, statement, statement.query, ())
 
     def _add_broken(self, name: str) -> None:
-        """What uses a definition that failed is not wrong for that."""
+        """Define the names of failed definitions, so that their uses are not reported as errors too."""
 
         def fail_silently() -> BoundQuery:
             raise ReportedError
@@ -239,7 +250,7 @@ class ProgramBinder:
         self._namespace[table.name] = relation
 
     def _with_columns(self, table: CatalogTable) -> CatalogTable:
-        """A table that is read, with the columns of its source, which is asked once."""
+        """A table that is read, with the columns of its source, which are found once."""
         if table.name not in self._readable:
             self._readable[table.name] = None
             self._readable[table.name] = with_columns(table)
@@ -441,26 +452,11 @@ class ProgramBinder:
     def _check_options(self) -> None:
         """Check the options of every table: also of those that nothing reads or writes."""
         for table in self._tables.values():
-            roles: list[Role] = roles_of(table.connector)
-            if table.kind == "memory" or not roles:
-                continue  # no roles: of another engine and not used, or reported already
-            declared = table.value("type")
-            role = declared if declared in roles else roles[0]
-            if table.kind == "lookup":
-                role = "lookup"
-            if table.name in self._inserts:
-                role = "sink"
-            columns = None
-            if table.columns is not None:
-                columns = pa.schema([column.field for column in table.physical])
-            try:
-                options = connector_options(table, role, columns)
-                parse_options(option_model(table, role), options, what=table.connector)
-            except SqlError as error:
+            role: Role | None = "sink" if table.name in self._inserts else likely_role(table)
+            if table.kind == "memory" or role is None or not roles_of(table.connector):
+                continue  # of another engine and not used, or reported already
+            for error in option_errors(table, role):
                 self._problems.add(error)
-            except HeadraceError as error:
-                for problem in option_error(error, table):
-                    self._problems.add(problem)
 
 
 def _result_columns(bound: BoundQuery, insert: Insert) -> pa.Schema:
@@ -501,7 +497,7 @@ def _check_key(table: CatalogTable, relations: Sequence[Relation], spans: Sequen
                 f"several rows of the result can have one primary key of `{table.name}` "
                 f"({', '.join(declared)})",
                 span,
-                f"its rows are told apart by {', '.join(relation.key)}: make that the primary key",
+                f"its rows are identified by {', '.join(relation.key)}: make that the primary key",
             )
 
 

@@ -21,9 +21,11 @@ from headrace.sql.bind.logical import (
     Item,
     Map,
     Relation,
+    Union,
     Windowing,
     WindowPart,
 )
+from headrace.sql.bind.meanings import Meanings
 from headrace.sql.problems import ReportedError
 from headrace.sql.types import sql_type
 
@@ -34,6 +36,8 @@ class BoundQuery:
 
     relation: Relation
     names: tuple[str, ...]
+    meanings: Meanings = field(default_factory=dict)
+    """What columns mean beyond their types."""
 
 
 class LazyRelation:
@@ -82,7 +86,7 @@ def rename_query(
     """The same relation with other names for its columns, as `AS t (a, b)` gives."""
     if len(columns) > len(bound.names):
         raise context.fail(f"{len(columns)} names for {len(bound.names)} columns", node)
-    return BoundQuery(bound.relation, (*columns, *bound.names[len(columns) :]))
+    return BoundQuery(bound.relation, (*columns, *bound.names[len(columns) :]), bound.meanings)
 
 
 def column_item(name: str) -> Item:
@@ -168,7 +172,7 @@ def first_columns(bound: BoundQuery, count: int) -> BoundQuery:
     if count == len(bound.names):
         return bound
     names = bound.relation.columns.names[:count]
-    return BoundQuery(select_columns(bound.relation, names), bound.names[:count])
+    return BoundQuery(select_columns(bound.relation, names), bound.names[:count], bound.meanings)
 
 
 def cast_columns(relation: Relation, schema: pa.Schema) -> Relation:
@@ -200,6 +204,16 @@ def distinct_rows(relation: Relation) -> Relation:
         keys=tuple(column_item(name) for name in relation.columns.names),
         calls=(),
         by_instant=by_instant,
+    )
+
+
+def union_rows(inputs: Sequence[Relation]) -> Union:
+    """The rows of several relations with the same columns."""
+    windowing = inputs[0].windowing
+    updating = any(relation.updating for relation in inputs)
+    is_windowed = not updating and all(relation.windowing == windowing for relation in inputs)
+    return Union(
+        inputs[0].columns, updating=updating, windowing=windowing if is_windowed else None, inputs=inputs
     )
 
 

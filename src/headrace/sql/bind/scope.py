@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -13,11 +14,14 @@ from headrace.base.errors import ExpressionError, suggest
 from headrace.functions.json_path import compile_path
 from headrace.functions.signatures import FUNCTION_NAMES, PATH_FUNCTIONS, usage
 from headrace.functions.signatures import resolve as resolve_function
-from headrace.model.fragments import plain_type
+from headrace.model.fragments import EPOCH_CLOCK, plain_type
 from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.json_forms import is_json
 from headrace.sql.bind.logical import PRESENCE, ColumnPath, Expression
+from headrace.sql.bind.meanings import Meaning, mark
 from headrace.sql.bind.planning import WINDOWS
 from headrace.sql.bind.semantics import Semantics, is_rewritten, respell
+from headrace.sql.bind.volatile import CLOCK, epoch_clock
 from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
 from headrace.sql.problems import ReportedError
 from headrace.sql.types import type_name
@@ -37,8 +41,14 @@ class ScopeTable:
     """The column of a name without a table, where an outer join with USING computes another one for it."""
     column_alias: str | None = None
     """Another name of the only column, behind that of the table."""
+    is_scalar: bool = False
+    """Whether its name alone stands for the value of its only column: that of a function in FROM."""
     is_hidden: bool = False
     """Whether it holds the value of a subquery, and is not in `*`."""
+    key: tuple[str, ...] = ()
+    """The columns of the relation that are different for each row, if that is known."""
+    meanings: Mapping[str, Meaning] = field(default_factory=dict)
+    """What columns of the relation mean beyond their types."""
 
     def column(self, name: str) -> pa.Field:
         """The column that a name without a table stands for."""
@@ -65,6 +75,13 @@ def column_of(name: str) -> exp.Column:
     return exp.Column(this=exp.Identifier(this=name, quoted=True))
 
 
+_BUILDERS: Final = {
+    **dict.fromkeys(("json_agg", "row_to_json", "to_json"), "json_build_object"),
+    **dict.fromkeys(("jsonb_agg", "to_jsonb"), "jsonb_build_object"),
+}
+"""What makes the JSON that some functions make of a whole row."""
+
+
 @dataclass
 class Scope:
     """The tables that names in a SELECT can mean."""
@@ -82,6 +99,10 @@ class Scope:
         fields = [column for table in self.tables for column in (*table.columns, *table.unqualified.values())]
         fields = list({column.name: column for column in fields}.values())
         return pa.schema([*fields, pa.field(TIMESTAMP, pa.timestamp("ns"), nullable=False)])
+
+    def meaning(self, column: pa.Field) -> Meaning | None:
+        """What a column of the relation means beyond its type."""
+        return next((t.meanings[column.name] for t in self.tables if column.name in t.meanings), None)
 
     def _find_column(self, parts: Sequence[exp.Expr], node: exp.Expr) -> tuple[pa.Field, int]:
         """(the column, how many of the parts name it); the other parts are fields in it."""
@@ -109,8 +130,13 @@ class Scope:
             for name, column in zip(table.names, table.columns, strict=True)
             if name.endswith(f"[{names[0]}]")
         ]
+        if len(fields) != 1:
+            fields = self._results_of(names[0])
         if len(fields) == 1:
             return fields[0], 1
+        for table in self.tables:
+            if table.is_scalar and table.alias == names[0]:
+                return table.columns[0], 1
         raise self._unknown(names, node)
 
     def _only_column(self, table: ScopeTable, name: str, node: exp.Expr) -> pa.Field:
@@ -121,6 +147,15 @@ class Scope:
                 "give them different names with AS where they are made",
             )
         return table.columns[table.names.index(name)]
+
+    def _results_of(self, function: str) -> list[pa.Field]:
+        """The columns without a name of their own that are results of a function: `sum` is `sum(amount)`."""
+        return [
+            column
+            for table in self.tables
+            for name, column in zip(table.names, table.columns, strict=True)
+            if name.startswith(f"{function}(") and name.endswith(")")
+        ]
 
     def _unknown(self, names: list[str], node: exp.Expr) -> ReportedError:
         aliases = [table.alias for table in self.tables]
@@ -140,8 +175,11 @@ class Scope:
                 hint = (
                     f"a field of `{column}` is `{column}.{field}`, or `hr.col('{column}').field('{field}')`"
                 )
+            elif (near := suggest(names[0], columns, cutoff=0.75)) is not None:
+                hint = f"{near} A string is written in single quotes: '{names[0]}'"
             else:
-                hint = f"double quotes are for names; write a string in single quotes: '{names[0]}'"
+                listing = f"the columns are {_listed(columns)}" if columns else "there is no FROM"
+                hint = f"a string is written in single quotes: '{names[0]}'; {listing}"
         return self.context.fail(f"there is no column `{names[0]}`", node, hint)
 
     # ------------------------------------------------------------------------------- expressions
@@ -193,8 +231,36 @@ class Scope:
             call = exp.Anonymous(this=parts[0].name.lower(), expressions=[])
             copy_position(parts[0], call)
             return call
+        if (table := self._row_of(parts)) is not None:
+            return self._row_value(table, node)
         column, used = self._find_column(parts, node)
         return self._fields(column, parts[used:], node)
+
+    def _row_of(self, parts: Sequence[exp.Expr]) -> ScopeTable | None:
+        """The table that a name without more stands for, if no column is called so."""
+        name = identifier_name(parts[0])
+        if len(parts) > 1 or any(name in table.names for table in self.tables) or self._results_of(name):
+            return None
+        named = [table for table in self.tables if table.alias == name]
+        return named[0] if named and not named[0].is_scalar and not named[0].is_hidden else None
+
+    def _row_value(self, table: ScopeTable, node: exp.Expr) -> exp.Expr:
+        """A whole row: a struct, or the JSON that a function makes of it; NULL if all of it is."""
+        call = node.parent
+        function = call.name.lower() if isinstance(call, exp.Anonymous) else ""
+        builder = _BUILDERS.get(function, "named_struct")
+        columns = [
+            self._fields(field, [], exp.column(name))
+            for name, field in zip(table.names, table.columns, strict=True)
+        ]
+        pairs = [
+            part
+            for name, column in zip(table.names, columns, strict=True)
+            for part in (exp.Literal.string(name), column)
+        ]
+        value = exp.Anonymous(this=builder, expressions=pairs)
+        tests = [exp.Not(this=exp.Is(this=column.copy(), expression=exp.Null())) for column in columns]
+        return exp.Case(ifs=[exp.If(this=exp.or_(*tests, copy=False), true=value)])
 
     def _dotted(self, node: exp.Dot) -> exp.Expr:
         parts: list[exp.Expr] = []
@@ -212,6 +278,8 @@ class Scope:
     def _fields(self, column: pa.Field, parts: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         value: exp.Expr = column_of(column.name)
         copy_position(node.find(exp.Identifier), value.this)
+        if not parts:
+            mark(value, self.meaning(column))
         kind = column.type
         for part in parts:
             name = identifier_name(part)
@@ -236,6 +304,11 @@ class Scope:
                 if call is node:
                     return column_of(TIMESTAMP)
                 call.replace(column_of(TIMESTAMP))
+            elif name in CLOCK and not call.expressions:
+                clock = call if name == EPOCH_CLOCK else epoch_clock(call, name)
+                if call is node:
+                    return clock
+                call.replace(clock)
             elif name not in WINDOWS:
                 try:
                     self._bind_function(call, name)
@@ -256,6 +329,10 @@ class Scope:
         if name in planner.table_functions:
             hint = f"write FROM …, {name}(…) AS r, and choose its columns"
             raise self.context.fail(f"`{name}` gives rows, and stands in FROM", call, hint)
+        if (name in planner.user_functions or name in FUNCTION_NAMES) and not call.meta.get("overload"):
+            for argument in list(call.expressions):
+                # Their types are those of what PostgreSQL means by them.
+                argument.replace(Semantics(self.context, self._type_of).apply(argument))
         if name in planner.user_functions:
             self._fit_arguments(call, name)
         elif name in FUNCTION_NAMES:
@@ -263,7 +340,7 @@ class Scope:
             call.meta["overload"] = True  # a second look leaves it as it is
 
     def _compare_as_texts(self, node: exp.Expr) -> exp.Expr:
-        """Compare a text with a number as texts: not every text is a number, and a run must not end there."""
+        """Compare a string with a number as strings: a string that is no number must not fail the run."""
         for comparison in list(node.find_all(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)):
             sides = (comparison.this, comparison.expression)
             kinds = [self._type_of(side) for side in sides]
@@ -274,7 +351,7 @@ class Scope:
         return node
 
     def _type_of(self, node: exp.Expr) -> pa.DataType | None:
-        """The type of a side of a comparison; None if it cannot be told."""
+        """The type of a side of a comparison; None if it is not known."""
         schema = self.schema
         if isinstance(node, exp.Column) and node.name in schema.names:
             return schema.field(node.name).type
@@ -356,6 +433,8 @@ def _cast_getter(call: exp.Anonymous, name: str) -> str:
     while isinstance(parent, exp.Paren):
         parent = parent.parent
     if name == "json_get" and isinstance(parent, exp.Cast) and parent.this.unnest() is call:
+        if parent.to.this in exp.DataType.TEXT_TYPES and is_json(call.expressions[0]):
+            return name  # the text of an element that is JSON is its JSON, as to PostgreSQL
         return _GETTERS.get(parent.to.this, name)
     return name
 
@@ -378,7 +457,7 @@ def _field_access(node: exp.Expr, name: str) -> exp.Expr:
 
 
 def as_expression(node: exp.Expr) -> Expression:
-    """A resolved expression as text, with the columns it needs."""
+    """A resolved expression as SQL, with the columns it needs."""
     paths = [_path(column) for column in node.find_all(exp.Column)]
     whole = {path[0] for path in paths if len(path) == 1}
     return Expression(

@@ -6,16 +6,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
+from headrace.sql.bind.aggregate_forms import respell_aggregate
 from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.interval_literals import spelled_out
+from headrace.sql.bind.json_forms import JSON_VALUE, built_json, is_json, json_value
+from headrace.sql.bind.planning import JSON_BUILDERS
+from headrace.sql.bind.postgres_calls import PostgresCalls, TypeOf, call_of, list_items, parse_expression
+from headrace.sql.bind.row_functions import ROW_FUNCTIONS, row_function_in
 from headrace.sql.bind.time_patterns import is_strftime, strftime_pattern, to_char
-from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
+from headrace.sql.parse.dialect import IS_NOT, copy_position, to_sql
+from headrace.sql.types import type_name
 
 _REWRITTEN: Final = "rewritten"
 """The mark of a node that has its meaning already."""
@@ -23,31 +30,11 @@ _REWRITTEN: Final = "rewritten"
 _RENAMED: Final = {
     "ceiling": "ceil", "sign": "signum", "char_length": "character_length", "pow": "power",
     "jsonb_array_length": "json_length", "json_array_length": "json_length",
-    "jsonb_object_keys": "json_object_keys",
 }  # fmt: skip
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_TIMESTAMPS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ)
 _CHECKED: Final = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
-_UNITS: Final = (
-    "microsecond",
-    "millisecond",
-    "second",
-    "minute",
-    "hour",
-    "day",
-    "week",
-    "month",
-    "quarter",
-    "year",
-)
-_EXTRACTED: Final = (*_UNITS, "nanosecond", "dow", "doy", "epoch", "isodow", "isoyear")
-
-TypeOf = Callable[[exp.Expr], pa.DataType | None]
-
-
-def parse_expression(text: str) -> exp.Expr:
-    """An expression of our own making."""
-    return exp.maybe_parse(text, dialect=HeadraceDialect)
 
 
 def is_rewritten(node: exp.Expr) -> bool:
@@ -59,10 +46,6 @@ def _mark(node: exp.Expr, origin: exp.Expr) -> exp.Expr:
     node.meta[_REWRITTEN] = True
     copy_position(next((part for part in origin.walk() if "start" in part.meta), None), node)
     return node
-
-
-def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=[argument.copy() for argument in arguments])
 
 
 def _paren(node: exp.Expr) -> exp.Paren:
@@ -85,10 +68,16 @@ def respell(context: BindContext, node: exp.Expr) -> exp.Expr:
 
 
 def _respelled(context: BindContext, node: exp.Expr) -> exp.Expr | None:
+    if isinstance(node, exp.Anonymous | exp.Filter | exp.WithinGroup):
+        aggregate = respell_aggregate(context, node, lambda part: respell(context, part))
+        if aggregate is not None:
+            return aggregate
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1 and is_json(node.this):
+        return call_of("json_get", respell(context, node.this.copy()), node.expressions[0])
     if isinstance(node, exp.Anonymous):
-        return _respelled_call(context, node)
+        return _own_function(context, node) or _respelled_call(context, node)
     if isinstance(node, exp.Window):
-        return _shifted(context, node)
+        return _without_rows(node) or _shifted(context, node)
     if isinstance(node, exp.Escape):
         return _escaped(context, node)
     if isinstance(node, exp.SimilarTo):
@@ -100,12 +89,89 @@ def _respelled(context: BindContext, node: exp.Expr) -> exp.Expr | None:
             for first, second in ((low, high), (high, low))
         ]
         return _paren(_joined(exp.Or, [_paren(side) for side in sides]))
+    return _respelled_form(node) or _respelled_value(node) or _respelled_rows(context, node)
+
+
+def _respelled_form(node: exp.Expr) -> exp.Expr | None:
+    """A form that is only another spelling."""
+    if isinstance(node, exp.ByteString):
+        return exp.Literal.string(node.name)  # E'…', whose escapes are read
+    if isinstance(node, exp.Sqrt | exp.Cbrt):
+        return call_of(type(node).__name__.lower(), node.this)  # |/ x, ||/ x
+    if isinstance(node, exp.Abs):
+        return call_of("abs", node.this)  # @ x
+    if isinstance(node, exp.Pow):
+        sides = (node.this, node.expression)
+        return call_of("power", *(exp.cast(side.copy(), "DOUBLE") for side in sides))
+    if isinstance(node, exp.StartsWith):
+        return call_of("starts_with", node.this, node.expression)  # text ^@ text
+    if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
+        ifs = [exp.If(this=node.this.copy(), true=node.args["true"].copy())]
+        default = node.args.get("false")
+        return exp.Case(ifs=ifs, default=None if default is None else default.copy())
     if isinstance(node, exp.BitwiseNot):
         return _paren(exp.Sub(this=exp.Neg(this=_paren(node.this.copy())), expression=exp.Literal.number(1)))
-    return _respelled_rows(context, node)
+    return None
+
+
+def _respelled_value(node: exp.Expr) -> exp.Expr | None:
+    """A value that is written as PostgreSQL alone reads it."""
+    if isinstance(node, exp.Interval):
+        return _spelled_interval(node)
+    if isinstance(node, exp.Cast) and node.this.is_string:
+        if node.to.this == exp.DataType.Type.INTERVAL:
+            return _spelled_interval(node)
+        return _list_of_text(node) if node.to.this == exp.DataType.Type.ARRAY else None
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
+        return _bounded(node, node.expressions[0])
+    return None
+
+
+def _spelled_interval(node: exp.Expr) -> exp.Expr | None:
+    """An interval in a form that only PostgreSQL reads."""
+    unit = node.args.get("unit")
+    if node.this is None or not node.this.is_string or isinstance(unit, exp.Var):
+        return None
+    text = spelled_out(node.this.name)
+    return None if text is None else exp.Interval(this=exp.Literal.string(text))
+
+
+_LAST: Final = 2**31 - 1
+"""An index behind the end of every list."""
+
+
+def _bounded(node: exp.Bracket, index: exp.Expr) -> exp.Expr | None:
+    """`list[2:]` and `list[:2]` with both bounds."""
+    if not isinstance(index, exp.Slice) or (index.this is not None and index.expression is not None):
+        return None
+    bounds = (index.this or exp.Literal.number(1), index.expression or exp.Literal.number(_LAST))
+    return exp.Bracket(
+        this=node.this.copy(), expressions=[exp.Slice(this=bounds[0].copy(), expression=bounds[1].copy())]
+    )
+
+
+def _list_of_text(node: exp.Cast) -> exp.Expr | None:
+    """`CAST('{1,2}' AS INT[])` as a list of values."""
+    items = list_items(node.this.name)
+    if items is None:
+        return None
+    inner = node.to.expressions[0]
+    values = [
+        exp.Null() if item is None else exp.Cast(this=exp.Literal.string(item), to=inner.copy())
+        for item in items
+    ]
+    return exp.Cast(this=exp.array(*values), to=node.to.copy())
 
 
 def _respelled_rows(context: BindContext, node: exp.Expr) -> exp.Expr | None:
+    is_not = isinstance(node, exp.Not) and bool(node.meta.get(IS_NOT))
+    test = node.this if is_not else node
+    if isinstance(test, exp.Is) and isinstance(test.expression, exp.Null) and (values := _row(test.this)):
+        # A row is NULL if all of its values are, and NOT NULL if none is.
+        tests: list[exp.Expr] = [
+            _paren(exp.Is(this=_paren(value.copy()), expression=exp.Null())) for value in values
+        ]
+        return _paren(_joined(exp.And, [exp.Not(this=each) for each in tests] if is_not else tests))
     if isinstance(node, exp.In) and _row(node.this) is not None and not node.args.get("query"):
         choices = []
         for choice in node.expressions:
@@ -127,53 +193,113 @@ def _respelled_rows(context: BindContext, node: exp.Expr) -> exp.Expr | None:
     return _paren(_compare_rows(type(node), *rows))
 
 
+def _own_function(context: BindContext, node: exp.Anonymous) -> exp.Expr | None:
+    """A function that gives rows or JSON, which is made of others."""
+    name = node.name.lower()
+    if name not in ROW_FUNCTIONS and name not in JSON_BUILDERS:
+        return None
+    plain = call_of(name, *(respell(context, argument.copy()) for argument in node.expressions))
+    copy_position(node, plain)
+    return row_function_in(plain) if name in ROW_FUNCTIONS else built_json(context, plain)
+
+
 def _respelled_call(context: BindContext, node: exp.Anonymous) -> exp.Expr | None:
     name, arguments = node.name.lower(), node.expressions
-    if name in _RENAMED:
-        return _call(_RENAMED[name], *arguments)
-    if name in ("mod", "div") and len(arguments) != 2:
-        raise context.fail(f"`{name}` takes 2 arguments, not {len(arguments)}", node, f"{name}(a, b)")
-    if name == "mod":
-        return _paren(exp.Mod(this=_paren(arguments[0].copy()), expression=_paren(arguments[1].copy())))
-    if name == "div":
-        return _call(
-            "trunc", exp.Div(this=_paren(arguments[0].copy()), expression=_paren(arguments[1].copy()))
-        )
-    if name in ("num_nulls", "num_nonnulls") and arguments:
-        condition = "IS NULL" if name == "num_nulls" else "IS NOT NULL"
-        cases = [
-            parse_expression(f"CASE WHEN ({to_sql(argument)}) {condition} THEN 1 ELSE 0 END")
-            for argument in arguments
+    if name in ("some", "all") and len(arguments) == 1 and isinstance(node.parent, exp.Binary):
+        return (exp.Any if name == "some" else exp.All)(this=_paren(arguments[0].copy()))
+    if name == "row" and arguments:
+        fields = [
+            part for at, value in enumerate(arguments, 1) for part in (exp.Literal.string(f"f{at}"), value)
         ]
-        return _paren(_joined(exp.Add, [_mark(case, node) for case in cases]))
-    if name == "date_trunc" and arguments and arguments[0].is_string:
-        unit = arguments[0].name.lower().removesuffix("s")
-        if unit not in _UNITS:
-            raise context.fail(
-                f"date_trunc knows no `{arguments[0].name}`", arguments[0], f"it knows {', '.join(_UNITS)}"
-            )
-        return _call(name, exp.Literal.string(unit), *arguments[1:])
+        return call_of("named_struct", *fields)
+    if name in _RENAMED:
+        return call_of(_RENAMED[name], *arguments)
+    if name == "array_length" and len(arguments) == 2:
+        return call_of("nullif", _mark(node.copy(), node), exp.Literal.number(0))
+    return _respelled_arguments(context, node)
+
+
+def _respelled_arguments(context: BindContext, node: exp.Anonymous) -> exp.Expr | None:
+    name, arguments = node.name.lower(), node.expressions
+    if name in ("mod", "div"):
+        return _divided(context, node)
+    if name in ("num_nulls", "num_nonnulls") and arguments:
+        return _counted_nulls(node)
+    if any(isinstance(argument, exp.Kwarg) for argument in arguments):
+        return _named_arguments(context, node)
+    if name == "string_agg" and len(arguments) == 2 and arguments[1].find(exp.Column) is not None:
+        separator = arguments[1].this if isinstance(arguments[1], exp.Order) else arguments[1]
+        if separator.find(exp.Column) is not None:
+            hint = "string_agg(x, ',')"
+            raise context.fail("the separator of `string_agg` is the same for all rows", separator, hint)
     if name == "string_agg" and arguments and isinstance(arguments[0], exp.Distinct):
         return _distinct_texts(context, node, arguments[0].expressions)
-    if name == "date_part" and arguments and arguments[0].is_string:
-        _check_field(context, arguments[0])
-    if name == "convert_from":
-        if len(arguments) != 2 or arguments[1].name.upper().replace("-", "") != "UTF8":
-            raise context.fail("convert_from takes bytes and 'UTF8'", node, "convert_from(b, 'UTF8')")
-        return _call("arrow_cast", arguments[0], exp.Literal.string("Utf8"))
+    if name in ("convert_from", "convert_to"):
+        return _converted(context, node)
     return None
+
+
+def _converted(context: BindContext, node: exp.Anonymous) -> exp.Expr:
+    """Bytes as a text, or the other way round; texts are UTF-8."""
+    name, arguments = node.name.lower(), node.expressions
+    if len(arguments) != 2 or arguments[1].name.upper().replace("-", "") != "UTF8":
+        raise context.fail(f"{name} takes a value and 'UTF8'", node, f"{name}(x, 'UTF8')")
+    target = "Utf8" if name == "convert_from" else "Binary"
+    return call_of("arrow_cast", arguments[0], exp.Literal.string(target))
+
+
+def _divided(context: BindContext, node: exp.Anonymous) -> exp.Expr:
+    name, arguments = node.name.lower(), node.expressions
+    if len(arguments) != 2:
+        raise context.fail(f"`{name}` takes 2 arguments, not {len(arguments)}", node, f"{name}(a, b)")
+    left, right = (_paren(argument.copy()) for argument in arguments)
+    if name == "mod":
+        return _paren(exp.Mod(this=left, expression=right))
+    return call_of("trunc", exp.Div(this=left, expression=right))
+
+
+def _counted_nulls(node: exp.Anonymous) -> exp.Expr:
+    condition = "IS NULL" if node.name.lower() == "num_nulls" else "IS NOT NULL"
+    cases = [
+        parse_expression(f"CASE WHEN ({to_sql(argument)}) {condition} THEN 1 ELSE 0 END")
+        for argument in node.expressions
+    ]
+    return _paren(_joined(exp.Add, [_mark(case, node) for case in cases]))
 
 
 def _distinct_texts(context: BindContext, node: exp.Anonymous, arguments: list[exp.Expr]) -> exp.Expr:
     """Distinct texts in their order, as PostgreSQL gives them: a set has no order that a replay repeats."""
     if len(arguments) != 2:
-        raise context.fail("`string_agg` takes a text and a separator", node, "string_agg(DISTINCT x, ',')")
+        raise context.fail("`string_agg` takes a string and a separator", node, "string_agg(DISTINCT x, ',')")
     if isinstance(node.parent, exp.Filter | exp.Window):
         hint = "write the order: string_agg(DISTINCT x, ',' ORDER BY x)"
-        raise context.fail("distinct texts have no order of their own here", node, hint)
+        raise context.fail("distinct strings have no order of their own here", node, hint)
     text, separator = map(to_sql, arguments)
     values = f"array_agg(DISTINCT {text}) FILTER (WHERE ({text}) IS NOT NULL)"
     return parse_expression(f"array_to_string(array_sort({values}), {separator})")
+
+
+def _without_rows(node: exp.Window) -> exp.Expr | None:
+    """A function over a frame that ends before it begins: there are no rows in it."""
+    spec = node.args.get("spec")
+    if spec is None:
+        return None
+    bounds = []
+    for end in ("start", "end"):
+        value, side = spec.args.get(end), spec.args.get(f"{end}_side")
+        if not isinstance(value, exp.Expr) or not value.is_int or side not in ("PRECEDING", "FOLLOWING"):
+            return None
+        bounds.append(int(value.name) * (-1 if side == "PRECEDING" else 1))
+    if bounds[0] <= bounds[1]:
+        return None
+    copy = node.copy()
+    copy.set("spec", exp.WindowSpec(kind="ROWS", start="CURRENT ROW", end="CURRENT ROW"))
+    inner = copy.this.this if isinstance(copy.this, exp.Filter) else copy.this
+    is_count = isinstance(inner, exp.Anonymous) and inner.name.lower() == "count"
+    return exp.Case(
+        ifs=[exp.If(this=exp.Boolean(this=False), true=copy)],
+        default=exp.Literal.number(0) if is_count else None,
+    )
 
 
 def _shifted(context: BindContext, node: exp.Window) -> exp.Expr | None:
@@ -191,12 +317,26 @@ def _shifted(context: BindContext, node: exp.Window) -> exp.Expr | None:
     )
 
 
-def _check_field(context: BindContext, field: exp.Expr) -> None:
-    name = field.name.lower()
-    if name not in _EXTRACTED and name.removesuffix("s") not in _EXTRACTED:
-        raise context.fail(
-            f"`{field.name}` cannot be extracted", field, f"what can is {', '.join(_EXTRACTED)}"
-        )
+_INTERVAL_PARTS: Final = ("years", "months", "weeks", "days", "hours", "mins", "secs")
+
+
+def _named_arguments(context: BindContext, node: exp.Anonymous) -> exp.Expr:
+    """`make_interval(hours => 3)`."""
+    parts: dict[str, exp.Expr] = {}
+    for index, argument in enumerate(node.expressions):
+        is_named = isinstance(argument, exp.Kwarg)
+        name = argument.this.name.lower() if is_named else _INTERVAL_PARTS[min(index, 6)]
+        if node.name.lower() != "make_interval":
+            raise context.fail(f"`{node.name}` has no named arguments", argument, "write the values in order")
+        if name not in _INTERVAL_PARTS:
+            hint = f"the parts are {', '.join(_INTERVAL_PARTS)}"
+            raise context.fail(f"an interval has no `{name}`", argument, hint)
+        parts[name] = argument.expression if is_named else argument
+    zero = exp.Literal.number(0)
+    values = [
+        parse_expression(f"CAST({to_sql(parts.get(name, zero))} AS DOUBLE)") for name in _INTERVAL_PARTS
+    ]
+    return call_of(f"make_interval__{'_'.join(['double'] * len(values))}", *values)
 
 
 def _row(node: exp.Expr) -> list[exp.Expr] | None:
@@ -317,13 +457,17 @@ class Semantics:
     def __init__(self, context: BindContext, type_of: TypeOf) -> None:
         self._context = context
         self._type_of = type_of
+        self._calls = PostgresCalls(context, type_of)
 
     def apply(self, node: exp.Expr) -> exp.Expr:
         """A node with the meaning that PostgreSQL gives it; parts before what they are in."""
         for part in reversed(list(node.walk())):
-            if part.meta.get(_REWRITTEN):
+            is_value = isinstance(part, exp.Anonymous) and part.name == JSON_VALUE
+            if part.meta.get(_REWRITTEN) and not is_value:
                 continue
-            replacement = self._rewritten(part)
+            replacement = (
+                json_value(self._context, part, self._type_of) if is_value else self._rewritten(part)
+            )
             if replacement is not None:
                 replacement = _mark(replacement, part)
                 if part is node:
@@ -332,19 +476,37 @@ class Semantics:
         return node
 
     def _rewritten(self, node: exp.Expr) -> exp.Expr | None:
+        if isinstance(node, exp.Anonymous | exp.Filter | exp.Window):
+            mean = self._decimal_mean(node)
+            if mean is not None:
+                return mean
+        if isinstance(node, exp.DPipe):
+            return self._calls.json_arithmetic(node) or self._joined_texts(node)
         if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div):
-            return self._arithmetic(node)
+            return self._calls.json_arithmetic(node) or self._arithmetic(node)
         if isinstance(node, (*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ)):
-            return self._compared_intervals(node, ("this", "expression"))
+            sides = ("this", "expression")
+            return self._calls.compared(node) or self._compared(node, sides)
         if isinstance(node, exp.Between):
-            return self._compared_intervals(node, ("this", "low", "high"))
+            return self._compared(node, ("this", "low", "high"))
         if isinstance(node, exp.Cast):
             return self._cast(node)
-        if isinstance(node, exp.Extract):
-            _check_field(self._context, node.this)
         if isinstance(node, exp.Anonymous):
             return self._called(node)
-        return None
+        return self._calls.form(node)
+
+    def _joined_texts(self, node: exp.DPipe) -> exp.Expr | None:
+        """`text || value`, with the value as PostgreSQL writes it."""
+        sides = {side: self._type_of(node.args[side]) for side in ("this", "expression")}
+        copy = None
+        for side, kind in sides.items():
+            if kind is None or pa.types.is_list(kind) or pa.types.is_binary(kind):
+                return None
+            written = self._calls.written(node.args[side], kind)
+            if written is not None:
+                copy = copy or node.copy()
+                copy.set(side, written)
+        return copy
 
     # -------------------------------------------------------------------------------- arithmetic
 
@@ -353,30 +515,33 @@ class Semantics:
         kinds = [self._type_of(side) for side in (left, right)]
         if kinds[0] is None or kinds[1] is None:
             return None
-        if isinstance(node, exp.Mul | exp.Div) and any(map(pa.types.is_interval, kinds)):
+        if isinstance(node, exp.Mul | exp.Div) and any(map(_is_length, kinds)):
             return self._scaled_interval(node, kinds)
         if isinstance(node, exp.Add | exp.Sub) and any(map(pa.types.is_interval, kinds)):
+            if any(map(_is_numeric, kinds)):
+                names = " and ".join(type_name(kind) for kind in kinds if kind is not None)
+                hint = "an INTERVAL has a unit: write INTERVAL '1 second' * 5"
+                raise self._context.fail(f"{names} cannot be added or subtracted", node, hint)
             return self._date_and_interval(node, kinds)
-        if not all(map(pa.types.is_integer, kinds)) or isinstance(node, exp.Div):
+        if isinstance(node, exp.Div):
+            return _divided_decimals(node, kinds)
+        if not all(map(pa.types.is_integer, kinds)):
             return None
         if left.is_number and right.is_number and len(left.name) + len(right.name) < 18:
             return None
         kind = self._type_of(node)
         if kind is None or not pa.types.is_integer(kind) or _has_room(node, kinds, kind):
             return None
-        return _call(f"checked__{_CHECKED[type(node)]}__{kind}", left, right)
+        return call_of(f"checked__{_CHECKED[type(node)]}__{kind}", left, right)
 
     def _scaled_interval(self, node: exp.Binary, kinds: Sequence[pa.DataType | None]) -> exp.Expr | None:
-        interval, number = (0, 1) if pa.types.is_interval(kinds[0]) else (1, 0)
+        interval, number = (0, 1) if _is_length(kinds[0]) else (1, 0)
         sides = (node.this, node.expression)
-        kind = kinds[number]
-        is_number = kind is not None and (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        )
-        if not is_number or (isinstance(node, exp.Div) and interval == 1):
+        kind, length = kinds[number], self._calls.as_interval(sides[interval], kinds[interval])
+        if not _is_numeric(kind) or (isinstance(node, exp.Div) and interval == 1):
             return None
         name = "interval__divide" if isinstance(node, exp.Div) else "interval__multiply"
-        return _call(name, sides[interval], parse_expression(f"CAST({to_sql(sides[number])} AS DOUBLE)"))
+        return call_of(name, length, parse_expression(f"CAST({to_sql(sides[number])} AS DOUBLE)"))
 
     def _date_and_interval(self, node: exp.Binary, kinds: Sequence[pa.DataType | None]) -> exp.Expr | None:
         """A date and an interval are a timestamp: an hour after a date is another instant."""
@@ -390,20 +555,38 @@ class Semantics:
 
     # ------------------------------------------------------------------------------- comparisons
 
+    def _compared(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
+        return self._compared_intervals(node, sides) or self._compared_times(node, sides)
+
+    def _compared_times(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
+        """A time that is compared with one that is written out to the minute: `ts > '2026-01-01 10:00'`."""
+        short = [side for side in sides if _is_short_time(node.args[side])]
+        kinds = [self._type_of(node.args[side]) for side in sides if side not in short]
+        if not short or not all(kind is not None and pa.types.is_timestamp(kind) for kind in kinds):
+            return None
+        copy = node.copy()
+        for side in short:
+            copy.set(side, exp.Literal.string(f"{node.args[side].name}:00"))
+        return copy
+
     def _compared_intervals(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
         kinds = [self._type_of(node.args[side]) for side in sides]
-        if not any(kind is not None and pa.types.is_interval(kind) for kind in kinds):
+        has_text = any(node.args[side].is_string for side in sides)
+        if not any(_is_length(kind) and (has_text or not pa.types.is_duration(kind)) for kind in kinds):
             return None
         copy = node.copy()
         for side, kind in zip(sides, kinds, strict=True):
             value = node.args[side].copy()
-            if kind is None or not (
+            if value.is_string:
+                text = spelled_out(value.name) or value.name
+                value = exp.Interval(this=exp.Literal.string(text))
+            elif kind is None or not (
                 pa.types.is_interval(kind) or pa.types.is_duration(kind) or pa.types.is_null(kind)
             ):
                 return None
-            if not pa.types.is_interval(kind):
+            elif not pa.types.is_interval(kind):
                 value = parse_expression(f"arrow_cast({to_sql(value)}, 'Interval(MonthDayNano)')")
-            copy.set(side, _mark(_call("interval__length", value), value))
+            copy.set(side, _mark(call_of("interval__length", value), value))
         return copy
 
     # ------------------------------------------------------------------------------------- casts
@@ -416,10 +599,19 @@ class Semantics:
                 return None
             copy = node.copy()
             rounds_away = pa.types.is_decimal(kind) or _is_number(value)
-            copy.set("this", _call("round" if rounds_away else "round__even", value))
+            copy.set("this", call_of("round" if rounds_away else "round__even", value))
             return copy
-        if target in exp.DataType.TEXT_TYPES and self._type_of(value) == pa.binary():
-            return parse_expression(f"('\\x' || encode({to_sql(value)}, 'hex'))")
+        if target == exp.DataType.Type.JSONB and not is_json(value) and self._type_of(value) == pa.string():
+            return exp.cast(call_of("jsonb_text__string", value), "JSONB")
+        if target in exp.DataType.TEXT_TYPES:
+            if node.to.expressions:
+                return self._cut(node)
+            kind = self._type_of(value)
+            return None if kind is None else self._calls.written(value, kind)
+        if target in _TIMESTAMPS and _is_short_time(value):
+            copy = node.copy()
+            copy.set("this", exp.Literal.string(f"{value.name}:00"))
+            return copy
         if target == exp.DataType.Type.VARBINARY and value.is_string and value.name.startswith("\\x"):
             digits = value.name.removeprefix("\\x")
             if len(digits) % 2 or re.search(r"[^0-9a-fA-F]", digits):
@@ -429,6 +621,15 @@ class Semantics:
             return parse_expression(f"decode('{digits.lower()}', 'hex')")
         return None
 
+    def _cut(self, node: exp.Cast) -> exp.Expr:
+        """`CAST(x AS VARCHAR(3))` keeps three characters."""
+        length = node.to.expressions[0].this
+        if not length.is_number or int(length.name) < 1:
+            raise self._context.fail("the length of a text is a number", node, "such as VARCHAR(10)")
+        plain = node.copy()
+        plain.to.set("expressions", None)
+        return call_of("left", self._cast(plain) or plain, length)
+
     # ------------------------------------------------------------------------------------- calls
 
     def _called(self, node: exp.Anonymous) -> exp.Expr | None:
@@ -436,7 +637,7 @@ class Semantics:
         if name == "round" and len(arguments) == 1 and not _is_number(arguments[0]):
             kind = self._type_of(arguments[0])
             if kind is not None and pa.types.is_floating(kind):
-                return _call("round__even", arguments[0])
+                return call_of("round__even", arguments[0])
         if name in ("to_char", "date_format") and len(arguments) == 2 and arguments[1].is_string:
             pattern = arguments[1].name
             if name == "to_char" and not is_strftime(pattern):
@@ -446,8 +647,84 @@ class Semantics:
             pattern = arguments[1].name
             if not is_strftime(pattern):
                 with self._context.planning(arguments[1]):
-                    return _call(name, arguments[0], exp.Literal.string(strftime_pattern(pattern)))
+                    strftime = strftime_pattern(pattern)
+                if re.search("%[HI]", strftime) and "%M" not in strftime:
+                    # Hours without minutes are not read otherwise.
+                    text = parse_expression(f"({to_sql(arguments[0])}) || ' 00'")
+                    return call_of(name, text, exp.Literal.string(f"{strftime} %M"))
+                return call_of(name, arguments[0], exp.Literal.string(strftime))
+        if name in ("min", "max", "avg") and len(arguments) == 1:
+            return self._of_intervals(node)
+        return self._calls.call(node)
+
+    def _of_intervals(self, node: exp.Anonymous) -> exp.Expr | None:
+        """The shortest, longest or mean interval: DataFusion compares months before days."""
+        kind = self._type_of(node.expressions[0])
+        if kind is None or not pa.types.is_interval(kind):
+            return None
+        if isinstance(node.parent, exp.Filter | exp.Window):
+            hint = f"write {node.name}(CASE WHEN … THEN interval END) for FILTER, and GROUP BY for OVER"
+            raise self._context.fail(f"`{node.name}` of intervals takes no FILTER and no OVER", node, hint)
+        value, name = to_sql(node.expressions[0]), node.name.lower()
+        if name == "avg":
+            return parse_expression(
+                f"interval__divide(sum({value}), CAST(nullif(count({value}), 0) AS DOUBLE))"
+            )
+        order = "DESC" if name == "max" else "ASC"
+        return parse_expression(f"first_value({value} ORDER BY interval__length({value}) {order} NULLS LAST)")
+
+    def _decimal_mean(self, node: exp.Expr) -> exp.Expr | None:
+        """The mean of decimals from their sum and count: DataFusion cuts it off after a few digits."""
+        call = node
+        while isinstance(call, exp.Filter | exp.Window):
+            call = call.this
+        if not isinstance(call, exp.Anonymous) or call.name.lower() not in ("avg", "mean"):
+            return None
+        if isinstance(node.parent, exp.Filter | exp.Window) and node.parent.this is node:
+            return None
+        if len(call.expressions) != 1:
+            return None
+        argument = call.expressions[0]
+        is_distinct = isinstance(argument, exp.Distinct) and len(argument.expressions) == 1
+        value = argument.expressions[0] if is_distinct else argument
+        kind = self._type_of(value)
+        if kind is None or not pa.types.is_decimal(kind):
+            return None
+        text = to_sql(value)
+        wide = f"arrow_cast({text}, 'Decimal128(38, {kind.scale})')"
+        parts = []
+        for function, summed in (("sum", wide), ("count", text)):
+            copy = node.copy()
+            inner = copy
+            while isinstance(inner, exp.Filter | exp.Window):
+                inner = inner.this
+            part = parse_expression(f"{function}({'DISTINCT ' * is_distinct}{summed})")
+            if inner is copy:
+                copy = part
+            else:
+                inner.replace(part)
+            parts.append(copy)
+        total = parse_expression(f"arrow_cast({to_sql(parts[0])}, 'Decimal128(38, {kind.scale})')")
+        return call_of(f"decimal__mean__{kind.scale}", total, parts[1])
+
+
+def _divided_decimals(node: exp.Div, kinds: Sequence[pa.DataType | None]) -> exp.Expr | None:
+    """The quotient of decimals, or of a decimal and an integer: DataFusion cuts it off after a few digits."""
+    decimals = [kind for kind in kinds if kind is not None and pa.types.is_decimal(kind)]
+    others = [kind for kind in kinds if kind not in decimals]
+    if not decimals or not all(map(pa.types.is_integer, others)):
         return None
+    scale = max(kind.scale for kind in decimals)
+    sides = [
+        parse_expression(f"arrow_cast({to_sql(side)}, 'Decimal128(38, {scale})')")
+        for side in (node.this, node.expression)
+    ]
+    return call_of(f"decimal__divide__{scale}", *sides)
+
+
+def _is_short_time(node: exp.Expr) -> bool:
+    """Whether it is a time that is written out without its seconds, which DataFusion does not read."""
+    return node.is_string and re.fullmatch(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", node.name.strip()) is not None
 
 
 def _is_number(node: exp.Expr) -> bool:
@@ -456,6 +733,17 @@ def _is_number(node: exp.Expr) -> bool:
     if isinstance(node, exp.Neg):
         node = node.this.unnest()
     return bool(node.is_number)
+
+
+def _is_length(kind: pa.DataType | None) -> bool:
+    """Whether it is the type of an INTERVAL, or of the difference of two instants."""
+    return kind is not None and (pa.types.is_interval(kind) or pa.types.is_duration(kind))
+
+
+def _is_numeric(kind: pa.DataType | None) -> bool:
+    return kind is not None and (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def _has_room(node: exp.Binary, kinds: Sequence[pa.DataType | None], kind: pa.DataType) -> bool:

@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from headrace.model.fragments import quote
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.logical import Aggregate, AggregateCall, Expression, Item, Relation, Union
+from headrace.sql.bind.logical import Aggregate, AggregateCall, Expression, Item, Relation
+from headrace.sql.bind.meanings import Meanings
 from headrace.sql.bind.relations import (
     BoundQuery,
     cast_columns,
@@ -19,6 +20,7 @@ from headrace.sql.bind.relations import (
     renamed,
     select_columns,
     stub_schema,
+    union_rows,
     unique_names,
     where_map,
 )
@@ -39,8 +41,9 @@ def bind_set_operation(
     inputs = [cast_columns(side.relation, schema) for side in sides]
     rows: Relation
     if isinstance(query, exp.Union):
-        rows = _union(inputs)
-        return BoundQuery(distinct_rows(rows) if query.args.get("distinct") else rows, sides[0].names)
+        rows = union_rows(inputs)
+        rows = distinct_rows(rows) if query.args.get("distinct") else rows
+        return BoundQuery(rows, sides[0].names, _common_meanings(sides))
     rows = _counted(inputs, distinct=bool(query.args.get("distinct")))
     copies = _copies(query)
     if query.args.get("distinct"):
@@ -49,7 +52,13 @@ def bind_set_operation(
         repeated = Expression(f"unnest(range(0, {copies.text}))", copies.columns)
         items = [*(column_item(name) for name in schema.names), Item(_COPIES, repeated)]
         rows = make_map(rows, items, pa.schema([*schema, pa.field(_COPIES, pa.int64())]))
-    return BoundQuery(select_columns(rows, schema.names), sides[0].names)
+    return BoundQuery(select_columns(rows, schema.names), sides[0].names, _common_meanings(sides))
+
+
+def _common_meanings(sides: Sequence[BoundQuery]) -> Meanings:
+    """What columns mean on all sides."""
+    first, *others = (side.meanings for side in sides)
+    return {at: its for at, its in first.items() if all(other.get(at) == its for other in others)}
 
 
 def _operands(query: exp.SetOperation) -> list[exp.Expr]:
@@ -92,15 +101,6 @@ def _common_columns(
     return renamed(schema, unique_names(first.names))
 
 
-def _union(inputs: Sequence[Relation]) -> Union:
-    windowing = inputs[0].windowing
-    updating = any(relation.updating for relation in inputs)
-    is_windowed = not updating and all(relation.windowing == windowing for relation in inputs)
-    return Union(
-        inputs[0].columns, updating=updating, windowing=windowing if is_windowed else None, inputs=inputs
-    )
-
-
 def _counted(inputs: Sequence[Relation], *, distinct: bool) -> Relation:
     """Each different row once, with the number of times that it is on the left and on the right."""
     schema = inputs[0].columns
@@ -112,7 +112,7 @@ def _counted(inputs: Sequence[Relation], *, distinct: bool) -> Relation:
         )
         for relation, text in zip(inputs, ("TRUE", "FALSE"), strict=True)
     ]
-    rows: Relation = _union(marked)
+    rows: Relation = union_rows(marked)
     if distinct:
         rows = distinct_rows(rows)  # what is there twice changes nothing
     windowing = rows.windowing

@@ -79,8 +79,8 @@ class SubqueryBinder:
             is_tied = bool(correlated.keys or correlated.conditions)
             if is_tied and not self._is_global_aggregate(correlated.select):
                 return self._semi_join(relation, correlated, [], negated=negated)
-        elif _is_in(node) and not negated and not has_subquery(node.this):
-            correlated = self._ties.find(query_in(node))
+        elif (looked_in := _looked_in(node)) is not None and not negated and not has_subquery(node.this):
+            correlated = self._ties.find(looked_in)
             if not (correlated.keys and self._is_global_aggregate(correlated.select)):
                 return self._semi_join(relation, correlated, _values(node.this), negated=False)
         self.tables.where.append(self.replace(condition))
@@ -181,7 +181,7 @@ class SubqueryBinder:
 
     def _in(self, node: exp.Expr, value: exp.Expr, query: exp.Expr, *, negated: bool) -> exp.Expr:
         """`value IN (query)`: true, false, or NULL where a NULL could be what is looked for."""
-        if isinstance(value.unnest(), exp.Tuple):
+        if len(_values(value)) > 1:
             hint = "a row IN (SELECT …) can stand alone in WHERE, joined with AND; or use NOT EXISTS"
             raise self._context.fail("a row cannot be looked up here", node, hint)
         correlated = self._ties.find(query)
@@ -275,7 +275,7 @@ class SubqueryBinder:
         is_one_row = self._is_global_aggregate(select)
         rows, keys = self._rows(correlated, 1)
         kind = rows.relation.columns.field(0).type
-        name = name or self._name_of(query)
+        name = name or query_name(query)
         if not keys and is_one_row:
             right, prefix = self._prefixed(rows)
             return self._hidden(_Step(right, "inner"), column_of(f"{prefix}v0"), kind, name, node)
@@ -422,14 +422,6 @@ class SubqueryBinder:
             return None
         return f"CAST({literal(str(result))} AS {sql_type(kind)})"
 
-    def _name_of(self, query: exp.Expr) -> str:
-        item = query.selects[0] if isinstance(query, exp.Query) and query.selects else None
-        if item is None:
-            return "column"
-        if isinstance(item, exp.Anonymous):
-            return item.name.lower()
-        return item.alias_or_name or "column"
-
     def _refuse_conditions(self, correlated: Correlated) -> None:
         if correlated.conditions:
             raise self._context.fail(
@@ -439,13 +431,39 @@ class SubqueryBinder:
             )
 
 
+def subquery_name(node: exp.Expr) -> str | None:
+    """What an item of a SELECT list that is a subquery alone is called; None for any other."""
+    if isinstance(node, exp.Exists):
+        return "exists"
+    return query_name(query_in(node)) if isinstance(node, exp.Subquery) else None
+
+
+def query_name(query: exp.Expr) -> str:
+    """What the value of a subquery is called."""
+    item = query.selects[0] if isinstance(query, exp.Query) and query.selects else None
+    if item is None:
+        return "column"
+    if isinstance(item, exp.Anonymous):
+        return item.name.lower()
+    return item.alias_or_name or "column"
+
+
 def _is_in(node: exp.Expr) -> bool:
     return isinstance(node, exp.In) and node.args.get("query") is not None
 
 
+def _looked_in(node: exp.Expr) -> exp.Expr | None:
+    """The query of `x IN (SELECT …)`, or of `x = ANY (SELECT …)`."""
+    if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and has_subquery(node.expression):
+        return query_in(node.expression)
+    return query_in(node) if _is_in(node) else None
+
+
 def _values(node: exp.Expr) -> list[exp.Expr]:
+    """The values of a row, `(a, b)` or `ROW(a, b)`, or the value alone."""
     node = node.unnest()
-    return node.expressions if isinstance(node, exp.Tuple) else [node]
+    is_row = isinstance(node, exp.Anonymous) and node.name.lower() == "row"
+    return node.expressions if is_row or isinstance(node, exp.Tuple) else [node]
 
 
 def _any_columns(correlated: Correlated) -> Correlated:

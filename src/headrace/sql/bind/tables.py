@@ -16,11 +16,13 @@ from headrace.sql.bind.catalog import (
 )
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.logical import Expression, Item, Scan
+from headrace.sql.bind.meanings import Meanings
 from headrace.sql.bind.relations import BoundQuery, LookupTable, plain_columns
 from headrace.sql.bind.scope import Scope, ScopeTable, identifier_name
+from headrace.sql.bind.syntax import check_syntax
 from headrace.sql.parse.dialect import to_sql
 from headrace.sql.problems import fail
-from headrace.sql.types import sql_type, type_name
+from headrace.sql.types import is_json_column, sql_type, type_name
 
 
 def bind_scan(context: BindContext, table: CatalogTable) -> BoundQuery:
@@ -55,7 +57,16 @@ def bind_scan(context: BindContext, table: CatalogTable) -> BoundQuery:
         watermark=mark,
         lateness=lateness,
     )
-    return BoundQuery(relation, tuple(columns.names))
+    return BoundQuery(relation, tuple(columns.names), _meanings(table, columns))
+
+
+def _meanings(table: CatalogTable, columns: pa.Schema) -> Meanings:
+    instants = {column.name for column in table.definition.columns if column.is_instant}
+    return {
+        index: "instant" if column.name in instants else "json"
+        for index, column in enumerate(columns)
+        if column.name in instants or is_json_column(column)
+    }
 
 
 def _columns(table: CatalogTable) -> tuple[pa.Schema, pa.Schema]:
@@ -74,6 +85,7 @@ def _generated_columns(context: BindContext, table: CatalogTable, read: pa.Schem
     for column in table.definition.columns:
         if column.generated is None:
             continue
+        check_syntax(context, column.generated)
         value = scope.expression(column.generated)
         if _type_of(value, scope, column.generated) != plain_type(column.field.type):
             value = Expression(f"CAST({value.text} AS {sql_type(column.field.type)})", value.columns)
@@ -86,6 +98,7 @@ def _watermark(
     context: BindContext, table: CatalogTable, columns: pa.Schema, watermark: exp.Expr
 ) -> Expression:
     scope = Scope(context, [ScopeTable(table.name, tuple(columns.names), tuple(columns))])
+    check_syntax(context, watermark)
     value = scope.expression(watermark)
     kind = _type_of(value, scope, watermark)
     if not pa.types.is_timestamp(kind):
@@ -133,4 +146,8 @@ def bind_lookup_table(context: BindContext, table: CatalogTable) -> BoundQuery:
                 fail("a lookup table cannot have generated columns", column.span, hint)
         if definition.watermark is not None:
             fail("a lookup table has no event time", definition.watermark.span)
-    return BoundQuery(LookupTable(plain_columns(table.columns), table=table), tuple(table.columns.names))
+    return BoundQuery(
+        LookupTable(plain_columns(table.columns), table=table),
+        tuple(table.columns.names),
+        _meanings(table, table.columns),
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
 from headrace.base.columns import TIMESTAMP
 from headrace.model.fragments import quote
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.logical import Map, Relation, Scan, TimeBounds
+from headrace.sql.bind.logical import Expression, Join, Map, Relation, Scan, TimeBounds
 from headrace.sql.bind.scope import as_expression
 from headrace.sql.parse.dialect import to_sql
 
@@ -24,7 +25,7 @@ def find_time_bounds(
     earliest: int | None = None
     latest: int | None = None
     for lower, upper in _comparisons(conditions):
-        sides = [_event_time(context, side, left, right) for side in (lower, upper)]
+        sides = [event_time_of(context, side, left, right) for side in (lower, upper)]
         if sides[0] is None or sides[1] is None or sides[0][0] == sides[1][0]:
             continue
         distance = sides[1][1] - sides[0][1]
@@ -33,6 +34,41 @@ def find_time_bounds(
         else:
             earliest = -distance if earliest is None else max(earliest, -distance)
     return None if earliest is None or latest is None else (earliest, latest)
+
+
+def take_time_bounds(
+    context: BindContext, relation: Relation, conditions: Sequence[exp.Expr]
+) -> tuple[Relation, list[exp.Expr]]:
+    """Let conditions of WHERE that limit how far apart in event time rows are be conditions of their join.
+
+    Returns the relation and the other conditions.
+    """
+    if not isinstance(relation, Join) or relation.kind != "inner" or relation.windowed:
+        return relation, list(conditions)
+    left, rest = take_time_bounds(context, relation.left, conditions)
+    if left is not relation.left:
+        relation = replace(relation, left=left)
+    if relation.updating or relation.time_bounds is not None:
+        return relation, rest
+    near = [node for node in rest if _is_between_sides(context, node, relation)]
+    bounds = find_time_bounds(context, relation.left, relation.right, near)
+    if bounds is None:
+        return relation, rest
+    values = [as_expression(node) for node in near]
+    values += [] if relation.condition is None else [relation.condition]
+    text = " AND ".join(f"({value.text})" for value in values)
+    condition = Expression(text, frozenset().union(*(value.columns for value in values)))
+    limited = replace(relation, condition=condition, time_bounds=bounds)
+    return limited, [node for node in rest if node not in near]
+
+
+def _is_between_sides(context: BindContext, node: exp.Expr, join: Join) -> bool:
+    """Whether a condition compares the event times of both sides of a join."""
+    for pair in _comparisons([node]):
+        sides = [event_time_of(context, side, join.left, join.right) for side in pair]
+        if sides[0] is not None and sides[1] is not None and sides[0][0] != sides[1][0]:
+            return True
+    return False
 
 
 def _comparisons(conditions: Sequence[exp.Expr]) -> Iterator[tuple[exp.Expr, exp.Expr]]:
@@ -48,7 +84,7 @@ def _comparisons(conditions: Sequence[exp.Expr]) -> Iterator[tuple[exp.Expr, exp
             yield node.expression, node.this
 
 
-def _event_time(
+def event_time_of(
     context: BindContext, node: exp.Expr, left: Relation, right: Relation
 ) -> tuple[str, int] | None:
     """(side, nanoseconds) if an expression is the event time of a side plus a fixed time."""

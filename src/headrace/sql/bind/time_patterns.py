@@ -79,7 +79,7 @@ def strftime_pattern(pattern: str) -> str:
         _check(token, suffix)
         direct = _STRFTIME.get(token) or _NAMES.get(token) or _LONG_NAMES.get(token)
         if token and direct not in _EXTRACTS:
-            raise ExpressionError(f"`{token}` cannot be read from a text", hint="use strftime's %Y-%m-%d")
+            raise ExpressionError(f"`{token}` cannot be read from a string", hint="use strftime's %Y-%m-%d")
         result += direct or quoted or other
     return result
 

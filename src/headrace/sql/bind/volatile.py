@@ -6,11 +6,27 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from headrace.model.fragments import EPOCH_CLOCK
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.logical import Relation
+from headrace.sql.parse.dialect import copy_position
 
-CLOCK = {"now", "current_timestamp", "current_date", "current_time", "today"}
+CLOCK = {"now", "proctime", "current_timestamp", "current_date", "current_time", "today", EPOCH_CLOCK}
+"""Functions of the time of the epoch."""
 RANDOM = {"random", "rand", "uuid"}
+
+
+WRITTEN = "written"
+"""The key in the `meta` of a call of the epoch's clock under which the name stands that the user wrote."""
+
+
+def epoch_clock(call: exp.Anonymous, name: str) -> exp.Expr:
+    """A function of the clock in terms of the time of the epoch."""
+    clock = exp.Anonymous(this=EPOCH_CLOCK, expressions=[])
+    copy_position(call, clock)
+    clock.meta[WRITTEN] = name
+    kinds = {"current_date": "date", "today": "date", "current_time": "time"}
+    return exp.cast(clock, kinds[name]) if name in kinds else clock
 
 
 def call_name_of(call: exp.Func) -> str:
@@ -31,7 +47,8 @@ def refuse_volatile(context: BindContext, relation: Relation, nodes: Iterable[ex
         for call in node.find_all(exp.Func):
             name = call_name_of(call)
             if name in CLOCK | RANDOM:
+                name = call.meta.get(WRITTEN, name)
                 hint = "call it in a subquery over rows that are only added"
-                if name in CLOCK:
-                    hint = f"rows do not leave as time passes: use a window of event time, or {hint}"
+                if name not in RANDOM:
+                    hint = f"in WHERE rows leave as time passes: ts > now() - INTERVAL '1 hour'; or {hint}"
                 raise context.fail(f"`{name}` gives another value when a row is taken back", call, hint)

@@ -167,7 +167,7 @@ def make_aggregation(
 
 
 def _count_rows(*, updating: bool) -> tuple[list[str], Sequence[DecomposedCall | None]]:
-    """How many rows a group of DISTINCT has, whose keys are all there is."""
+    """The number of rows of a group of DISTINCT, which has no aggregates of its own."""
     count, part = quote(f"{TIMESTAMP}:n"), quote(f"{TIMESTAMP}:p")
     partial = f"sum({_SIGN})" if updating else "count(*)"
     decomposed = DecomposedCall((f"{partial} AS {part}",), (f"sum({part}) AS {part}",), f"{part} AS {count}")
@@ -302,7 +302,7 @@ def _filter(call: AggregateCall) -> str:
 
 
 def _counted(call: AggregateCall, argument: str, *, updating: bool) -> str:
-    """How many values there are, retracted ones taken away."""
+    """The number of values, less retracted ones."""
     if not updating:
         return f"count({argument}){_filter(call)}"
     conditions = ([] if argument == "*" else [f"({argument}) IS NOT NULL"]) + (

@@ -1,4 +1,4 @@
-"""Lowers calls of functions that are no mere expressions: those that make rows, and those that wait."""
+"""Lowers calls of table functions and of asynchronous functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lower_table_call(context: LoweringContext, relation: TableCall) -> LoweredRe
 
 
 def lower_async_calls(context: LoweringContext, relation: AsyncCalls) -> LoweredRelation:
-    """Rows with the answers of functions that are waited for."""
+    """Rows with the results of asynchronous functions."""
     source, required = context.lower(relation.left), context.columns(relation)
     arguments: dict[str, Expression] = {}
     calls: dict[str, tuple[str, ...]] = {}
@@ -51,7 +51,7 @@ def lower_async_calls(context: LoweringContext, relation: AsyncCalls) -> Lowered
 
 
 def _hidden(relation: Relation, rows: LoweredRelation) -> list[str]:
-    """The columns that ride along with the rows of a relation."""
+    """The hidden columns that are carried with the rows of a relation."""
     retract = [RETRACT] if relation.updating else []
     return [TIMESTAMP, *retract, *([LATE] if rows.late_of is not None else [])]
 

@@ -1,4 +1,4 @@
-"""What every part of lowering works with: the plan, and what is known about the relations of a program."""
+"""The state shared by all parts of lowering: the plan, and the relations that are already in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.problems import Problems
 from headrace.model.builder import PlanBuilder, Port
-from headrace.model.fragments import Fragment, called_functions, plain_schema
+from headrace.model.fragments import Fragment, called_functions, plain_schema, quote
 from headrace.model.operator import ArrowOperator
 from headrace.operators.project import Project
 from headrace.sql.bind.catalog import CatalogTable
@@ -99,6 +99,14 @@ class LoweringContext:
         with self._named_after(relation):
             return self.apply_sql(self.lower(relation))
 
+    def emitted(self, relation: Relation) -> LoweredRelation:
+        """The rows of a relation as they leave the program: without what only its windows need."""
+        rows = self.lower(relation)
+        if rows.late_of is None:
+            return rows
+        names = [*self.columns(relation), TIMESTAMP, *([RETRACT] if relation.updating else [])]
+        return replace(rows.select([quote(name) for name in names]), late_of=None)
+
     def apply_sql(self, rows: LoweredRelation) -> LoweredRelation:
         """Add the projection that is still to be applied."""
         if rows.sql is None:
@@ -120,7 +128,7 @@ class LoweringContext:
         return plain_schema(pa.schema([*fields, TIME, *([TAKEN_BACK] if relation.updating else [])]))
 
     def result(self, relation: Relation, port: Port) -> LoweredRelation:
-        """Rows whose operator puts out just the columns that are read."""
+        """The rows of an operator that emits only the columns that are read."""
         return LoweredRelation((port,), self.batch_schema(relation))
 
     # ------------------------------------------------------------------------------------ operators

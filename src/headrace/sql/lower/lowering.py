@@ -13,7 +13,9 @@ from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import plain_schema, quote
 from headrace.sql.bind.logical import (
     Aggregate,
+    AsOfRelation,
     AsyncCalls,
+    ClockFilter,
     Constants,
     DeadLetters,
     Join,
@@ -30,6 +32,7 @@ from headrace.sql.bind.logical import (
 )
 from headrace.sql.bind.planning import Planner
 from headrace.sql.lower.aggregates import lower_aggregate
+from headrace.sql.lower.as_of import lower_as_of_join
 from headrace.sql.lower.calls import lower_async_calls, lower_table_call
 from headrace.sql.lower.common_subplans import merge_common_subplans
 from headrace.sql.lower.context import LATE, MAX_DEPTH, TIME, LoweredRelation, LoweringContext
@@ -38,6 +41,7 @@ from headrace.sql.lower.joins import lower_join
 from headrace.sql.lower.over import lower_ordered, lower_window_calls
 from headrace.sql.lower.required_columns import find_required_columns, makes_rows
 from headrace.sql.lower.tables import lower_dead_letters, lower_late_rows, lower_lookup_join, lower_scan
+from headrace.sql.lower.temporal import lower_clock_filter
 from headrace.sql.state_ttl import StateTtl
 
 
@@ -130,7 +134,9 @@ _LOWERINGS: Final[Mapping[type[Relation], Callable[[LoweringContext, Any], Lower
     Constants: _lower_constants,
     Map: _lower_map,
     Aggregate: lower_aggregate,
+    ClockFilter: lower_clock_filter,
     Join: lower_join,
+    AsOfRelation: lower_as_of_join,
     LookupJoinRelation: lower_lookup_join,
     TableCall: lower_table_call,
     AsyncCalls: lower_async_calls,

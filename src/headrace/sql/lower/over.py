@@ -1,4 +1,4 @@
-"""Lowers window functions and orders: numbers within groups, the best of them, ORDER BY with LIMIT."""
+"""Lowers window functions, Top-N, and ORDER BY with LIMIT."""
 
 from __future__ import annotations
 
@@ -76,10 +76,15 @@ def lower_ordered(context: LoweringContext, relation: Ordered) -> LoweredRelatio
     partition = f"PARTITION BY {quote(TIMESTAMP)} " if relation.by_instant else ""
     rank = quote(f"{TIMESTAMP}:rank")
     columns = ", ".join(map(quote, rows.names))
-    ranked = f"SELECT {columns}, row_number() OVER ({partition}ORDER BY {order}) AS {rank} FROM input0"
+    ranked = f"SELECT {columns}, row_number() OVER ({partition}ORDER BY {order}) AS {rank}"
+    last_rank = rank
+    if relation.with_ties:
+        last_rank = quote(f"{TIMESTAMP}:ties")
+        ranked += f", rank() OVER ({partition}ORDER BY {', '.join(relation.order)}) AS {last_rank}"
+    ranked += " FROM input0"
     last = None if relation.limit is None else relation.offset + relation.limit
     conditions = [f"{rank} > {relation.offset}"] if relation.offset else []
-    conditions += [f"{rank} <= {last}"] if last is not None else []
+    conditions += [f"{last_rank} <= {last}"] if last is not None else []
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     results = ", ".join(quote(name) for name in [*context.columns(relation), TIMESTAMP])
     sql = f"SELECT {results} FROM ({ranked}){where} ORDER BY {quote(TIMESTAMP)}, {rank}"
@@ -89,7 +94,7 @@ def lower_ordered(context: LoweringContext, relation: Ordered) -> LoweredRelatio
         return context.result(relation, context.add(WindowedFragment(fragment, [()]), inputs, "order"))
     prune = None
     if not source.updating:
-        sql = f"SELECT {columns} FROM ({ranked}) WHERE {rank} <= {last}"
+        sql = f"SELECT {columns} FROM ({ranked}) WHERE {last_rank} <= {last}"
         prune = context.fragment(sql, {"input0": rows})
     operator = UpdatingFragment(
         fragment, [()], ttl=context.ttl.results, updating=(source.updating,), prune=prune

@@ -10,7 +10,9 @@ import pyarrow as pa
 from headrace.sql.bind.logical import (
     PRESENCE,
     Aggregate,
+    AsOfRelation,
     AsyncCalls,
+    ClockFilter,
     ColumnPath,
     Expression,
     Item,
@@ -78,8 +80,14 @@ def _required_of_inputs(
         required |= _whole(item.name for item in relation.keys)
         return [(relation.input, paths)]
     carried = _whole(names)
-    if isinstance(relation, Join):
-        carried |= relation.condition.paths if relation.condition else set()
+    if isinstance(relation, ClockFilter):
+        # Rows are told from each other by all columns that are carried, and shuffled by the key.
+        required |= _whole(relation.key)
+        bounds = [value for value in (relation.first, relation.until) if value is not None]
+        return [(relation.input, carried | _whole(relation.key) | _read(bounds))]
+    if isinstance(relation, Join | AsOfRelation):
+        if isinstance(relation, Join) and relation.condition is not None:
+            carried |= relation.condition.paths
         return [
             (relation.left, carried | _read(pair[0] for pair in relation.keys)),
             (relation.right, carried | _read(pair[1] for pair in relation.keys)),

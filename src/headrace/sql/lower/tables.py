@@ -1,4 +1,4 @@
-"""Lowers what touches the outside: tables that are read, looked up in and written to."""
+"""Lowers sources, lookup tables and sinks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from headrace.model.builder import Port
 from headrace.model.fragments import literal, plain_schema, quote
 from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS
 from headrace.model.registry import registry
+from headrace.operators.latest_rows import LatestRows
 from headrace.operators.lookup_join import CacheOptions, LookupJoin
 from headrace.operators.not_null import NotNull
 from headrace.operators.watermark import ExpressionWatermark
@@ -27,6 +28,7 @@ from headrace.sql.lower.context import (
     TIME,
     LoweredRelation,
     LoweringContext,
+    shuffle,
     without,
 )
 from headrace.sql.lower.required_columns import prune_columns
@@ -44,7 +46,8 @@ def lower_scan(context: LoweringContext, relation: Scan) -> LoweredRelation:
     """The rows of a table, with their event time and watermarks."""
     table = relation.table
     paths = _scanned_paths(context, relation)
-    names = {path[0] for path in paths}
+    key = table.definition.primary_key if table.has_upserts else ()
+    names = {path[0] for path in paths} | {*key}
     read = _read_columns(relation, paths)
     details = (
         {"columns found": ", ".join(column_lines(table.inferred_columns))} if table.inferred_columns else {}
@@ -54,17 +57,21 @@ def lower_scan(context: LoweringContext, relation: Scan) -> LoweredRelation:
     hidden = [quote(TIMESTAMP)] + ([quote(RETRACT)] if relation.updating else [])
     generated = [item for item in relation.generated if item.name in names]
     time = quote(TIMESTAMP) if relation.event_time is None else relation.event_time.text
+    if key:  # a message that deletes a row has no columns but its key
+        time = f"coalesce({time}, {quote(TIMESTAMP)})"
     late_of = table if table.value("late_table") is not None else None
-    items = [quote(name) for name in context.columns(relation)]
+    wanted = context.columns(relation)
+    items = [quote(name) for name in [*wanted, *(name for name in key if name not in wanted)]]
     if late_of is not None:
         fields = ", ".join(f"{literal(name)}, {quote(name)}" for name in relation.columns.names)
         items.append(f"named_struct({fields}) AS {quote(LATE)}")
     items += hidden
-    watermark = ExpressionWatermark(TIMESTAMP, drop=False, lateness=relation.lateness or 0)
+    column = _read_time(relation)
+    watermark = ExpressionWatermark(TIMESTAMP, drop=False, lateness=relation.lateness or 0, event_time=column)
     if relation.watermark is None:
-        watermark = _DEFAULT_WATERMARK
+        watermark = ExpressionWatermark(TIMESTAMP, drop=False, lateness=10**9, event_time=column)
     elif relation.lateness is None:
-        watermark = ExpressionWatermark(_WATERMARK)
+        watermark = ExpressionWatermark(_WATERMARK, event_time=column)
         items.append(f"CAST({relation.watermark.text} AS TIMESTAMP(9)) AS {quote(_WATERMARK)}")
     schema = plain_schema(pa.schema([*read, TIME, *([TAKEN_BACK] if relation.updating else [])]))
     rows = LoweredRelation((port,), schema)
@@ -75,7 +82,21 @@ def lower_scan(context: LoweringContext, relation: Scan) -> LoweredRelation:
     rows = rows.select([*columns, f"{time} AS {quote(TIMESTAMP)}", *hidden[1:]])
     rows = context.apply_sql(rows.select(items))
     port = context.add(watermark, [rows.ports], "watermark")
-    return LoweredRelation((port,), without(rows.schema, _WATERMARK), late_of=late_of)
+    schema = without(rows.schema, _WATERMARK)
+    if not key:
+        return LoweredRelation((port,), schema, late_of=late_of)
+    latest = LatestRows(schema, key)
+    port = context.add(latest, [shuffle((port,), key)], "latest")
+    return LoweredRelation((port,), latest.output).select([*map(quote, wanted), *hidden])
+
+
+def _read_time(relation: Scan) -> tuple[str, str] | None:
+    """The column that event time is read into, and the unit of numbers in it; None if it is computed."""
+    names = () if relation.event_time is None else relation.event_time.columns
+    for name in names:
+        if name in relation.read.names and pa.types.is_timestamp(kind := relation.read.field(name).type):
+            return name, kind.unit
+    return None
 
 
 def _scanned_paths(context: LoweringContext, relation: Scan) -> set[ColumnPath]:
@@ -107,7 +128,7 @@ def _read_columns(relation: Scan, paths: set[ColumnPath]) -> pa.Schema:
 
 
 def lower_late_rows(context: LoweringContext, relation: LateScan) -> LoweredRelation:
-    """The rows of a table that came too late for its windows."""
+    """The late rows of a table."""
     outputs = context.late.get(relation.table)
     if not outputs:
         table = relation.table
@@ -189,7 +210,7 @@ def add_sink(
     ports: list[Port] = []
     updating = any(relation.updating for relation in relations)
     for relation in relations:
-        rows = context.lower(relation)
+        rows = context.emitted(relation)
         if updating and not relation.updating:
             names = [quote(name) for name in [*relation.columns.names, TIMESTAMP]]
             rows = rows.select([*names, f"FALSE AS {quote(RETRACT)}"])
@@ -209,7 +230,7 @@ def add_sink(
 def add_preview(context: LoweringContext, relation: Relation, sink: str, options: dict[str, Any]) -> None:
     """Show a relation's rows in a sink."""
     context.within = "query"
-    rows = context.apply_sql(context.lower(relation))
+    rows = context.apply_sql(context.emitted(relation))
     context.builder.add("sink", sink, [rows.ports], id=context.node_id("preview"), options=options)
 
 

@@ -26,7 +26,7 @@ _TEXTS = (TokenType.STRING, TokenType.HEREDOC_STRING)
 
 @dataclass(frozen=True)
 class FunctionBody:
-    """What stands behind AS: a text, and where its first character is."""
+    """The body of a function, after AS: a string and its position."""
 
     text: str
     span: Span
@@ -138,7 +138,7 @@ def _language(parser: DefinitionParser) -> str:
 def _body(parser: DefinitionParser) -> FunctionBody:
     token = parser.current
     if token is None or token.token_type not in _TEXTS:
-        parser.unexpected("a text", "write AS $$ … $$, or AS 'file'")
+        parser.unexpected("a string", "write AS $$ … $$, or AS 'file'")
     parser.at += 1
     literal = token.token_type == TokenType.HEREDOC_STRING
     start = token.start + (parser.source.text.index("$", token.start + 1) - token.start + 1 if literal else 1)

@@ -15,8 +15,11 @@ from headrace.base.errors import SqlError
 from headrace.base.spans import Source, Span
 from headrace.sql.parse.dialect import HeadraceDialect
 from headrace.sql.parse.window_functions import (
+    EMIT,
     refuse_unsupported,
+    rewrite_group_windows,
     rewrite_window_functions,
+    take_emit,
     take_window_functions,
 )
 from headrace.sql.problems import fail, sql_error
@@ -136,7 +139,9 @@ class Cursor:
             self.unexpected("a SELECT")
         self.at = len(self.tokens)
         refuse_unsupported(rest, self.span)
-        rest, calls = take_window_functions(rest, self.span)
+        rest, emit = take_emit(rest, self.span)
+        closes = emit is not None and emit.name == "close"
+        rest, calls = take_window_functions(rest, self.span, closes=closes)
         parsed: exp.Expr = self.parse(rest, None, first)
         if not isinstance(parsed, exp.Query | exp.Values):
             fail("expected a SELECT", self.span(first), "write SELECT … FROM …")
@@ -144,7 +149,12 @@ class Cursor:
             fail("SELECT has no columns", self.span(first), "write SELECT * for all of them")
         if rest[-1].text.upper().endswith(("BY", ",")) and rest[-1].token_type != TokenType.IDENTIFIER:
             fail(f"something is missing after `{rest[-1].text}`", self.span(rest[-1]))
-        return rewrite_window_functions(parsed, calls, self.span) if calls else parsed
+        parsed, grouped = rewrite_group_windows(parsed)
+        calls = {**calls, **grouped}
+        query = rewrite_window_functions(parsed, calls, self.span) if calls else parsed
+        if emit is not None:
+            query.meta[EMIT] = emit
+        return query
 
     def parse(self, tokens: list[Token], kind: Any, first: Token) -> Any:
         """What sqlglot makes of some tokens; its errors point into the whole text."""

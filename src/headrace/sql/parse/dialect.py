@@ -15,6 +15,9 @@ from sqlglot.generators.postgres import PostgresGenerator
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+IS_NOT = "is_not"
+"""The key in the `meta` of a NOT that was written `x IS NOT …`; of rows that is not `NOT (x IS …)`."""
+
 
 def copy_position(node: exp.Expr | None, copy: exp.Expr) -> None:
     """Let errors about `copy` point at the place in the text where `node` is written."""
@@ -48,12 +51,16 @@ class HeadraceDialect(Dialect):
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
             **{key: kind for key, kind in Postgres.Tokenizer.KEYWORDS.items() if key != "SESSION"},
             "==": TokenType.EQ,
+            "MATCH_CONDITION": TokenType.MATCH_CONDITION,
         }
         HEX_STRINGS: ClassVar[list[Any]] = [("x'", "'"), ("X'", "'")]
 
     class Parser(PostgresParser):
         """Functions keep their names; JSON operators become calls."""
 
+        TABLE_ALIAS_TOKENS: ClassVar[set[TokenType]] = PostgresParser.TABLE_ALIAS_TOKENS - {
+            TokenType.MATCH_CONDITION
+        }
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -64,7 +71,13 @@ class HeadraceDialect(Dialect):
             **PostgresParser.COLUMN_OPERATORS,
             TokenType.ARROW: _call("json_get"),
             TokenType.DARROW: _call("json_as_text"),
-            TokenType.PLACEHOLDER: _call("json_contains"),
+        }
+
+        LAMBDAS: ClassVar[dict[TokenType, Any]] = {
+            # `->` is an operator of JSON, in the arguments of a function too.
+            token: parse
+            for token, parse in PostgresParser.LAMBDAS.items()
+            if token != TokenType.ARROW
         }
 
         def _parse_interval(self, *args: Any, **options: Any) -> Any:
@@ -74,11 +87,19 @@ class HeadraceDialect(Dialect):
                 interval.meta.update(line=first.line, col=first.col, start=first.start, end=self._prev.end)
             return interval
 
-        EXPONENT: ClassVar[dict[TokenType, Any]] = {}
-        BITWISE: ClassVar[dict[TokenType, Any]] = {
-            **PostgresParser.BITWISE,
-            TokenType.CARET: exp.BitwiseXor,
-        }
+        def _parse_interval_span(self, this: Any, *args: Any, **options: Any) -> Any:
+            interval = super()._parse_interval_span(this, *args, **options)
+            is_cut = this is not None and this.is_string and interval.this is not this
+            if is_cut and not exp.INTERVAL_STRING_RE.fullmatch(this.name):
+                interval.set("this", this)  # of '1 day 12:30' it has read the day alone
+                interval.set("unit", None)
+            return interval
+
+        def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
+            tested = super()._parse_is(this)
+            if isinstance(tested, exp.Not):
+                tested.meta[IS_NOT] = True
+            return tested
 
     class Generator(PostgresGenerator):
         """Writes for DataFusion's parser."""

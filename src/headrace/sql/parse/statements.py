@@ -1,4 +1,4 @@
-"""SQL text becomes statements: definitions are parsed here, queries and expressions by sqlglot."""
+"""Parses SQL into statements: definitions here, queries and expressions by sqlglot."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Statement: TypeAlias = (
 
 
 def parse_statements(source: Source, problems: Problems) -> list[tuple[Source, Statement]]:
-    """Every statement of a text that can be parsed; what cannot goes to the problems."""
+    """Every statement of a script that can be parsed; errors are added to the problems."""
     try:
         tokens = tokenize(source.text)
     except TokenError as error:

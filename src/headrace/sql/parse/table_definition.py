@@ -40,6 +40,8 @@ class ColumnDefinition:
     metadata: str | None = None
     not_null: bool = False
     """Whether it says so itself; the key of an updating result may be NULL, as that of a group may."""
+    is_instant: bool = False
+    """Whether it is a TIMESTAMP WITH TIME ZONE; there is one type for both kinds."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def _case_hint(column: ColumnDefinition) -> str | None:
 
 
 class DefinitionParser(Cursor):
-    """Reads what stands in definitions: tables with their columns, types and options."""
+    """Parses definitions of tables: columns, types and options."""
 
     def table(self, name: str, token: Token, *, temporary: bool) -> CreateTable:
         columns, keys, watermark = self._elements() if self.take("(") else ([], [], None)
@@ -129,7 +131,7 @@ class DefinitionParser(Cursor):
     def _elements(
         self,
     ) -> tuple[list[ColumnDefinition], list[tuple[str, Token]], WatermarkDefinition | None]:
-        """What stands between the brackets of a CREATE TABLE: columns, the key, the watermark."""
+        """The body of a CREATE TABLE: columns, the primary key, the watermark."""
         columns: list[ColumnDefinition] = []
         keys: list[tuple[str, Token]] = []
         watermark: WatermarkDefinition | None = None
@@ -170,7 +172,10 @@ class DefinitionParser(Cursor):
             )
         if self.current is None or self.peek(",") or self.peek(")"):
             fail(f"column `{name}` has no type", self.span(first), f"write `{name} TEXT`, for example")
+        type_at = self.at
         kind, is_json = self.read_type()
+        words = [token.text.upper() for token in self.tokens[type_at : self.at]]
+        is_instant = pa.types.is_timestamp(kind) and (words[0] == "TIMESTAMPTZ" or "WITH" in words)
         nullable, not_null, primary, generated, metadata = True, False, False, None, None
         while self.at < len(self.tokens) and not (self.peek(",") or self.peek(")")):
             if self.take("NOT", "NULL"):
@@ -198,7 +203,9 @@ class DefinitionParser(Cursor):
                 )
         marks = JSON_MARK if is_json else None
         column = pa.field(name, kind, nullable=nullable, metadata=marks)
-        return ColumnDefinition(name, column, self.span(first), primary, generated, metadata, not_null)
+        return ColumnDefinition(
+            name, column, self.span(first), primary, generated, metadata, not_null, is_instant
+        )
 
     def read_type(self) -> tuple[pa.DataType, bool]:
         first = self.current

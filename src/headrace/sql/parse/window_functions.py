@@ -1,7 +1,7 @@
 """Window functions in FROM, as Flink has them: `TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))`.
 
 A query over one that groups by `window_start` and `window_end` becomes a query around one that groups by
-`tumble(…)`, `hop(…)` or `session(…)`.
+`tumble(…)`, `hop(…)`, `cumulate(…)` or `session(…)`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from headrace.base.spans import Span
 from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
@@ -18,11 +18,14 @@ from headrace.sql.problems import fail, sql_error
 
 EVENT_TIME = "event_time"
 """The key in a table's `meta` under which the column of DESCRIPTOR stands."""
+WINDOW_TIME = "window_time"
+"""The key in the `meta` of a call that adds this column too, as Flink's do."""
 _WINDOW = "_window"
 _COLUMNS = ("window_start", "window_end", "window_time")
 _ARGUMENTS = {
     "TUMBLE": ("SIZE",),
     "HOP": ("SLIDE", "SIZE"),
+    "CUMULATE": ("STEP", "SIZE"),
     "SESSION": ("GAP",),
 }
 _GROUPED = "write SELECT window_start, …, count(*) … GROUP BY window_start, window_end, …"
@@ -52,9 +55,12 @@ class WindowFunction:
 
 
 def take_window_functions(
-    tokens: Sequence[Token], span: SpanOf
+    tokens: Sequence[Token], span: SpanOf, *, closes: bool = False
 ) -> tuple[list[Token], dict[int, WindowFunction]]:
-    """Put the name of its table in the place of each window function; they are found by where that starts."""
+    """Put the name of its table in the place of each window function; they are found by where that starts.
+
+    With EMIT ON WINDOW CLOSE, `tumble(t, ts, INTERVAL …)` is one too; otherwise it only adds columns.
+    """
     left: list[Token] = []
     calls: dict[int, WindowFunction] = {}
     at = 0
@@ -62,6 +68,7 @@ def take_window_functions(
         texts = [token.text.upper() for token in tokens[at : at + 4]]
         wrapped = texts[:2] == ["TABLE", "("] and texts[3:] == ["("] and _is_window(texts[2])
         bare = _is_window(texts[0]) and texts[1:2] == ["("] and texts[2:3] in (["TABLE"], ["DATA"])
+        bare = bare or (closes and _is_window(texts[0]) and texts[1:2] == ["("] and texts[3:] == [","])
         if not wrapped and not bare:
             left.append(tokens[at])
             at += 1
@@ -84,22 +91,34 @@ _REFUSED = {
         "MATCH_RECOGNIZE is not supported",
         "compare rows with lag(…) OVER (PARTITION BY … ORDER BY …), or write an operator in Python",
     ),
-    "ASOF JOIN": (
-        "ASOF JOIN is not supported",
-        "join with the times in the condition, and keep the last row with row_number() … WHERE n = 1",
-    ),
-    "FOR SYSTEM_TIME AS OF": (
-        "FOR SYSTEM_TIME AS OF is not supported",
-        "leave it out for a lookup table, which is joined as it is now; for versions, join with the times",
-    ),
-    **dict.fromkeys(
-        ("EMIT CHANGES", "EMIT FINAL", "EMIT ON WINDOW CLOSE", "EMIT AFTER"),
-        (
-            "EMIT is not supported",
-            "leave it out: an updating result emits its changes, and a window its rows when it closes",
-        ),
-    ),
 }
+
+
+EMIT = "emit"
+"""The key in a query's `meta` under which its EMIT clause stands."""
+_EMIT = {"CHANGES": "changes", "FINAL": "close", "ON WINDOW CLOSE": "close"}
+
+
+def take_emit(tokens: Sequence[Token], span: SpanOf) -> tuple[list[Token], exp.Expr | None]:
+    """The tokens of a query without the EMIT at its end, and what it says."""
+    for at in range(len(tokens) - 1, 0, -1):
+        if tokens[at].text.upper() != "EMIT" or len(tokens) - at > _LONGEST_EMIT:
+            continue
+        words = " ".join(token.text.upper() for token in tokens[at + 1 :])
+        if words not in _EMIT:
+            if words.startswith(("AFTER", "CHANGES", "ON ", "FINAL")):
+                hint = "write EMIT CHANGES or EMIT ON WINDOW CLOSE"
+                fail("windows do not fire early or late", span(tokens[at]), hint)
+            continue
+        first, last = tokens[at], tokens[-1]
+        emit = exp.Var(this=_EMIT[words])
+        emit.meta.update(line=first.line, col=first.col, start=first.start, end=last.end)
+        return list(tokens[:at]), emit
+    return list(tokens), None
+
+
+_LONGEST_EMIT = 8
+"""The tokens of the longest EMIT that is recognised."""
 
 
 def refuse_unsupported(tokens: Sequence[Token], span: SpanOf) -> None:
@@ -112,7 +131,7 @@ def refuse_unsupported(tokens: Sequence[Token], span: SpanOf) -> None:
 
 
 def _is_window(word: str) -> bool:
-    return word in _ARGUMENTS or word == "CUMULATE"
+    return word in _ARGUMENTS
 
 
 def _closing(tokens: Sequence[Token], opening: int, span: SpanOf) -> int:
@@ -127,8 +146,6 @@ def _closing(tokens: Sequence[Token], opening: int, span: SpanOf) -> int:
 def _read(name: Token, inside: Sequence[Token], span: SpanOf) -> tuple[Token, WindowFunction]:
     """The table of a call, and the call."""
     kind = name.text.upper()
-    if kind == "CUMULATE":
-        fail("CUMULATE windows are not supported", span(name), "write TUMBLE or HOP")
     names = ("DATA", "TIMECOL", *_ARGUMENTS[kind])
     hint = f"write {kind}(TABLE t, DESCRIPTOR(ts){', INTERVAL …' * len(_ARGUMENTS[kind])})"
     arguments: dict[str, Sequence[Token]] = {}
@@ -144,13 +161,17 @@ def _read(name: Token, inside: Sequence[Token], span: SpanOf) -> tuple[Token, Wi
             fail(f"{kind} has no {key}", span(name), hint)
     table, partitions = _read_table(arguments["DATA"], kind, span, hint)
     descriptor = arguments["TIMECOL"]
-    if [token.text.upper() for token in descriptor[:2]] != ["DESCRIPTOR", "("] or len(descriptor) != 4:
+    if len(descriptor) == 1 and name.text.upper() != "SESSION" and len(arguments["DATA"]) == 1:
+        descriptor = [name, name, *descriptor, name]  # RisingWave's form
+    elif [token.text.upper() for token in descriptor[:2]] != ["DESCRIPTOR", "("] or len(descriptor) != 4:
         fail("the time of a window is DESCRIPTOR(column)", span(descriptor[0]), hint)
     intervals = [_read_interval(arguments[key], span, hint) for key in names[2:]]
     return table, WindowFunction(kind.lower(), name, intervals, descriptor[2], partitions)
 
 
 def _read_table(argument: Sequence[Token], kind: str, span: SpanOf, hint: str) -> tuple[Token, Sequence[str]]:
+    if len(argument) == 1 and kind != "SESSION":
+        return argument[0], ()
     if argument[0].text.upper() != "TABLE" or len(argument) < 2:
         fail("the rows of a window function are TABLE name", span(argument[0]), hint)
     table, rest = argument[1], list(argument[2:])
@@ -192,7 +213,7 @@ def _split(tokens: Sequence[Token]) -> list[Sequence[Token]]:
 
 
 def rewrite_window_functions(query: exp.Expr, calls: Mapping[int, WindowFunction], span: SpanOf) -> exp.Expr:
-    """The query with each SELECT over a window function in terms of `tumble`, `hop` and `session`."""
+    """The query with each SELECT over a window function in terms of `tumble`, `hop` and the like."""
     tables = [
         (table, calls[table.this.meta["start"]])
         for table in query.find_all(exp.Table)
@@ -200,6 +221,9 @@ def rewrite_window_functions(query: exp.Expr, calls: Mapping[int, WindowFunction
     ]
     for table, call in tables:
         select = table.find_ancestor(exp.Select)
+        if call.name in ("tumble", "hop") and select is not None and not _groups_by_window(select):
+            table.set("this", _rows_call(call, table))
+            continue
         if select is None or table.parent is not select.args["from_"] or select.args.get("joins"):
             hint = "group by the window in a query of its own, and join the results"
             fail(f"{call.name.upper()} stands alone in FROM", span(call.start), hint)
@@ -209,6 +233,76 @@ def rewrite_window_functions(query: exp.Expr, calls: Mapping[int, WindowFunction
         if select.parent is not None and select is not query:
             select.replace(outer)
     return query
+
+
+def _groups_by_window(select: exp.Select) -> bool:
+    """Whether a SELECT groups by the window; otherwise a window function only adds columns to the rows."""
+    group = select.args.get("group")
+    if group is None:
+        return False
+    keys = [_item(key, select) for key in group.expressions]
+    return {"window_start", "window_end"} <= {key.name.lower() for key in keys if _is_window_column(key)}
+
+
+def _rows_call(call: WindowFunction, table: exp.Table) -> exp.Anonymous:
+    """`tumble(t, ts, INTERVAL …)`, which adds the columns of the window to the rows of a table."""
+    column = exp.column(call.time_column.text)
+    intervals = [interval.copy() for interval in call.intervals]
+    rows = exp.Anonymous(this=call.name, expressions=[exp.column(table.this.copy()), column, *intervals])
+    copy_position(table.this, rows)
+    rows.meta[WINDOW_TIME] = True
+    return rows
+
+
+_BOUNDS = {"start": "window_start", "end": "window_end", "rowtime": "window_time"}
+
+
+def rewrite_group_windows(query: exp.Expr) -> tuple[exp.Expr, dict[int, WindowFunction]]:
+    """Flink's older `GROUP BY TUMBLE(ts, INTERVAL …)`, with TUMBLE_START(…), as window functions in FROM."""
+    calls: dict[int, WindowFunction] = {}
+    for select in list(query.find_all(exp.Select)):
+        group, tables = select.args.get("group"), select.args.get("from_")
+        if group is None:
+            continue
+        windows = [key for key in group.expressions if _is_group_window(key)]
+        table = None if tables is None else tables.this
+        if len(windows) != 1 or select.args.get("joins") or not isinstance(table, exp.Table):
+            continue
+        if not isinstance(table.this, exp.Identifier):
+            continue
+        window, name = windows[0], windows[0].name.lower()
+        column, *intervals = window.expressions
+        others = [key for key in group.expressions if key is not window]
+        keys = [key.name.lower() for key in (_item(key, select) for key in others)]
+        calls[table.this.meta["start"]] = WindowFunction(
+            name, _token(column.this), intervals, _token(column.this), keys
+        )
+        group.set("expressions", [exp.column("window_start"), exp.column("window_end"), *others])
+        for node in (*select.expressions, select.args.get("having")):
+            for bound in [] if node is None else list(node.find_all(exp.Anonymous)):
+                prefix, _, suffix = bound.name.lower().rpartition("_")
+                if prefix == name and suffix in _BOUNDS:
+                    reference: exp.Expr = exp.column(_BOUNDS[suffix])
+                    copy_position(column.this, reference)
+                    if bound.parent is select:
+                        reference = exp.alias_(reference, bound.name.lower())
+                    bound.replace(reference)
+    return query, calls
+
+
+def _is_group_window(key: exp.Expr) -> bool:
+    return (
+        isinstance(key, exp.Anonymous)
+        and key.name.upper() in ("TUMBLE", "HOP", "SESSION")
+        and len(key.expressions) == len(_ARGUMENTS[key.name.upper()]) + 1
+        and isinstance(key.expressions[0], exp.Column)
+    )
+
+
+def _token(name: exp.Expr) -> Token:
+    """The token of a name."""
+    meta = name.meta
+    return Token(TokenType.VAR, name.name, meta["line"], meta["col"], meta["start"], meta["end"], [])
 
 
 def _rewrite(select: exp.Select, call: WindowFunction, span: SpanOf) -> exp.Select:

@@ -1,0 +1,1 @@
+"""Functions of PostgreSQL that DataFusion does not have, or computes differently."""

@@ -1,0 +1,16 @@
+CREATE TABLE orders (
+  id BIGINT NOT NULL,
+  customer TEXT,
+  amount DOUBLE,
+  status TEXT,
+  at TIMESTAMP NOT NULL,
+  tags TEXT[],
+  address STRUCT<city TEXT, geo STRUCT<lat DOUBLE, lon DOUBLE>>,
+  WATERMARK FOR at
+) WITH (
+  connector = 'single_file',
+  path = '../inputs/lang_orders.json',
+  format = 'json',
+  type = 'source'
+);
+SELECT count(*) FROM orders GROUP BY CUBE (id, customer, amount, status, at, tags, id + 1);

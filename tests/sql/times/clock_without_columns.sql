@@ -1,0 +1,15 @@
+-- A condition on the clock alone lets all rows pass, or none.
+
+CREATE TABLE sales (
+  id BIGINT, shop TEXT, item BIGINT, amount BIGINT, ts TIMESTAMP NOT NULL,
+  WATERMARK FOR ts AS ts - INTERVAL '1 second'
+) WITH (connector = 'single_file', path = '../inputs/rel_sales.json', type = 'source');
+
+CREATE TABLE stock (
+  item BIGINT, shop TEXT, price BIGINT, label TEXT, ts TIMESTAMP NOT NULL,
+  WATERMARK FOR ts AS ts - INTERVAL '1 second'
+) WITH (connector = 'single_file', path = '../inputs/rel_stock.json', type = 'source');
+
+CREATE VIEW totals AS SELECT shop, count(*) AS n, sum(amount) AS total FROM sales GROUP BY shop;
+
+SELECT shop, total FROM totals WHERE now() > TIMESTAMP '2020-01-01';

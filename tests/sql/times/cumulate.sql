@@ -1,0 +1,14 @@
+-- Cumulating windows by key, as Flink writes them.
+
+CREATE TABLE bids (
+    bid BIGINT, item TEXT, price BIGINT, placed TIMESTAMP NOT NULL,
+    WATERMARK FOR placed AS placed - INTERVAL '10 seconds'
+) WITH (connector = 'single_file', path = '../inputs/bids.json', format = 'json', type = 'source');
+CREATE TABLE quotes (
+    quote BIGINT, item TEXT, worth BIGINT, since TIMESTAMP NOT NULL,
+    WATERMARK FOR since AS since - INTERVAL '15 seconds'
+) WITH (connector = 'single_file', path = '../inputs/quotes.json', format = 'json', type = 'source');
+
+SELECT window_start, window_end, item, count(*) AS n, sum(price) AS price
+FROM TABLE(CUMULATE(TABLE bids, DESCRIPTOR(placed), INTERVAL '1' MINUTE, INTERVAL '3' MINUTE))
+GROUP BY window_start, window_end, item;

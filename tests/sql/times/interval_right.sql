@@ -1,0 +1,14 @@
+-- A right join of rows near in time: a row without partner comes once, with NULLs.
+
+CREATE TABLE bids (
+    bid BIGINT, item TEXT, price BIGINT, placed TIMESTAMP NOT NULL,
+    WATERMARK FOR placed AS placed - INTERVAL '10 seconds'
+) WITH (connector = 'single_file', path = '../inputs/bids.json', format = 'json', type = 'source');
+CREATE TABLE quotes (
+    quote BIGINT, item TEXT, worth BIGINT, since TIMESTAMP NOT NULL,
+    WATERMARK FOR since AS since - INTERVAL '15 seconds'
+) WITH (connector = 'single_file', path = '../inputs/quotes.json', format = 'json', type = 'source');
+
+SELECT b.bid, q.quote, b.item AS bid_item, q.item AS quote_item
+FROM bids AS b RIGHT JOIN quotes AS q
+ON b.item = q.item AND b.placed BETWEEN q.since - INTERVAL '20 seconds' AND q.since + INTERVAL '1 minute';

@@ -1,0 +1,12 @@
+-- The version of each row: system time with condition.
+
+CREATE TABLE bids (
+    bid BIGINT, item TEXT, price BIGINT, placed TIMESTAMP NOT NULL,
+    WATERMARK FOR placed AS placed - INTERVAL '10 seconds'
+) WITH (connector = 'single_file', path = '../inputs/bids.json', format = 'json', type = 'source');
+CREATE TABLE quotes (
+    quote BIGINT, item TEXT, worth BIGINT, since TIMESTAMP NOT NULL,
+    WATERMARK FOR since AS since - INTERVAL '15 seconds'
+) WITH (connector = 'single_file', path = '../inputs/quotes.json', format = 'json', type = 'source');
+
+SELECT b.bid, q.quote FROM bids AS b JOIN quotes FOR SYSTEM_TIME AS OF b.placed AS q ON b.item = q.item AND q.worth < b.price WHERE b.price > 10;

@@ -1,0 +1,18 @@
+-- GROUP BY HOP(ts, slide, width).
+
+CREATE TABLE readings (
+    reading_id BIGINT,
+    read_at TIMESTAMP NOT NULL,
+    sensor TEXT,
+    x DOUBLE,
+    flags BIGINT,
+    WATERMARK FOR read_at AS read_at - INTERVAL '1 second'
+) WITH (
+    connector = 'single_file',
+    path = '../inputs/readings.json',
+    format = 'json',
+    type = 'source'
+);
+
+SELECT sensor, HOP_START(read_at, INTERVAL '1' MINUTE, INTERVAL '3' MINUTE) AS began, count(*) AS n
+FROM readings GROUP BY HOP(read_at, INTERVAL '1' MINUTE, INTERVAL '3' MINUTE), sensor;
