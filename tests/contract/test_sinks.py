@@ -22,6 +22,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.base.errors import ConfigurationError, HeadraceError, ReplacedError
+from headrace.connectors import base as connectors
 from headrace.connectors._shared.message_sink import RECHECK_SECONDS, MessageSink
 from headrace.connectors.iceberg.sink import IcebergSink, load_catalog
 from headrace.connectors.memory import collected
@@ -114,6 +115,26 @@ class SinkContract:
         assert [row["n"] for row in shown()] == [1, 2, 3, 4]
         case.driver.run(3, *parts(case, batch(5)))
         assert [row["n"] for row in shown()] == [1, 2, 3, 4, 5]
+
+    def test_shares_in_any_order_and_by_several_attempts_are_a_commit_once(
+        self, case: Case, shown: Shown, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for limit in ("_DRIVER_PARTS", "_DRIVER_BYTES"):
+            monkeypatch.setattr(connectors, limit, 0)
+        driver = case.driver
+        driver.run(1, *parts(case, batch(1)))
+        for epoch in (2, 3):
+            data = driver.prepare(
+                epoch, *parts(case, batch(epoch * 10), batch(epoch * 10 + 1, epoch * 10 + 2))
+            )
+            shares = driver.make().commit_shares(data)
+            if not shares:
+                pytest.skip(f"{case.name} commits on the driver")
+            for share in (*reversed(range(len(shares))), *range(len(shares))):
+                driver.commit(epoch, shares[share], share=share, shares=len(shares))
+            driver.commit(epoch, data)  # as the next run does if the epoch was not marked as committed
+        driver.run(4, *parts(case, batch(40)))
+        assert sorted(row["n"] for row in shown()) == [1, 20, 21, 22, 30, 31, 32, 40]
 
     def test_an_attempt_that_was_not_committed_leaves_nothing(self, case: Case, shown: Shown) -> None:
         case.driver.run(1, *parts(case, batch(1)))

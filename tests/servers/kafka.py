@@ -119,11 +119,11 @@ class KafkaBroker:
         process.terminate()
         wait_until_ended(process)
 
-    def create(self, partitions: int = 1, **config: str) -> str:
+    def create(self, partitions: int = 1, *, prefix: str = "topic", **config: str) -> str:
         """A new topic that the broker knows of, and its name; its partitions may have no leaders yet."""
         from confluent_kafka.cimpl import NewTopic
 
-        topic = f"topic-{uuid.uuid4().hex[:12]}"
+        topic = f"{prefix}-{uuid.uuid4().hex[:12]}"
         made = NewTopic(topic, partitions, 1, config={key.replace("_", "."): v for key, v in config.items()})
         self.admin.create_topics([made])[topic].result(30)
         self._wait_for(topic, partitions)
@@ -164,6 +164,7 @@ class KafkaBroker:
         partition: int = 0,
         key: bytes | None = None,
         time: int = 0,
+        headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Write messages into one partition."""
         from confluent_kafka import Producer
@@ -175,7 +176,9 @@ class KafkaBroker:
                 lost.append(problem)
 
         for value in values:
-            producer.produce(topic, value, key, partition, timestamp=time, on_delivery=told)
+            producer.produce(
+                topic, value, key, partition, timestamp=time, on_delivery=told, headers=[*headers]
+            )
         assert producer.flush(30) == 0
         assert not lost, lost[0]
 

@@ -65,7 +65,7 @@ def main() -> None:
             state,
             parallelism=1,
             epoch_rows=EPOCH_ROWS,
-            keep_checkpoints=KEPT,
+            options=hr.RunOptions(keep_checkpoints=KEPT),
             on_step=on_step,
         )
     except hr.HeadraceError as error:

@@ -43,7 +43,7 @@ def case(kafka: KafkaBroker, tmp_path: Path) -> Case:
         return [json.loads(message.value()) for message in kafka.read(topic)]
 
     inside: list[tuple[Any, str]] = [
-        (KafkaSink, name) for name in ("_transactional", "_start", "_marks", "_send", "_flush")
+        (KafkaSink, name) for name in ("_transactional", "_start", "_last_commit", "_send", "_flush")
     ]
     inside += [(kafka_sink, "_with_timeout"), (client, "_close")]
     return Case("kafka", options, visible, {"topic": ""}, tmp_path, job=topic, inside=inside)

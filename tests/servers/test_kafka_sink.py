@@ -15,11 +15,13 @@ import pytest
 
 from headrace import Pipeline
 from headrace.base.errors import ExternalError, PlanError, RefusedError, ReplacedError, SqlError
+from headrace.connectors import base
 from headrace.connectors.kafka import client as shared
 from headrace.connectors.kafka import sink as kafka_sink
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.source import KafkaSource
 from headrace.jobs.progress import RunResult
+from headrace.state.generation import Generation
 from headrace.testing.in_process import CrashError, run_in_process
 from tests.contract.test_sinks import suspend_before
 from tests.servers.kafka import PASSWORD, USER, KafkaBroker
@@ -68,6 +70,12 @@ def run(pipeline: Pipeline, state: Path, **more: Any) -> RunResult:
     return run_in_process(pipeline, state, epoch_rows=20, **more)
 
 
+@pytest.fixture
+def _in_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commit in tasks, however little is staged."""
+    monkeypatch.setattr(base, "_DRIVER_BYTES", -1)
+
+
 def found(kafka: KafkaBroker, topic: str) -> Counter[int]:
     return Counter(json.loads(message.value())["n"] for message in kafka.read(topic))
 
@@ -75,6 +83,7 @@ def found(kafka: KafkaBroker, topic: str) -> Counter[int]:
 # ------------------------------------------------------------------------------------------- guarantees
 
 
+@pytest.mark.usefixtures("_in_tasks")
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_shows_each_message_once_to_who_reads_what_is_committed(
     kafka: KafkaBroker, tmp_path: Path, step: str
@@ -116,6 +125,89 @@ def test_a_crash_inside_a_commit_shows_each_message_once(
     assert found(kafka, out) == Counter(range(ROWS))
 
 
+@pytest.mark.usefixtures("_in_tasks")
+@pytest.mark.parametrize("moment", ["_send", "_with_timeout"])
+@pytest.mark.parametrize("part", [1, 2, 3])
+def test_a_crash_in_the_commit_of_some_subtasks_shows_each_message_once_at_any_parallelism(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, part: int
+) -> None:
+    topic, out = filled(kafka), kafka.create(2)
+    place = KafkaSink if moment == "_send" else kafka_sink
+    kept, calls = getattr(place, moment), 0
+
+    def crashing(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        result = kept(*arguments)
+        if calls == part:
+            raise CrashError
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, moment, crashing)
+        with pytest.raises(CrashError):
+            run(copying(kafka, topic, out, "exactly_once"), tmp_path, parallelism=3)
+    assert run(copying(kafka, topic, out, "exactly_once"), tmp_path, parallelism=1).reason == "finished"
+    assert found(kafka, out) == Counter(range(ROWS))
+
+
+def test_an_attempt_that_wakes_up_long_after_another_has_committed_sends_nothing(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_sink, "_REMEMBERED", 1)
+    out = kafka.create()
+    values = kafka.options(out, **{"sink.commit_mode": "exactly_once"})
+    driver = SinkDriver(lambda: KafkaSink(**values), tmp_path, job=out)
+    driver.take_over()
+    late = driver.prepare(1, [pa.record_batch({"n": [1]})], [pa.record_batch({"n": [2]})])
+    driver.commit(1, late)
+    for epoch in (2, 3):
+        driver.run(epoch, [pa.record_batch({"n": [2 * epoch - 1]})], [pa.record_batch({"n": [2 * epoch]})])
+    driver.commit(1, late)  # its mark is forgotten
+    assert found(kafka, out) == Counter(range(1, 7))
+
+
+def test_a_state_directory_that_was_restored_from_a_copy_loses_nothing(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    out = kafka.create()
+    values = kafka.options(out, **{"sink.commit_mode": "exactly_once"})
+    first = SinkDriver(lambda: KafkaSink(**values), tmp_path / "first", job=out)
+    first.take_over()
+    for epoch in (1, 2):
+        first.run(epoch, [pa.record_batch({"n": [epoch]})])
+    # Both runs have the same number.
+    restored = SinkDriver(lambda: KafkaSink(**values), tmp_path / "restored", job=out)
+    restored.claim = Generation.claim(restored.storage, "another run")
+    restored.run(1, [pa.record_batch({"n": [3]})])
+    assert found(kafka, out) == Counter([1, 2, 3])
+
+
+def test_a_subtask_that_a_successor_no_longer_has_is_fenced(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = kafka.create()
+    values = kafka.options(out, **{"sink.commit_mode": "exactly_once"})
+    driver = SinkDriver(lambda: KafkaSink(**values), tmp_path, job=out)
+    driver.take_over()
+    data = driver.prepare(1, [pa.record_batch({"n": [1]})], [pa.record_batch({"n": [2]})])
+    replaced = driver.take_over()
+    newest = driver.claim
+
+    def take_over() -> None:
+        driver.claim = newest
+        driver.commit(1, data)  # with both, and then goes on with one
+        driver.run(2, [pa.record_batch({"n": [3]})])
+
+    with monkeypatch.context() as patch:
+        asleep = suspend_before(patch, kafka_sink, "_with_timeout", take_over)
+        driver.claim = replaced
+        with pytest.raises(ReplacedError):
+            driver.commit(1, {"messages": {1: data["messages"][1]}})
+    assert asleep
+    assert found(kafka, out) == Counter([1, 2, 3])
+
+
 @pytest.mark.parametrize("name", ["_send", "_flush", "_with_timeout"])
 def test_a_run_whose_transaction_is_ended_by_one_that_it_replaced_writes_it_again(
     kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -152,17 +244,37 @@ def test_marks_of_earlier_versions_count(kafka: KafkaBroker, tmp_path: Path) -> 
     driver = SinkDriver(lambda: KafkaSink(**values), tmp_path, job=out)
     data = driver.prepare(1, [pa.record_batch({"n": [1]})])
     driver.commit(1, data)
-    settings = {"bootstrap.servers": kafka.address, "group.id": f"headrace-{out}-op"}
+    settings = {"bootstrap.servers": kafka.address, "group.id": f"headrace-{out}-op/0"}
     consumer = confluent_kafka.Consumer(settings)
     (saved,) = consumer.committed([confluent_kafka.TopicPartition(out, 0)], 30)
     assert saved.metadata is not None
-    old = confluent_kafka.TopicPartition(out, 0, saved.offset, saved.metadata.partition(":")[2])
-    consumer.commit(offsets=[old], asynchronous=False)
+    marks = saved.metadata.partition(":")[2]
+    for earlier in (f"1:{marks}", marks):
+        old = confluent_kafka.TopicPartition(out, 0, saved.offset, earlier)
+        consumer.commit(offsets=[old], asynchronous=False)
+        driver.take_over()
+        driver.commit(1, data)
     consumer.close()
-    driver.take_over()
-    driver.commit(1, data)
     driver.run(2, [pa.record_batch({"n": [2]})])
     assert found(kafka, out) == Counter([1, 2])
+
+
+def test_an_epoch_that_an_earlier_version_has_staged_is_committed_as_that_version_did(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    out = kafka.create()
+    values = kafka.options(out, **{"sink.commit_mode": "exactly_once"})
+    driver = SinkDriver(lambda: KafkaSink(**values), tmp_path, job=out)
+    data = driver.prepare(1, [pa.record_batch({"n": [1]})], [pa.record_batch({"n": [2]})])
+    old = {}
+    for subtask, content in data["messages"].items():
+        described = json.loads(content)
+        assert described.pop("apart")
+        old[subtask] = json.dumps(described).encode()
+    for _ in range(2):
+        driver.commit(1, {"messages": old})
+    driver.run(2, [pa.record_batch({"n": [3]})])
+    assert found(kafka, out) == Counter([1, 2, 3])
 
 
 def test_going_back_to_an_earlier_epoch_loses_nothing(kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -194,7 +306,7 @@ def test_what_another_run_with_the_same_name_left_open_is_ended(kafka: KafkaBrok
     out = kafka.create()
     options = kafka.options(out, **{"sink.commit_mode": "exactly_once"})
     driver = SinkDriver(lambda: KafkaSink(**options), tmp_path, job=out)
-    old = Producer({"bootstrap.servers": kafka.address, "transactional.id": f"headrace-{out}-op"})
+    old = Producer({"bootstrap.servers": kafka.address, "transactional.id": f"headrace-{out}-op/0"})
     old.init_transactions(30)
     old.begin_transaction()
     old.produce(out, b'{"n": 666}')

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import Pipeline
+from headrace.api.run_options import RunOptions
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, SqlError
 from headrace.connectors.kafka import client as shared
 from headrace.connectors.kafka.source import KafkaSource
@@ -175,7 +176,7 @@ def test_a_pipeline_without_a_group_shows_how_far_it_is_in_one_of_its_own(
     groups = [one.group_id for one in kafka.admin.list_consumer_groups().result(10).valid]
     (group,) = [one for one in groups if one.startswith(f"mine-{topic}-")]
     cluster = source(kafka, topic).cluster
-    assert cluster.group_offsets(group, topic, [0]) == {0: 7}
+    assert cluster.group_offsets(group, [(topic, 0)]) == {(topic, 0): 7}
 
 
 def test_a_bounded_source_does_not_read_what_comes_later(kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -199,11 +200,13 @@ def test_each_run_with_available_now_reads_what_came_since_the_last(
     def send_more(_: Any) -> None:
         kafka.send(topic, numbers(100, 101), partition=1)
 
-    first = run(query(sql), tmp_path, epoch_rows=4, available_now=True, on_progress=send_more)
+    first = run(
+        query(sql), tmp_path, epoch_rows=4, options=RunOptions(available_now=True), on_progress=send_more
+    )
     assert (first.reason, found(first)) == ("available_now", list(range(10)))
-    second = run(query(sql), tmp_path, available_now=True)
+    second = run(query(sql), tmp_path, options=RunOptions(available_now=True))
     assert (second.reason, found(second)) == ("available_now", [100] * first.epochs)
-    assert run(query(sql), tmp_path, available_now=True).epochs == 0
+    assert run(query(sql), tmp_path, options=RunOptions(available_now=True)).epochs == 0
 
 
 def test_a_bounded_source_of_an_empty_topic_finishes_at_once(kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -218,7 +221,7 @@ def wait_for_markers(kafka: KafkaBroker, topic: str, end: int) -> None:
     """A transaction ends for its producer before the mark of its end is in the partition."""
     cluster = source(kafka, topic).cluster
     for _ in range(600):
-        if cluster.offsets(topic, [0], at="latest", committed=True)[0] >= end:
+        if cluster.offsets([(topic, 0)], at="latest", committed=True)[topic, 0] >= end:
             return
         time.sleep(0.05)
     pytest.fail(f"the transactions do not end at offset {end}")
@@ -305,7 +308,145 @@ def test_a_topic_that_is_not_there_is_named(kafka: KafkaBroker) -> None:
     assert kafka.address in str(caught.value)
 
 
+def test_a_start_time_begins_with_the_first_message_of_each_partition_that_is_not_older(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = kafka.create(3)
+    for n, (partition, at) in enumerate([(0, 1_000), (0, 2_000), (0, 3_000), (1, 1_500), (2, 2_500)]):
+        kafka.send(topic, numbers(n, n + 1), partition=partition, time=1_700_000_000_000 + at)
+    for begins in ("1700000002000", "2023-11-14T22:13:22Z", "2023-11-14T23:13:22+01:00"):
+        one = source(kafka, topic, source__offset="timestamp", source__timestamp=begins)
+        assert {lane: at["offset"] for lane, at in one.initial_offset(time=NOW).items()} == {
+            "0": 1,
+            "1": 1,  # where it ends: it has nothing so late
+            "2": 0,
+        }
+    sql = table(kafka, topic, **{"source.offset": "timestamp", "source.timestamp": "2023-11-14T22:13:22Z"})
+    assert found(run(query(sql + "SELECT n FROM numbers"), tmp_path)) == [1, 2, 4]
+
+
+def test_a_pipeline_starts_at_the_offsets_that_are_named_and_at_the_beginning_of_others(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = kafka.create(3)
+    for partition in range(3):
+        kafka.send(topic, numbers(partition * 10, partition * 10 + 3), partition=partition)
+    sql = table(kafka, topic, **{"source.offset": "offsets", "source.offsets": "0:2, 2:3"})
+    assert found(run(query(sql + "SELECT n FROM numbers"), tmp_path)) == [2, 10, 11, 12]
+    # As with every start, this is for the first one only.
+    kafka.send(topic, numbers(40, 41))
+    assert found(run(query(sql + "SELECT n FROM numbers"), tmp_path)) == [40]
+
+
+def test_offsets_that_a_topic_does_not_have_are_refused_with_those_it_has(kafka: KafkaBroker) -> None:
+    topic = kafka.create(2)
+    kafka.send(topic, numbers(0, 3))
+    with pytest.raises(ConfigurationError, match="starts with offset 4 of the partition `0`, which ends at"):
+        source(kafka, topic, source__offset="offsets", source__offsets={0: 4}).initial_offset(time=NOW)
+    with pytest.raises(ConfigurationError, match=r"the partition `2`: topic .* has no such") as caught:
+        source(kafka, topic, source__offset="offsets", source__offsets="2:0").initial_offset(time=NOW)
+    assert caught.value.hint == "there are 0, 1"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source.offset": "timestamp"}, "needs `source.timestamp`"),
+        ({"source.offset": "offsets"}, "needs `source.offsets`"),
+        ({"source.timestamp": "2026-01-01"}, "needs `source.offset` = 'timestamp'"),
+        ({"source.offsets": "0:1"}, "needs `source.offset` = 'offsets'"),
+        ({"source.offset": "offsets", "source.offsets": "5"}, "write offsets as `0:42, 1:7`"),
+        ({"source.offset": "offsets", "source.offsets": "0:1,0:2"}, "partition `0` is named twice"),
+        ({"source.offset": "offsets", "source.offsets": "a/0:1"}, "`a/0` is not the name of a partition"),
+        ({"source.offset": "offsets", "source.offsets": {"0": -1}}, "source.offsets"),
+        ({"source.offset": "timestamp", "source.timestamp": "noon"}, "write a time as"),
+        ({"topic_pattern": "t.*"}, "either `topic` or `topic_pattern`"),
+        ({"topic": None}, "either `topic` or `topic_pattern`"),
+        ({"topic": None, "topic_pattern": "("}, "not a regular expression"),
+        ({"metadata": {"h": "headers."}}, "no metadata `headers.`"),
+    ],
+)
+def test_starts_and_topics_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        KafkaSource(**{"bootstrap_servers": "b:9092", "topic": "t", "schema": {"n": "int64"}, **options})
+
+
+def test_a_pattern_reads_its_topics_and_those_that_are_created_while_it_runs(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    first, other = kafka.create(2, prefix="orders-eu"), kafka.create(prefix="xorders")
+    for partition in range(2):
+        kafka.send(first, numbers(partition, partition + 1), partition=partition)
+    kafka.send(other, numbers(90, 92))
+    sql = (
+        table(
+            kafka,
+            "",
+            "n BIGINT, t TEXT METADATA FROM 'topic'",
+            topic_pattern="orders-.*",
+        )
+        .replace("'topic' = '', ", "")
+        .replace(", 'topic' = ''", "")
+    )
+    pipeline = query(sql + "SELECT n, t FROM numbers")
+    assert found(run(pipeline, tmp_path)) == [0, 1]
+    kafka.send(first, numbers(2, 3))
+    second = kafka.create(prefix="orders-us")
+    kafka.send(second, numbers(10, 13))
+    life = run(query(sql + "SELECT n, t FROM numbers"), tmp_path)
+    (rows,) = life.rows.values()
+    assert sorted((row["t"], row["n"]) for row in rows.to_pylist()) == [
+        (first, 2),
+        *((second, n) for n in range(10, 13)),
+    ]
+    kafka.widen(second, 2)
+    kafka.send(second, numbers(20, 21), partition=1)
+    assert found(run(query(sql + "SELECT n, t FROM numbers"), tmp_path)) == [20]
+
+
+def test_a_pattern_that_no_topic_matches_yet_waits_for_one(kafka: KafkaBroker) -> None:
+    prefix = f"later{time.time_ns()}"
+    options = {"bootstrap_servers": kafka.address, "topic_pattern": f"{prefix}-.*", "schema": {"n": "int64"}}
+    one = KafkaSource(**options)
+    assert "0 topics match" in one.reach()
+    start = one.initial_offset(time=NOW)
+    assert start == {}
+    topic = kafka.create(prefix=prefix)
+    kafka.send(topic, numbers(0, 2))
+    lanes = one.latest_offset(start, ALL, parallelism=1)
+    assert list(lanes) == [f"{topic}/0"]
+    assert [row["n"] for row in read(one, lanes)[0]] == [0, 1]
+    one.committed(read(one, lanes)[1])
+    group = lanes[f"{topic}/0"]["group"]
+    assert one.cluster.group_offsets(group, [(topic, 0)]) == {(topic, 0): 2}
+
+
 # ------------------------------------------------------------------------------------------- content
+
+
+def test_headers_are_read_together_and_one_by_one(kafka: KafkaBroker, tmp_path: Path) -> None:
+    topic = kafka.create()
+    kafka.send(topic, numbers(0, 1), headers=[("trace", b"\xff"), ("empty", None), ("trace", b"2")])
+    kafka.send(topic, numbers(1, 2))
+    columns = """
+        n BIGINT, trace BYTEA METADATA FROM 'headers.trace', nothing BYTEA METADATA FROM 'headers.empty',
+        all_of_them STRUCT<key TEXT, value BYTEA>[] METADATA FROM 'headers'
+    """
+    result = run(query(table(kafka, topic, columns) + "SELECT * FROM numbers"), tmp_path)
+    (rows,) = result.rows.values()
+    assert [(row["n"], row["trace"], row["nothing"], row["all_of_them"]) for row in rows.to_pylist()] == [
+        (
+            0,
+            b"2",
+            None,
+            [
+                {"key": "trace", "value": b"\xff"},
+                {"key": "empty", "value": None},
+                {"key": "trace", "value": b"2"},
+            ],
+        ),
+        (1, None, None, []),
+    ]
 
 
 def test_metadata_columns_hold_what_kafka_knows_of_a_message(kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -370,7 +511,12 @@ def test_bad_messages_are_dropped_and_the_others_keep_their_offsets_and_times(ka
     assert [(row["n"], row["o"], row["_timestamp"]) for row in rows] == [
         (n, n, (1000 + n) * 10**6) for n in (0, 2, 6)
     ]
-    assert ctx.metrics.values == {"tombstones": 1, "bad_rows": 2}
+    assert ctx.metrics.values == {
+        "tombstones": 1,
+        "bad_rows": 2,
+        "bad_rows.malformed": 1,
+        "bad_rows.wrong-value": 1,
+    }
     assert "the message at offset 1 of partition 0" in ctx.errors[0]
 
 
@@ -521,3 +667,51 @@ def test_settings_that_the_client_does_not_know_are_refused_before_anything_runs
     one = KafkaSource(bootstrap_servers="h:1", topic="t", format="raw_string", client_configs="fetch.moon=1")
     with pytest.raises(ConfigurationError, match=r"fetch\.moon"):
         one.validate()
+
+
+# --------------------------------------------------------------------------------- compacted topics
+
+
+def upsert_table(kafka: KafkaBroker, name: str, topic: str, columns: str, kind: str, **more: str) -> str:
+    options = {"connector": "kafka", "type": kind, "format": "json", "upsert": "true", **more}
+    if kind == "source":
+        options["source.offset"] = "earliest"
+    options |= kafka.options(topic)
+    listed = ", ".join(f"'{option}' = '{value}'" for option, value in options.items())
+    return f"CREATE TABLE {name} ({columns}) WITH ({listed});"
+
+
+@pytest.mark.parametrize("mode", ["at_least_once", "exactly_once"])
+def test_a_compacted_topic_is_a_table_from_its_keys_and_tombstones_to_those_of_another(
+    kafka: KafkaBroker, tmp_path: Path, mode: str
+) -> None:
+    users, cities = kafka.create(2, cleanup_policy="compact"), kafka.create(cleanup_policy="compact")
+
+    def send(user: str, city: str | None) -> None:
+        value = None if city is None else json.dumps({"city": city})
+        kafka.send(users, [value], partition=int(user) % 2, key=user.encode())
+
+    sql = (
+        upsert_table(kafka, "users", users, "id BIGINT PRIMARY KEY, city TEXT", "source")
+        + upsert_table(
+            kafka, "cities", cities, "city TEXT PRIMARY KEY, n BIGINT", "sink", **{"sink.commit_mode": mode}
+        )
+        + "INSERT INTO cities SELECT city, count(*) AS n FROM users GROUP BY city;"
+    )
+
+    def table() -> dict[str, int]:
+        latest = {message.key().decode(): message.value() for message in kafka.read(cities)}
+        return {key: json.loads(value)["n"] for key, value in latest.items() if value is not None}
+
+    send("1", "Oslo")
+    send("2", "Oslo")
+    send("3", "Rome")
+    run(query(sql), tmp_path)
+    assert table() == {"Oslo": 2, "Rome": 1}
+    send("1", "Rome")
+    send("2", None)
+    send("9", None)
+    run(query(sql), tmp_path)
+    assert table() == {"Rome": 2}
+    tombstones = [message.key() for message in kafka.read(cities) if message.value() is None]
+    assert tombstones == [b"Oslo"]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
-from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, PlanError
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, PlanError, RefusedError
 from headrace.connectors.nats import client as shared
 from headrace.connectors.nats import sink as nats_sink
 from headrace.connectors.nats.sink import NatsSink
@@ -192,10 +192,31 @@ def test_what_a_stream_refuses_fails_the_epoch(
         run("c", subject="nobody", stream=full)
     with pytest.raises(ExternalError, match="no stream `nowhere`"):
         run("d", subject=full, stream="nowhere")
-    rows = [pa.record_batch({"s": ["y" * 2_000_000]})]
-    with pytest.raises(ExternalError, match="too large") as caught:
-        run("e", subject=full)
-    assert "max_payload" in str(caught.value)
+
+
+def test_a_message_that_is_larger_than_servers_or_stream_allow_fails_in_the_task(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    narrow = nats_server.create(max_msg_size=1000)
+
+    def sink(name: str, **more: Any) -> SinkDriver:
+        return SinkDriver(lambda: NatsSink(**nats_server.options(**more)), tmp_path / name, job=name)
+
+    def rows(size: int) -> list[pa.RecordBatch]:
+        return [pa.record_batch({"s": ["y", "y" * size]})]
+
+    with pytest.raises(RefusedError, match=r"its message has 2,000,008 bytes, and 1,048,576 are allowed"):
+        sink("servers", subject="a").prepare(1, rows(2_000_000))
+    with pytest.raises(RefusedError, match=r"its message has 908 bytes, and [78].. are allowed") as caught:
+        sink("stream", subject=narrow, stream=narrow).prepare(1, rows(900))
+    assert "max_msg_size" in str(caught.value)
+    # What is accepted fits, with its headers.
+    largest = sink("fits", subject=narrow, stream=narrow)
+    largest.run(1, rows(1000 - 150 - len(narrow) - len('{"s":""}')))
+    dropping = sink("drop", subject=narrow, stream=narrow, bad_data="drop")
+    dropping.run(1, rows(900))
+    assert dropping.metrics["bad_rows"] == 1
+    assert len(nats_server.read(narrow)) == 3
 
 
 def test_a_server_that_does_not_answer_fails_the_epoch_within_a_bounded_time(

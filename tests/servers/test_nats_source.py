@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline
+from headrace.api.run_options import RunOptions
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError
 from headrace.connectors import received
 from headrace.connectors.nats import client as shared
@@ -88,9 +89,11 @@ def test_each_run_with_available_now_reads_what_came_since_the_last(
     def send_more(_: Any) -> None:
         nats_server.send(f"{stream}.more", numbers(100, 101))
 
-    first = run(query(sql), tmp_path, epoch_rows=4, available_now=True, on_progress=send_more)
+    first = run(
+        query(sql), tmp_path, epoch_rows=4, options=RunOptions(available_now=True), on_progress=send_more
+    )
     assert (first.reason, found(first)) == ("available_now", list(range(10)))
-    second = run(query(sql), tmp_path, available_now=True)
+    second = run(query(sql), tmp_path, options=RunOptions(available_now=True))
     assert (second.reason, found(second)) == ("available_now", [100] * first.epochs)
 
 
@@ -344,7 +347,6 @@ def send_while_it_runs(
             pipeline,
             state,
             idle_epochs=10**9,
-            idle_seconds=0.01,
             clock=time.time,
             on_progress=lambda progress: counted.append(progress.rows_in),
             stop=stop_when(sent.is_set),

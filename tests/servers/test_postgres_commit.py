@@ -16,6 +16,7 @@ from headrace import Pipeline
 from headrace.base.errors import ExternalError, ReplacedError
 from headrace.connectors._shared.sql_table import KEPT_EPOCHS
 from headrace.connectors.postgres import sink as postgres_sink
+from headrace.connectors.postgres import suspended
 from headrace.connectors.postgres.sink import PostgresSink
 from headrace.jobs.progress import RunResult
 from headrace.testing.in_process import CrashError, run_in_process
@@ -258,7 +259,8 @@ def test_the_server_ends_the_transaction_of_a_run_that_is_suspended(
         sink.commit(2, data)  # waits until the server has ended the other transaction
         sink.run(3, [batch([{"n": 3}])])
 
-    monkeypatch.setattr(postgres_sink, "_SUSPENDED_SECONDS", 1)
+    monkeypatch.setattr(suspended, "SUSPENDED_SECONDS", 1)
+    monkeypatch.setattr(postgres_sink, "FIRST_WAIT_SECONDS", 60)  # so that the successor does not end it
     with monkeypatch.context() as patch:
         suspend_before(patch, PostgresSink, "_copy", take_over)
         with pytest.raises(ReplacedError):

@@ -58,7 +58,6 @@ def copy_until_all_are_there(
         pipeline,
         state,
         idle_epochs=2000,
-        idle_seconds=0.01,
         stop=lambda: all_there() and server.waiting(queue) == 0,
     )
     assert all_there()
@@ -184,7 +183,6 @@ def test_a_crash_at_any_step_counts_each_message_of_a_stream_once(
         query(sql),
         tmp_path / "state",
         idle_epochs=2000,
-        idle_seconds=0.01,
         stop=lambda: len(seen()) >= 60,
     )
     assert seen() == list(range(60))

@@ -34,7 +34,9 @@ def test_a_pipeline_crashes_and_resumes_elsewhere_with_its_state_on_s3(
     with pytest.raises(CrashError):
         run_in_process(build(hr.MemorySink), url, epoch_rows=40, on_step=crash)
     shutil.rmtree(cache_directory(url), ignore_errors=True)  # another machine has no copies
-    resumed = run_in_process(build(hr.MemorySink), url, parallelism=3, epoch_rows=70, keep_checkpoints=2)
+    resumed = run_in_process(
+        build(hr.MemorySink), url, parallelism=3, epoch_rows=70, options=hr.RunOptions(keep_checkpoints=2)
+    )
     assert resumed.first_epoch == 4
     assert contents([resumed]) == contents([whole])
     assert len(list_checkpoints(open_storage(url))) == 2

@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,23 +17,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.columns import TIMESTAMP
-from headrace.base.errors import BadLineError, ConfigurationError, PlanError, RefusedError, suggest
+from headrace.base.errors import (
+    BadLineError,
+    ConfigurationError,
+    CorruptStateError,
+    PlanError,
+    RefusedError,
+    suggest,
+)
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.options import parse_options
 from headrace.base.windows import FIRST_EVENT_TIME, LAST_EVENT_TIME
 from headrace.model.operator import (
+    BAD_ROWS_OF,
     DEAD_LETTER,
     DEAD_LETTERS,
     ArrowOperator,
     CheckpointBarrier,
     Collector,
+    CommitData,
     OperatorContext,
     SourceContext,
 )
-from headrace.state.references import FileReference, write_referenced
+from headrace.state.references import FileReference, seal, unseal_content, write_referenced
 
 INLINE_LIMIT = 32 * 1024
 """Payloads up to this size are part of the commit data; larger ones are staged in a file."""
+_DRIVER_BYTES, _DRIVER_PARTS = 256 * 1024, 2
+"""What a driver commits itself: the tasks of a commit cost more than to publish that."""
 
 TIMESTAMP_TYPE = pa.timestamp("ns")
 
@@ -72,7 +84,11 @@ class Connector:
     deliveries: ClassVar[Sequence[Delivery]] = ()
     """The delivery guarantees; several if they depend on options."""
     asked_in_tasks: bool = True
-    """Whether tasks contact the external system, not only the driver."""
+    """Whether the tasks of an epoch contact the external system."""
+    asked_in_commits: bool = False
+    """Whether the tasks of a commit do: see `commit_shares`."""
+    needs_spark_context: ClassVar[bool] = False
+    """Whether it uses the SparkContext of the driver, which a run over Spark Connect does not have."""
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         if options is None:
@@ -94,6 +110,17 @@ class Connector:
     def is_updating(cls, options: Mapping[str, Any]) -> bool:
         """Of a source: whether it emits retractions (`_retract`) with these options."""
         return bool(options.get("format") == "debezium_json")
+
+    @classmethod
+    def emits_upserts(cls, options: Mapping[str, Any]) -> bool:  # noqa: ARG003 - for those that override it
+        """Of a source: whether its rows are the latest of their keys, and `_retract` deletes that of a key.
+
+        SQL makes changes of them (`headrace.operators.latest_rows`).
+        """
+        return False
+
+    def load_package(self) -> None:
+        """Import the optional package that it needs; raises a MissingExtraError if it is not installed."""
 
     def validate(self) -> None:
         """Check the options on the driver, before anything runs; raises an error for what is wrong."""
@@ -117,7 +144,7 @@ class Connector:
         Contacts the external system for some seconds, and changes nothing. No columns mean that there is no
         data yet; a ConfigurationError means that columns cannot be found.
         """
-        raise ConfigurationError("its rows do not tell what columns there are")
+        raise ConfigurationError("its columns cannot be read from its rows")
 
     def display(self) -> str:
         """Return the name and the options that are set, on one line."""
@@ -173,15 +200,21 @@ def report_bad(
     if not bad:
         return
     ctx.metrics.add("bad_rows", len(bad))
+    for fault, count in Counter(error.fault for error in bad).items():
+        ctx.metrics.add(BAD_ROWS_OF + fault, count)
     if not keep:
         ctx.report_error(f"dropped {len(bad)} bad rows, such as: {bad[0].message}")
         return
+    ctx.metrics.add("dead_letters", len(bad))
     columns = {
         "record": [error.record for error in bad],
         "content": [error.content for error in bad],
         "error": [error.message for error in bad],
         "source": [error.where for error in bad],
         "position": [error.position for error in bad],
+        "code": [error.fault for error in bad],
+        "partition": [error.partition for error in bad],
+        "offset_id": [error.offset for error in bad],
         TIMESTAMP: pa.repeat(pa.scalar(time.time_ns(), pa.int64()), len(bad)).view(TIMESTAMP_TYPE),
     }
     collector.collect(pa.record_batch(columns, schema=DEAD_LETTERS), DEAD_LETTER)
@@ -268,6 +301,10 @@ def excerpt(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
+APART = "apart"
+"""In the description of staged data: whether each subtask commits its own independently of the others."""
+
+
 def stage(ctx: OperatorContext, name: str, payload: bytes, **extra: Any) -> bytes:
     """Stage `payload` for the commit; return the commit data for `unstage`.
 
@@ -292,12 +329,35 @@ def unstage(ctx: OperatorContext, data: bytes) -> tuple[bytes, Mapping[str, Any]
 
 
 def staged_batches(
-    data: Mapping[str, Mapping[int, bytes]], table: str, ctx: OperatorContext
+    data: CommitData, table: str, ctx: OperatorContext
 ) -> tuple[list[pa.RecordBatch], list[str]]:
     """Return the batches staged as Arrow IPC, in the order of subtasks, and the ids of the attempts."""
     staged = [unstage(ctx, content) for _, content in sorted(data.get(table, {}).items())]
     batches = [batch for payload, _ in staged for batch in from_ipc(payload)]
     return batches, [described["id"] for _, described in staged]
+
+
+def shares_for_tasks(parts: Sequence[CommitData], table: str) -> Sequence[CommitData]:
+    """Return the parts of a commit as shares for tasks; none if the driver commits so little itself."""
+    staged = [json.loads(content) for part in parts for content in part.get(table, {}).values()]
+    size = sum(_staged_size(described) for described in staged)
+    return parts if len(parts) > _DRIVER_PARTS or size > _DRIVER_BYTES else ()
+
+
+def _staged_size(described: Mapping[str, Any]) -> int:
+    if "inline" in described:
+        return len(described["inline"])
+    file = described.get("file")
+    size = file.get("bytes") if isinstance(file, dict) else None
+    return _DRIVER_BYTES + 1 if size is None else int(size)  # of an earlier version
+
+
+def by_subtask(data: CommitData, table: str) -> Sequence[CommitData]:
+    """Divide staged data by subtask, unless an earlier version staged it to be committed as a whole."""
+    staged = sorted(data.get(table, {}).items())
+    if not all(json.loads(content).get(APART) for _, content in staged):
+        return [data]
+    return [{table: {subtask: content}} for subtask, content in staged]
 
 
 def deliver_once(ctx: OperatorContext, attempts: Sequence[str], deliver: Callable[[], None]) -> None:
@@ -317,28 +377,43 @@ _RECENT_RUNS = 5
 class CommitMarker:
     """A JSON value that the commits of a sink keep in the state directory, for the next commit.
 
-    Each run writes a file of its own, so that one that does not know yet that it was replaced cannot
-    overwrite what its successor has written.
+    Subtasks that commit their own part have a value of their own. Each run writes a file of its own, so that
+    one that does not know yet that it was replaced cannot overwrite what its successor has written.
     """
 
     def __init__(self, folder: str, ctx: OperatorContext) -> None:
         self._storage, self._generation = ctx.storage, ctx.generation
-        self._folder = f"{folder}/{ctx.task_info.operator_id}"
+        subtask = ctx.task_info.subtask
+        self._folder = f"{folder}/{ctx.task_info.operator_id}" + (f"/subtask-{subtask}" if subtask else "")
 
     def read(self) -> Any:
-        """Return what this run has written last, or the last one before it; None if nobody has."""
+        """Return the last value of this run, or else of the run before it; None if there is none."""
         # By name first: a listing may be behind. Other runs may have written nothing, so it is asked as well.
         recent = range(self._generation, max(-1, self._generation - _RECENT_RUNS), -1)
         earlier = [number for number in self._numbers() if number <= self._generation]
         paths = [self._path(number) for number in sorted({*earlier, *recent}, reverse=True)]
         for path in (*paths, f"{self._folder}.json"):  # the last one is of an earlier version
             with contextlib.suppress(FileNotFoundError):
-                return json.loads(self._storage.read(path))
+                return self._value(path, self._storage.read(path))
         return None
+
+    def _value(self, path: str, content: bytes) -> Any:
+        with contextlib.suppress(ValueError):
+            value = json.loads(content)
+            if not isinstance(value, dict) or value.keys().isdisjoint({"value", "bytes", "checksum"}):
+                return value  # of an earlier version, without a checksum
+        about = {"what": "mark of a commit", "where": self._storage.url}
+        hint = "remove the file: what it says was sent may then be sent once more"
+        head, _ = unseal_content(content, path, hint=hint, **about)
+        if "checksum" not in head:
+            raise CorruptStateError(
+                f"{about['what']} `{path}` is damaged: it has no checksum", where=about["where"], hint=hint
+            )
+        return head["value"]
 
     def write(self, value: Any) -> None:
         """Replace the value of this run."""
-        self._storage.write(self._path(self._generation), json.dumps(value).encode())
+        self._storage.write(self._path(self._generation), seal({"value": value})[0])
         for number in self._numbers():
             if number < self._generation:
                 self._storage.delete(self._path(number))

@@ -17,6 +17,7 @@ from headrace.base.durations import nanoseconds, parse_duration
 from headrace.base.errors import ConfigurationError, HeadraceError
 from headrace.base.options import Duration
 from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.ranges import even_ranges
 from headrace.connectors.base import TIMESTAMP_TYPE, Connector, Delivery, parse_instant, wall_clock
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
@@ -201,7 +202,7 @@ class ImpulseSource(Connector, SourceOperator):
         """Return the counter after the numbers that are due by `limit.time`, at most `limit.rows`."""
         position = dict(start[LANE])
         counter = position["counter"]
-        now = wall_clock(limit.time if self._due is None else min(limit.time, self._due))
+        now = self._now(limit.time)
         if (position["period"], position["interval"]) != (
             _text(self._period),
             self.options.event_time_interval,
@@ -211,35 +212,39 @@ class ImpulseSource(Connector, SourceOperator):
             position |= {"base": counter, "begun": now, "time": position["start_time"]}
             position |= {"period": _text(self._period), "interval": self.options.event_time_interval}
         end = counter + limit.rows
-        if (period := self._period) is not None:
-            elapsed = now - position["begun"]
-            end = min(end, position["base"] + (int(elapsed // period) + 1 if elapsed >= 0 else 0))
-        if self.options.message_count is not None:
-            end = min(end, self.options.message_count)
+        if (due := self._due_by(now, position)) is not None:
+            end = min(end, due)
         if end <= counter:
             return start
         position["counter"] = end
         position["time"] = max(position["time"], position["start_time"] + now - position["begun"])
         return {LANE: position}
 
+    def _now(self, time: float) -> int:
+        return wall_clock(time if self._due is None else min(time, self._due))
+
+    def _due_by(self, now: int, position: Mapping[str, Any]) -> int | None:
+        """Return the counter that is due; None if there is no pace and no end."""
+        due = self.options.message_count
+        if (period := self._period) is not None:
+            elapsed = now - position["begun"]
+            paced = position["base"] + (int(elapsed // period) + 1 if elapsed >= 0 else 0)
+            due = paced if due is None else min(due, paced)
+        return due
+
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many numbers are due and not generated."""
+        position = offset[LANE]
+        due = self._due_by(self._now(time), position)
+        return {} if due is None else {LANE: max(0, due - position["counter"])}
+
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return even, contiguous splits of the numbers; split i has `subtask_index` i."""
-        position, first, last = end[LANE], start[LANE]["counter"], end[LANE]["counter"]
-        total = last - first
-        shares = min(parallelism, total)
-        final = self.is_finished(end)
+        first, last = start[LANE]["counter"], end[LANE]["counter"]
+        common = {**end[LANE], "final": self.is_finished(end)}
         return [
-            Split(
-                LANE,
-                {
-                    **position,
-                    "counter": first + total * index // shares,
-                    "end": first + total * (index + 1) // shares,
-                    "index": index,
-                    "final": final,
-                },
-            )
-            for index in range(shares)
+            Split(LANE, {**common, "counter": low, "end": high, "index": index})
+            for index, (low, high) in enumerate(even_ranges(first, last, min(parallelism, last - first)))
         ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:

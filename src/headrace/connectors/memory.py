@@ -12,6 +12,7 @@ from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import ConfigurationError
 from headrace.base.options import Duration
 from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.ranges import even_ranges
 from headrace.connectors.base import (
     TIMESTAMP_TYPE,
     Connector,
@@ -192,6 +193,10 @@ class MemorySource(Connector, SourceOperator):
         """The rows are all there."""
         return start
 
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many rows of each lane are left."""
+        return {lane: rows.num_rows - offset[lane]["row"] for lane, rows in self._lanes.items()}
+
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return contiguous splits of the new rows of each lane, about `parallelism` in all."""
         counts = {lane: end[lane]["row"] - start[lane]["row"] for lane in self._lanes}
@@ -200,15 +205,9 @@ class MemorySource(Connector, SourceOperator):
             if not rows:
                 continue
             shares = min(rows, max(1, round(parallelism * rows / total)))
-            first = start[lane]["row"]
-            for index in range(shares):
-                detail = {
-                    "row": first + rows * index // shares,
-                    "end": first + rows * (index + 1) // shares,
-                    "time": end[lane]["time"],
-                    "final": final,
-                }
-                splits.append(Split(lane, detail))
+            common = {"time": end[lane]["time"], "final": final}
+            for low, high in even_ranges(start[lane]["row"], end[lane]["row"], shares):
+                splits.append(Split(lane, {"row": low, "end": high, **common}))
         return splits
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:

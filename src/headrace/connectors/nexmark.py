@@ -20,6 +20,7 @@ from headrace.base.durations import nanoseconds
 from headrace.base.errors import ConfigurationError
 from headrace.base.options import Duration
 from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.ranges import even_ranges
 from headrace.connectors.base import TIMESTAMP_TYPE, Connector, Delivery, parse_instant, wall_clock
 from headrace.model.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
 
@@ -188,39 +189,42 @@ class NexmarkSource(Connector, SourceOperator):
         """Return the position after the events that are due by `limit.time`, at most `limit.rows`."""
         position = dict(start[LANE])
         event = position["event"]
-        now = wall_clock(limit.time if self._due is None else min(limit.time, self._due))
+        now = self._now(limit.time)
         if any(position[name] != value for name, value in self._pace.items()):
             # The pace was changed between two runs: event time goes on from here at the new pace.
             position |= {"base": event, "base_time": _instant(position, event), "begun": now, **self._pace}
         end = event + limit.rows
-        if self.options.paced:
-            elapsed = now - position["begun"]
-            end = min(
-                end, position["base"] + (int(elapsed // self.options.period) + 1 if elapsed >= 0 else 0)
-            )
-        if self.options.total is not None:
-            end = min(end, self.options.total)
+        if (due := self._due_by(now, position)) is not None:
+            end = min(end, due)
         if end <= event:
             return start
         return {LANE: {**position, "event": end}}
 
+    def _now(self, time: float) -> int:
+        return wall_clock(time if self._due is None else min(time, self._due))
+
+    def _due_by(self, now: int, position: Mapping[str, Any]) -> int | None:
+        """Return the event that is due; None if there is no pace and no end."""
+        due = self.options.total
+        if self.options.paced:
+            elapsed = now - position["begun"]
+            paced = position["base"] + (int(elapsed // self.options.period) + 1 if elapsed >= 0 else 0)
+            due = paced if due is None else min(due, paced)
+        return due
+
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many events are due and not generated."""
+        position = offset[LANE]
+        due = self._due_by(self._now(time), position)
+        return {} if due is None else {LANE: max(0, due - position["event"])}
+
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return even, contiguous splits of the events."""
-        position, first, last = end[LANE], start[LANE]["event"], end[LANE]["event"]
-        total = last - first
-        shares = min(parallelism, total)
-        final = self.is_finished(end)
+        first, last = start[LANE]["event"], end[LANE]["event"]
+        common = {**end[LANE], "final": self.is_finished(end)}
         return [
-            Split(
-                LANE,
-                {
-                    **position,
-                    "event": first + total * index // shares,
-                    "end": first + total * (index + 1) // shares,
-                    "final": final,
-                },
-            )
-            for index in range(shares)
+            Split(LANE, {**common, "event": low, "end": high})
+            for low, high in even_ranges(first, last, min(parallelism, last - first))
         ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:

@@ -16,17 +16,22 @@ Show = Callable[[str, pa.Table], None]
 """Called with the name of a preview and the rows of one epoch; `_retract` is a column if rows change."""
 
 _show: Show | None = None
+_with_times = False
 
 
 @contextmanager
-def shown_by(show: Show) -> Iterator[None]:
-    """Within the block, pass the rows of every preview to `show`, epoch by epoch, on the driver."""
-    global _show  # noqa: PLW0603 - a sink travels by pickle; what it shows on stays in this process
-    before, _show = _show, show
+def shown_by(show: Show, *, with_times: bool = False) -> Iterator[None]:
+    """Within the block, pass the rows of every preview to `show`, epoch by epoch, on the driver.
+
+    `with_times` leaves the event times in them, as the column `_timestamp`.
+    """
+    global _show, _with_times
+    before = _show, _with_times
+    _show, _with_times = show, with_times
     try:
         yield
     finally:
-        _show = before
+        _show, _with_times = before
 
 
 _SHOWN_APART: dict[str, Show] = {}
@@ -72,8 +77,8 @@ class PreviewSink(RowsSink):
         _SHOWN[key] = attempts
         show = _SHOWN_APART.get(self.options.name, _show)
         if show is not None:
-            rows = pa.Table.from_batches(unify_schemas([without_event_time(batch) for batch in batches]))
-            show(self.options.name, rows)
+            shown = batches if _with_times else [without_event_time(batch) for batch in batches]
+            show(self.options.name, pa.Table.from_batches(unify_schemas(shown)))
 
 
 _SHOWN: dict[tuple[str, str], frozenset[str]] = {}

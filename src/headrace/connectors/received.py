@@ -24,18 +24,16 @@ from headrace.connectors.base import Connector, from_ipc, to_ipc
 from headrace.connectors.sample import message_columns
 from headrace.formats.options import check_readable
 from headrace.model.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
-from headrace.state.received import LANE, WHAT, last_part, part_path
+from headrace.state.received import LANE, WHAT, last_part, part_numbers, part_path
 from headrace.state.references import RESTORE, seal, unseal
 
-KEPT = 64
-"""The number of committed log parts to keep, for a resume from an earlier epoch."""
 PATIENCE_SECONDS = 60.0
 """How long to retry without a connection before the run ends."""
 BUFFERED_MESSAGES, BUFFERED_BYTES = 100_000, 64 * 1024 * 1024
 """The most data to buffer in memory before `put` blocks."""
 CLOSE_SECONDS = 5.0
 """How long the end of a run waits for `listen` to return."""
-_WAIT_SECONDS = 0.05
+_WAIT_SECONDS = 0.002
 _BACKOFF = Backoff(first=0.1, longest=10.0)
 
 
@@ -52,10 +50,12 @@ class ReceivedLog:
         self._node = node
         self._written: dict[str, Any] | None = None
         """The position after the part that was written last."""
+        self._first: int | None = None
+        """The oldest part that is there, once it is known."""
 
-    def last(self) -> int:
-        """Return the number of the newest part; 0 if there is none."""
-        return last_part(self._storage, self._node)
+    def last(self, *, read: int = 0) -> int:
+        """Return the number of the newest part; 0 if there is none. `read` is one that must be there."""
+        return last_part(self._storage, self._node, read=read)
 
     def append(
         self, part: int, batches: Sequence[pa.RecordBatch], *, ended: bool, resume: Any = None
@@ -98,10 +98,13 @@ class ReceivedLog:
             yield from from_ipc(bytes(data[8 : 8 + size]))
             data = data[8 + size :]
 
-    def forget(self, committed: int) -> None:
-        """Remove parts that no epoch will read again."""
-        for part in range(committed - KEPT, max(0, committed - KEPT - 8), -1):
+    def forget(self, end: int) -> None:
+        """Remove the parts before `end`, which no epoch will read again."""
+        if self._first is None:  # earlier runs may have left some
+            self._first = min(part_numbers(self._storage, self._node), default=end)
+        for part in range(self._first, end):
             self._storage.delete(part_path(self._node, part))
+        self._first = max(self._first, end)
 
 
 class Received(NamedTuple):
@@ -138,15 +141,18 @@ class Inbox:
         self.contacts = 0
         """The number of signs of life; 0 if there never was a connection."""
 
+    def __len__(self) -> int:
+        return len(self._messages)
+
     def connected(self) -> None:
-        """Record a sign of life. `listen` calls it once it is connected; `put` implies it."""
+        """Record contact with the server. `listen` calls it once it is connected; `put` implies it."""
         self.last_contact = clock.monotonic()
         self.contacts += 1
         if self._waits is not None and self._name in self._waits:
             self._waits.answered(self._name)
 
     def extend_patience(self, seconds: float) -> None:
-        """Extend the patience by a time that the server asked to wait."""
+        """Extend the deadline by the time that the server asked to wait."""
         self.last_contact += seconds
 
     def interrupt_with(self, function: Callable[[], None] | None) -> None:
@@ -235,7 +241,8 @@ class LoggedSource(SourceOperator):
 
     _log: ReceivedLog | None = None
     _node = ""
-    _parts = 0
+    _parts = -1
+    """The newest part of the log; -1 until it was looked for."""
 
     @property
     def _the_log(self) -> ReceivedLog:
@@ -247,9 +254,12 @@ class LoggedSource(SourceOperator):
         """Write about so many received rows as the next part, if any; return whether it is the last one."""
 
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """Take the state storage, and find logged messages that are not processed yet."""
-        self._log, self._node = ReceivedLog(storage, node), node
-        self._parts = self._log.last()
+        """Take the state storage; what is logged is looked for from where the checkpoint has read."""
+        self._log, self._node, self._parts = ReceivedLog(storage, node), node, -1
+
+    def _take_up_log(self, *, read: int = 0) -> None:
+        """Go on behind what is logged; `read` is the part up to which it was read."""
+        self._parts = self._the_log.last(read=read)
 
     def initial_offset(self, *, time: float) -> Offset:
         """Return the offset 0: nothing is logged."""
@@ -257,9 +267,12 @@ class LoggedSource(SourceOperator):
 
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
         """Log the received messages, and return the end of the log."""
-        before, log, parts = start[LANE], self._the_log, self._parts
+        before, log = start[LANE], self._the_log
         if before["ended"]:
             return start
+        if self._parts < before["parts"]:
+            self._take_up_log(read=before["parts"])
+        parts = self._parts
         if parts > before["parts"]:
             return {LANE: log.position(parts)}
         if parts < before["parts"]:
@@ -267,9 +280,12 @@ class LoggedSource(SourceOperator):
             raise CorruptStateError(
                 f"{WHAT} `{part_path(self._node, before['parts'])}` is missing", hint=RESTORE
             )
-        log.forget(before["parts"])
         self.receive(limit.rows)
         return start if self._parts == parts else {LANE: log.position(self._parts)}
+
+    def expired(self, offset: Offset) -> None:
+        """Remove the parts before the one that was read last: that one says where to go on."""
+        self._the_log.forget(offset[LANE]["parts"])
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return one split, to keep the order."""
@@ -306,6 +322,10 @@ class ReceivedSource(Connector, LoggedSource):
         self._ended = False
         self._acknowledges = True
 
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many messages were received that no epoch reads yet."""
+        return {} if self._inbox is None else {LANE: len(self._inbox)}
+
     def for_sampling(self) -> Self:
         """Return a copy that acknowledges nothing: its messages are redelivered."""
         sampler = copy.copy(self)
@@ -326,7 +346,7 @@ class ReceivedSource(Connector, LoggedSource):
 
     @property
     def waits_for(self) -> str:
-        """Return the server and its address, for what is told while it is away."""
+        """Return the server and its address, for messages while it cannot be reached."""
         return f"{self.label} {self.address}"
 
     @abstractmethod
@@ -356,11 +376,6 @@ class ReceivedSource(Connector, LoggedSource):
         """Return the address of the server."""
         return f"{type(self).__name__}({self.address})"
 
-    def open(self, storage: Any, *, job_id: str, node: str) -> None:
-        """Take the state storage, and find logged messages that are not processed yet."""
-        super().open(storage, job_id=job_id, node=node)
-        self._resume = self._the_log.resume(self._parts)
-
     def close(self) -> None:
         """Stop `listen`; unacknowledged messages are redelivered, the others are logged.
 
@@ -383,14 +398,15 @@ class ReceivedSource(Connector, LoggedSource):
         thread.join(CLOSE_SECONDS)
         return inbox
 
-    def _take_up_log(self) -> None:
+    def _take_up_log(self, *, read: int = 0) -> None:
         """Go on behind what another run has logged, as a new run does.
 
         What was received meanwhile may be there: what is not comes again, if the sender can repeat it.
         """
         self._stop_listening()
-        self._parts = self._the_log.last()
-        self._resume = self._the_log.resume(self._parts)
+        parts = self._the_log.last(read=read)
+        # Both or none: without what the log says of them, messages that it holds would count as new.
+        self._resume, self._parts = self._the_log.resume(parts), parts
 
     def receive(self, rows: int) -> bool:
         """Write the messages of the inbox to the log."""
@@ -408,7 +424,7 @@ class ReceivedSource(Connector, LoggedSource):
         is_logged = self._write(messages, ended=ends)
         self._unkept = []
         if not is_logged:
-            self._take_up_log()
+            self._take_up_log(read=self._parts)
             return False
         if self._acknowledges:
             self._inbox.written()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 import threading
 import time as clock
 import uuid
@@ -11,12 +13,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.base.errors import ConfigurationError, ExternalError, PlanError
 from headrace.base.options import Duration, read_settings
@@ -44,23 +47,16 @@ from headrace.model.operator import (
     SourceOperator,
     Split,
 )
-from headrace.state.received import MANIFEST, last_manifest, log_folder, manifest_path
+from headrace.state.received import MANIFEST, last_manifest, log_folder, manifest_numbers, manifest_path
 from headrace.state.received import SPARK_LANE as LANE
 from headrace.state.references import FileReference, seal, unseal, write_referenced
 from headrace.storage.open import open_storage
 
-_SETTINGS = {
-    # The query's logs are scratch files of one run: the checkpoint is ours.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.numRecentProgressUpdates": "5",
-}
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_CHECKPOINT_MANAGER = "FileSystemBasedCheckpointFileManager"
 _REFUSALS = (PySparkException, Py4JJavaError)
 AHEAD = 8
 """How many micro-batches may wait to be read before the next one is begun."""
-KEPT = 64
-"""How many micro-batches stay after they were committed, for a resume from an earlier epoch."""
 
 SparkOptions = Annotated[
     dict[str, str],
@@ -97,6 +93,7 @@ class SparkSource(Connector, SourceOperator):
     epochs. `_timestamp` is the time of the batch, or the column `timestamp_column`.
     """
 
+    needs_spark_context = True
     deliveries = (
         Delivery(
             "exactly once",
@@ -138,7 +135,7 @@ class SparkSource(Connector, SourceOperator):
         self.idle_timeout = self.options.idle_timeout
         self._log: BatchLog | None = None
         self._query: _Query | None = None
-        self._forgotten = self._taken = 0
+        self._taken = 0
         self._is_limited = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -185,7 +182,6 @@ class SparkSource(Connector, SourceOperator):
             number, rows, ended = number + 1, rows + batch["rows"], batch["ended"]
         if number == before["batches"]:
             return start
-        self._forgotten = log.forget(self._forgotten, before["batches"] - KEPT)
         return {LANE: {"batches": number, "ended": ended}}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
@@ -269,6 +265,11 @@ class SparkSource(Connector, SourceOperator):
         """Let Spark go on."""
         self._taken = offset[LANE]["batches"]
 
+    def expired(self, offset: Offset) -> None:
+        """Remove the micro-batches before the one that was read last, by which the next one is numbered."""
+        assert self._log is not None, "open comes first"
+        self._log.forget(offset[LANE]["batches"])
+
     def _start(self, spark: SparkSession, log: BatchLog, closed: threading.Event) -> Any:
         options = self.options
         directory = options.checkpoint or log.local_folder()
@@ -343,7 +344,7 @@ class SparkSource(Connector, SourceOperator):
 
 @dataclass(frozen=True)
 class _Query:
-    """A query of Spark at work, the thread that waits for its end, and what tells both to end."""
+    """A running Spark query, the thread that waits for its end, and the event that stops both."""
 
     query: Any
     watcher: threading.Thread
@@ -358,9 +359,48 @@ class _Query:
 def _own_session() -> SparkSession:
     """A session for a query, so that its settings do not change those of the user's."""
     session = SparkSession.builder.getOrCreate().newSession()
-    for name, value in _SETTINGS.items():
-        session.conf.set(name, value)
+    _require_distutils(session)
+    package = f"{_STREAMING}.checkpointing" if release_of(session) >= (4, 1) else _STREAMING
+    # The query's logs are scratch files of one run: the checkpoint is ours.
+    session.conf.set("spark.sql.streaming.checkpointFileManagerClass", f"{package}.{_CHECKPOINT_MANAGER}")
+    session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "5")
     return session
+
+
+def _require_distutils(spark: SparkSession) -> None:
+    """Raise a ConfigurationError if PySpark needs a module for Arrow functions that Python no longer has."""
+    if release_of(spark) < (4, 0) and importlib.util.find_spec("distutils") is None:
+        raise ConfigurationError(
+            f"with Spark {spark.version} the spark connector needs `distutils`, which Python 3.12 has not",
+            hint="pip install setuptools, on the workers too; or use Spark 4",
+        )
+
+
+def release_of(spark: SparkSession) -> tuple[int, int]:
+    """The first two numbers of Spark's version: of the Spark that runs, which may be another than PySpark."""
+    major, minor = spark.version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """The rows as a DataFrame of Spark."""
+    if release_of(spark) >= (4, 0):
+        return spark.createDataFrame(rows)
+    # Before 4.0 Spark takes Arrow only from a function.
+    # A time without a zone is one of the session's, as it is since 4.0.
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is None:
+            rows = rows.set_column(index, field.name, pc.assume_timezone(rows[field.name], zone))
+    schema = from_arrow_schema(rows.schema)
+    message = to_ipc(rows.cast(to_arrow_schema(schema), safe=False).to_batches())
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for content in batch["rows"].to_pylist():
+                yield from from_ipc(content)
+
+    return spark.createDataFrame([(message,)], "rows binary").mapInArrow(read, schema)
 
 
 class BatchLog:
@@ -369,6 +409,8 @@ class BatchLog:
     def __init__(self, storage: Any, node: str) -> None:
         self._storage = storage
         self._node, self._folder = node, log_folder(node)
+        self._first: int | None = None
+        """The oldest micro-batch that is there, once it is known."""
 
     @property
     def url(self) -> str:
@@ -388,7 +430,7 @@ class BatchLog:
         return manifest_path(self._node, number)
 
     def find(self, number: int) -> dict[str, Any] | None:
-        """What a manifest says; None if the micro-batch is not there."""
+        """The content of a manifest; None if the micro-batch does not exist."""
         path = self._manifest(number)
         return unseal(self._storage, path, what=MANIFEST)[0] if self._storage.exists(path) else None
 
@@ -402,13 +444,15 @@ class BatchLog:
         manifest = {"files": references, "rows": rows, "ended": ended, "time": wall_clock(clock.time())}
         self._storage.create(self._manifest(number), seal(manifest)[0])
 
-    def forget(self, first: int, last: int) -> int:
-        """Remove micro-batches after `first` up to `last`; where to go on the next time."""
-        for number in range(first + 1, last + 1):
+    def forget(self, end: int) -> None:
+        """Remove the micro-batches before `end`, which no epoch will read again."""
+        if self._first is None:  # earlier runs may have left some
+            self._first = min(manifest_numbers(self._storage, self._node), default=end)
+        for number in range(self._first, end):
             # Not only what the manifest names: an attempt that a crash cut short has left files too.
             for path in [*self._storage.list(self.files(number)), self._manifest(number)]:
                 self._storage.delete(path)
-        return max(first, last)
+        self._first = max(self._first, end)
 
     def fail(self, message: str) -> None:
         """Note why the query has ended."""
@@ -435,6 +479,7 @@ class SparkSink(RowsSink):
     repeated write by such a pair, as Delta does with `txnAppId={job},txnVersion={epoch}`.
     """
 
+    needs_spark_context = True
     deliveries = (
         Delivery(
             "at least once", "an epoch is written by its commit; one that a crash cuts short is written again"
@@ -480,8 +525,9 @@ class SparkSink(RowsSink):
             rows = rows.select(self.options.columns.names).cast(self.options.columns)
         names = {"{epoch}": str(epoch), "{job}": ctx.task_info.job_id}
         ctx.check_generation()
+        _require_distutils(spark)
         try:
-            writer = spark.createDataFrame(rows).write.format(self.options.format).mode(self.options.mode)
+            writer = _frame_of(spark, rows).write.format(self.options.format).mode(self.options.mode)
             writer = writer.options(
                 **{name: _filled(text, names) for name, text in self.options.options.items()}
             )
@@ -504,4 +550,8 @@ def _filled(text: str, names: Mapping[str, str]) -> str:
 def _first_line(error: BaseException) -> str:
     text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    # Of a function of Python's that Spark has called, the end of its traceback says what happened.
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Warning): ", line)]
+    if lines and "Traceback" in lines[0] and raised:
+        return raised[-1][:500]
     return lines[0][:500] if lines else type(error).__name__

@@ -59,19 +59,40 @@ class RowEnds(Protocol):
 class LineError(ValueError):
     """A bad line or message: the reason, the column if it is one, and what to do."""
 
-    def __init__(self, reason: str, *, path: Path = (), hint: str | None = None) -> None:
+    def __init__(
+        self, reason: str, *, path: Path = (), hint: str | None = None, fault: str | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.path = path
         self.column = ".".join(path) or None
         self.hint = hint
+        self.fault = fault
+
+    def under(self, path: Path) -> LineError:
+        """Return the error of a value at this path."""
+        return LineError(self.reason, path=path, hint=self.hint, fault=self.fault)
 
     def at(self, number: int, line: bytes, where: str, *, binary: bool = False) -> BadLineError:
         """Return the error of the line with this number; `binary` if it is not text."""
         hint = self.hint
         if hint is None and self.column is not None:
             hint = "correct the line, or declare the column with another type"
-        return bad_line(number, line, self.reason, where=where, column=self.column, hint=hint, binary=binary)
+        return bad_line(
+            number,
+            line,
+            self.reason,
+            where=where,
+            column=self.column,
+            hint=hint,
+            binary=binary,
+            fault=self.fault,
+        )
+
+
+def missing_value(path: Path) -> LineError:
+    """Return the error of a column that is NOT NULL and has no value."""
+    return LineError("the value is missing, and the column is NOT NULL", path=path, fault="missing-value")
 
 
 @dataclass(frozen=True)
@@ -204,6 +225,7 @@ def bad_line(
     column: str | None = None,
     hint: str | None = None,
     binary: bool = False,
+    fault: str | None = None,
 ) -> BadLineError:
     """Return the error for a line that cannot be read: its number, the reason and an excerpt."""
     content = line.hex(" ") if binary else line.decode("utf-8", "replace").strip()
@@ -218,6 +240,7 @@ def bad_line(
         where=where,
         hint=hint,
         record=bytes(line),
+        fault=fault,
     )
 
 
@@ -229,6 +252,7 @@ def too_long(number: int, head: bytes, *, size: int, limit: int, where: str) -> 
         f"it has {size:,} bytes, and `max_record_bytes` is {limit:,}",
         where=where,
         hint="raise `max_record_bytes`, or choose `bad_data` = 'drop' or 'dead_letter' to go on after it",
+        fault="too-long",
     )
 
 
@@ -251,6 +275,23 @@ def bad_file(
         hint=hint,
         record=b"",
         position=position,
+        fault="bad-file",
+    )
+
+
+def bad_row(number: int, content: str, error: LineError, where: str) -> BadLineError:
+    """Return the error for a row of a file that cannot be read; `content` is the row as JSON."""
+    excerpt = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
+    return BadLineError(
+        f"row {number} cannot be read, column `{error.column}`: {error.reason}: {excerpt}",
+        line=number,
+        content=content,
+        column=error.column,
+        where=where,
+        hint="declare the column with a type that holds what is there, or choose `bad_data`",
+        position=f"row {number}",
+        offset=number,
+        fault=error.fault,
     )
 
 
@@ -270,7 +311,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of the type are texts."""
+    """Whether the type is a string type."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 

@@ -10,17 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from headrace.base.errors import BadLineError, ConfigurationError, suggest
+from headrace.base.errors import ConfigurationError, suggest
 from headrace.base.options import Options, Size
 from headrace.formats._shared.refused import convert_accepted
-from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field
+from headrace.formats.base import Decoded, Format, LineError, Rows, bad_row, missing_value, plain_field
 from headrace.formats.json.write import encode_json_lines
 
 ParquetCompression = Literal["uncompressed", "snappy", "gzip", "zstd", "lz4", "lz4_raw"]
 
 _BATCH_ROWS = 65_536
 _ROW_GROUP_BYTES = 128 * 1024 * 1024
-_SHOWN = 200
 
 
 class ParquetOptions(Options):
@@ -175,7 +174,7 @@ def conform(
     indices = sorted(errors) if drop_bad else [min(errors)]
     contents = encode_json_lines(table.take(pa.array(indices))).decode().rstrip("\n").split("\n")
     bad = [
-        _bad_row(first + index, content, errors[index], where)
+        bad_row(first + index, content, errors[index], where)
         for index, content in zip(indices, contents, strict=True)
     ]
     if not drop_bad:
@@ -198,7 +197,7 @@ def _fit(table: pa.Table, field: pa.Field, where: str) -> tuple[Any, dict[int, L
         return pa.nulls(table.num_rows, kind), {}
     column, errors = table.column(field.name), {}
     if column.null_count and not field.nullable:
-        missing = LineError("the value is missing, and the column is NOT NULL", path=(field.name,))
+        missing = missing_value((field.name,))
         nulls = column.is_null().combine_chunks().to_numpy(zero_copy_only=False)
         errors = dict.fromkeys(np.flatnonzero(nulls).tolist(), missing)
     if column.type == kind:
@@ -213,19 +212,6 @@ def _fit(table: pa.Table, field: pa.Field, where: str) -> tuple[Any, dict[int, L
         ) from None
     errors |= {index: LineError(str(error), path=(field.name,)) for index, error in refused.items()}
     return converted, errors
-
-
-def _bad_row(number: int, content: str, error: LineError, where: str) -> BadLineError:
-    excerpt = content if len(content) <= _SHOWN else content[:_SHOWN] + "…"
-    return BadLineError(
-        f"row {number} cannot be read, column `{error.column}`: {error.reason}: {excerpt}",
-        line=number,
-        content=content,
-        column=error.column,
-        where=where,
-        hint="declare the column with a type that holds what is there, or choose `bad_data`",
-        position=f"row {number}",
-    )
 
 
 def _plain(schema: pa.Schema | None) -> pa.Schema:

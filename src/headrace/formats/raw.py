@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import ConfigurationError
-from headrace.formats._shared.refused import convert_accepted
+from headrace.formats._shared.refused import not_utf8_values
 from headrace.formats.base import Decoded, Format, Rows, bad_line, split_lines
 
 COLUMN = "value"
@@ -33,12 +33,13 @@ class RawFormat(Format):
         try:
             return Decoded(pa.table({COLUMN: values.cast(pa.string())}))
         except pa.ArrowInvalid:
-            texts, refused = convert_accepted(values, lambda part: part.cast(pa.string()))
-        bad = [bad_line(*lines[index], "it is not UTF-8", where=where) for index in sorted(refused)]
+            refused: list[int] = not_utf8_values(values).tolist()
+        bad = [bad_line(*lines[index], "it is not UTF-8", where=where) for index in refused]
         if not self._drop_bad:
             raise bad[0]
-        good = np.delete(np.arange(len(lines)), list(refused))
-        return Decoded(pa.table({COLUMN: texts.take(pa.array(good))}), bad)
+        good = np.ones(len(lines), np.bool_)
+        good[refused] = False
+        return Decoded(pa.table({COLUMN: values.filter(pa.array(good)).cast(pa.string())}), bad)
 
     def encode(self, rows: Rows) -> bytes:
         """Return the values, each followed by a newline."""

@@ -73,7 +73,7 @@ class HdfsStorage(Storage):
         self.write(path, Path(source).read_bytes())
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write a file by a rename, if the name is free; who looks in the same moment may write it too."""
+        """Write a file by a rename, if the name is free; not atomic between concurrent writers."""
         with self._errors("written", path):
             if self.exists(path):
                 return False

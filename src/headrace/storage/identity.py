@@ -1,4 +1,4 @@
-"""What tells the content of a file from another one's of the same name and size."""
+"""Identifies the content of a file, to detect another one of the same name and size."""
 
 from __future__ import annotations
 

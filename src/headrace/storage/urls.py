@@ -47,8 +47,12 @@ def canonical_url(url: str) -> str:
 
 
 def _absolute(path: str) -> str:
+    if path.startswith("/") and ".." not in path and os.path.normpath(path) == path:
+        return path  # as nearly always: it is asked many times in an epoch
     absolute = str(Path(path).expanduser().absolute())
     normal = os.path.normpath(absolute)
+    if ".." not in absolute.split(os.sep):
+        return normal
     # `link/..` is the directory above what the link points to, which need not be the one that holds the link.
     return normal if os.path.realpath(normal) == os.path.realpath(absolute) else absolute
 

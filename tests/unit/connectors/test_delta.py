@@ -150,6 +150,28 @@ def test_rows_lie_in_partitions(tmp_path: Path) -> None:
     assert filtered.num_rows == 1
 
 
+def test_files_lie_in_a_directory_for_each_period_of_event_time_that_no_reader_sees(tmp_path: Path) -> None:
+    pattern = "month=%Y-%m/%d"  # which looks like a partition, and is none
+    sink = driver(tmp_path, **{"partitioning.time_pattern": pattern, "partitioning.fields": "k"})
+    days = [
+        datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 1, 23, tzinfo=UTC),
+        datetime(2026, 2, 3, tzinfo=UTC),
+    ]
+    times = pa.array(days, pa.timestamp("ns", "UTC")).cast(pa.timestamp("ns"))
+    columns = {"n": pa.array([1, 2, 3], pa.int64()), "k": ["a", "b", "a"], "_timestamp": times}
+    sink.run(1, [pa.record_batch(columns)])
+    assert table(tmp_path).version() == 1  # created, and written once
+    rows = table(tmp_path).to_pyarrow_table().sort_by("n").to_pylist()
+    assert rows == [{"n": 1, "k": "a"}, {"n": 2, "k": "b"}, {"n": 3, "k": "a"}]
+    files = sorted(
+        Path(file).relative_to(tmp_path / "table").parent.as_posix() for file in table(tmp_path).file_uris()
+    )
+    assert files == ["month=2026-01/01/k=a", "month=2026-01/01/k=b", "month=2026-02/03/k=a"]
+    assert table(tmp_path).metadata().partition_columns == ["k"]
+    assert table(tmp_path).to_pyarrow_table(filters=[("k", "=", "a")]).num_rows == 2
+
+
 def test_a_table_that_is_there_keeps_its_columns(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     write_deltalake(path, pa.table({"n": pa.array([0], pa.int32()), "more": ["x"]}))
@@ -190,7 +212,6 @@ def test_rows_that_change_others_are_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"format": "json"}, "`format`"),
-        ({"partitioning.time_pattern": "%Y"}, "partitioned by columns"),
         ({"partitioning.fields": "m", "schema": {"n": "int64"}}, "no column `m`"),
         ({"schema": {"n": "int64"}, "with_timestamp": True}, "with_timestamp"),
         ({"storage.aws_region": "x"}, "is for object stores"),

@@ -158,7 +158,7 @@ def test_what_no_checkpoint_needs_is_removed_from_the_state(tmp_path: Path) -> N
         pipeline(tmp_path, **options),
         tmp_path / "state",
         epoch_rows=5,
-        keep_checkpoints=3,
+        options=hr.RunOptions(keep_checkpoints=3),
         clock=clock,
         on_step=ticking(clock, 1.0, look),
     )
@@ -173,7 +173,7 @@ def test_going_back_to_an_epoch_finds_what_was_open_then(tmp_path: Path) -> None
         tmp_path / "state",
         epoch_rows=10,
         max_epochs=9,
-        keep_checkpoints=5,
+        options=hr.RunOptions(keep_checkpoints=5),
         clock=clock,
         on_step=ticking(clock, 1.0),
     )

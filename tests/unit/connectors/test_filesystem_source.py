@@ -124,7 +124,7 @@ def test_dropped_rows_are_counted(tmp_path: Path) -> None:
     (split,) = source.splits(start, end, parallelism=1)
     ctx = SourceContext(task(), split)
     source.run(ctx, ListCollector())
-    assert ctx.metrics.values == {"bad_rows": 2}
+    assert ctx.metrics.values == {"bad_rows": 2, "bad_rows.malformed": 2}
 
 
 def parquet_file(folder: Path, name: str, table: pa.Table, **options: Any) -> str:

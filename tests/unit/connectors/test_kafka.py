@@ -84,7 +84,7 @@ def test_a_key_of_changes_can_only_be_found_in_declared_columns() -> None:
 
 
 def test_columns_have_to_be_declared_unless_the_format_implies_them() -> None:
-    with pytest.raises(ConfigurationError, match="which columns there are"):
+    with pytest.raises(ConfigurationError, match="needs to know its columns"):
         KafkaSource(**CLUSTER).validate()
     KafkaSource(**CLUSTER, format="raw_string").validate()
 

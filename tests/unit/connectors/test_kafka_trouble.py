@@ -116,7 +116,7 @@ def test_a_broker_that_goes_away_while_it_is_logged_in_to_is_waited_for() -> Non
         return b"" if len(handshakes) < 3 else None
 
     with serving(instead) as server:
-        assert cluster(server, **SASL).partitions("t", patience=20) == [0]
+        assert cluster(server, **SASL).partitions("t", patience=20) == [("t", 0)]
     assert len(handshakes) >= 3
 
 
@@ -166,11 +166,11 @@ def test_offsets_that_a_broker_does_not_tell_are_not_taken_for_none() -> None:
     offsets = struct.pack("!i", 1) + text("t") + struct.pack("!iiqhh", 1, 0, -1, 0, NO_RIGHT)
     with serving(lambda asked: offsets if asked == OFFSETS else None) as server:
         with pytest.raises(RefusedError, match=r"topic `t`: .*authorization failed"):
-            cluster(server).group_offsets("g", "t", [0])
+            cluster(server).group_offsets("g", [("t", 0)])
         sink = KafkaSink(bootstrap_servers=server.address, topic="t")
         client = kafka.load_client()
         with (
             pytest.raises(client.KafkaException, match="authorization failed"),
             sink.cluster.connect("Consumer", {"group.id": "g"}) as (consumer, _),
         ):
-            sink._marks(consumer)
+            sink._last_commit(consumer)

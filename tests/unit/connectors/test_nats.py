@@ -108,7 +108,7 @@ def test_what_is_shown_holds_no_password() -> None:
 
 def test_columns_have_to_be_declared() -> None:
     for given in ({"stream": "s"}, {"subject": "s"}):
-        with pytest.raises(ConfigurationError, match="has to be told which columns there are"):
+        with pytest.raises(ConfigurationError, match="needs to know its columns"):
             NatsSource(**SERVERS, **given).validate()
 
 

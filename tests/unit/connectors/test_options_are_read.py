@@ -12,7 +12,7 @@ import pytest
 
 import headrace
 from headrace.base.errors import ConfigurationError
-from headrace.base.options import Options
+from headrace.base.options import Options, parse_options
 from headrace.model.registry import BUILT_IN, registry
 
 SOURCE = Path(headrace.__file__).parent
@@ -83,3 +83,20 @@ def test_a_sink_that_cannot_go_on_without_a_row_has_no_option_for_it() -> None:
     }
     assert not with_option & {"stdout", "single_file", "blackhole"}
     assert {"kafka", "filesystem", "webhook", "redis"} <= with_option
+
+
+WRONG_VALUES: tuple[Any, ...] = ("wrong ~ value", -1, 0, 2.5, "", None, [3], [], {"a": 1}, {3: 4}, object())
+WORDS_OF_PYDANTIC = re.compile(
+    "Input should|should be a|should have|should match|unable to parse|Value error|valid dict"
+)
+
+
+@pytest.mark.parametrize(("kind", "name"), CONNECTORS)
+def test_a_wrong_value_of_an_option_is_told_in_the_words_of_the_product(kind: Any, name: str) -> None:
+    model = registry.options(kind, name)
+    for option, field in model.model_fields.items():
+        for value in WRONG_VALUES:
+            try:
+                parse_options(model, {field.alias or option: value}, what=name)
+            except ConfigurationError as error:
+                assert not WORDS_OF_PYDANTIC.search(error.message), error.message  # noqa: PT017

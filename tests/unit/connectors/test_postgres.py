@@ -37,7 +37,7 @@ def test_options_of_a_source_that_cannot_be_are_refused(options: dict[str, Any],
 
 
 def test_a_source_has_to_be_told_the_columns() -> None:
-    with pytest.raises(ConfigurationError, match="has to be told which columns"):
+    with pytest.raises(ConfigurationError, match="needs to know its columns"):
         PostgresSource(url=URL, table="t").validate()
 
 

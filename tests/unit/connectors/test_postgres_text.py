@@ -114,6 +114,12 @@ def test_lists_can_be_written_as_json() -> None:
     assert write_texts(array, pa.field("c", array.type), as_json=True).to_pylist() == ["[1,null]", None]
 
 
+def test_numbers_that_json_does_not_have_are_strings_in_json() -> None:
+    array = pa.array([1.5, float("nan"), -float("inf"), None])
+    written = write_texts(array, pa.field("c", array.type), as_json=True)
+    assert written.to_pylist() == ["1.5", '"NaN"', '"-Infinity"', None]
+
+
 def test_a_null_in_the_place_of_an_array_is_refused() -> None:
     array = pa.array([[["a"], None]])
     with pytest.raises(ValueError, match="column `c`: an array of PostgreSQL cannot hold a null"):

@@ -27,6 +27,7 @@ from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors.base import to_ipc
 from headrace.connectors.received import Inbox, Received, ReceivedLog, ReceivedSource
 from headrace.model.operator import Finish, Limit, Offset, SourceContext
+from headrace.state.received import part_path
 from headrace.storage.open import open_storage
 from tests.servers.http import Patience
 from tests.support import ListCollector, task
@@ -160,10 +161,7 @@ def test_a_file_that_a_crash_left_half_written_is_no_part(storage: Any) -> None:
     assert [batch.to_pydict() for batch in log.read(1)] == [{"a": [1]}]
 
 
-def test_old_parts_are_removed_and_those_of_the_last_epochs_are_not(
-    storage: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(received, "KEPT", 5)
+def test_parts_that_no_checkpoint_needs_are_removed_and_no_others(storage: Any) -> None:
     turns = threading.Semaphore(0)
 
     def talk(inbox: Inbox) -> None:
@@ -174,13 +172,42 @@ def test_old_parts_are_removed_and_those_of_the_last_epochs_are_not(
 
     source = make(talk, storage)
     offset = source.initial_offset(time=0)
+    offsets = [offset]
     for _ in range(20):
         turns.release()
         offset = advance(source, offset)
-    source.latest_offset(offset, LIMIT, parallelism=1)
+        offsets.append(offset)
+    assert len(list(storage.list("received/op/"))) == 20
+    source.expired(offsets[8])
+    source.expired(offsets[15])
     source.close()
     assert offset["received"]["parts"] == 20
-    assert len(list(storage.list("received/op/"))) == 5
+    # The part that was read last says where the connector goes on.
+    assert sorted(storage.list("received/op/")) == [part_path("op", part) for part in range(15, 21)]
+    again = make(hold, storage)
+    assert again.latest_offset(offsets[15], LIMIT, parallelism=1) == offset
+    again.expired(offsets[18])
+    again.close()
+    assert sorted(storage.list("received/op/")) == [part_path("op", part) for part in range(18, 21)]
+
+
+def test_a_log_that_could_not_be_read_at_first_is_taken_up_with_what_it_says_of_its_messages(
+    storage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ReceivedLog(storage, "op").append(1, [pa.record_batch({"a": [1]})], ended=False, resume=7)
+    source, resume = make(hold, storage), ReceivedLog.resume
+
+    def failing(*_: Any) -> None:
+        raise OSError("no answer")
+
+    monkeypatch.setattr(ReceivedLog, "resume", failing)
+    start = source.initial_offset(time=0)
+    with pytest.raises(OSError, match="no answer"):
+        source.latest_offset(start, LIMIT, parallelism=1)
+    monkeypatch.setattr(ReceivedLog, "resume", resume)
+    source.latest_offset(start, LIMIT, parallelism=1)
+    source.close()
+    assert source._resume == 7
 
 
 def test_messages_that_could_not_be_written_are_written_by_the_end_of_the_run(
@@ -571,7 +598,7 @@ def test_who_is_refused_is_not_tried_again(storage: Any) -> None:
 
 
 def test_messages_without_columns_cannot_be_read() -> None:
-    with pytest.raises(ConfigurationError, match="the fake source has to be told which columns"):
+    with pytest.raises(ConfigurationError, match="the fake source needs to know its columns"):
         FakeSource().validate()
     assert FakeSource(schema={"n": "int64"}).display() == "FakeSource(nowhere)"
 

@@ -127,7 +127,7 @@ def test_a_nul_in_a_text_fails_in_the_task(
     connector: Callable[..., ArrowOperator], column: pa.Array, tmp_path: Path
 ) -> None:
     sink = SinkDriver(lambda: connector(url=POSTGRES, table="t"), tmp_path)
-    with pytest.raises(RefusedError, match="column `c` holds a text with a NUL character"):
+    with pytest.raises(RefusedError, match="column `c` holds a string with a NUL character"):
         sink.prepare(1, [pa.record_batch({"c": column})])
     assert sink.prepare(1, [pa.record_batch({"c": column[:1]})])
 
@@ -136,7 +136,7 @@ def test_a_nul_inside_of_json_fails_in_the_task(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("c", pa.string(), metadata=JSON_COLUMN)])
     sink = SinkDriver(lambda: PostgresSink(url=POSTGRES, table="t", schema=schema), tmp_path)
     assert sink.prepare(1, [pa.record_batch({"c": ['{"a": "\\\\u0000"}', None]})])
-    with pytest.raises(RefusedError, match="column `c` holds a text with a NUL character"):
+    with pytest.raises(RefusedError, match="column `c` holds a string with a NUL character"):
         sink.prepare(2, [pa.record_batch({"c": ['{"a": "\\u0000"}']})])
 
 

@@ -16,8 +16,8 @@ from headrace.base.errors import (
     RefusedError,
     ReplacedError,
 )
+from headrace.connectors._shared import file_lock
 from headrace.connectors.filesystem import lines as lines_module
-from headrace.connectors.single_file import sink as sink_module
 from headrace.connectors.single_file import source as single_file
 from headrace.connectors.single_file.sink import SingleFileSink
 from headrace.connectors.single_file.source import LANE, SingleFileSource
@@ -180,7 +180,7 @@ def test_the_columns_of_sql_come_in_their_types_and_bad_rows_are_dropped_and_cou
     ctx, collector = SourceContext(task(), split), ListCollector()
     source.run(ctx, collector)
     assert [(row["n"], row["at"]) for row in collector.rows] == [(2**64 - 1, 5), (None, 10**9)]
-    assert ctx.metrics.values == {"bad_rows": 1}
+    assert ctx.metrics.values == {"bad_rows": 1, "bad_rows.malformed": 1}
     assert "line 2" in ctx.errors[0]
 
 
@@ -336,7 +336,7 @@ def test_a_run_that_was_replaced_leaves_the_file_as_its_successor_wrote_it(tmp_p
 def test_a_commit_does_not_touch_the_file_while_another_one_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_module, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(file_lock, "LOCK_SECONDS", 0.01)
     sink = driver(tmp_path)
     sink.run(1, [pa.record_batch({"n": [1]})])
     data = sink.prepare(2, [pa.record_batch({"n": [2]})])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import BadLineError, ConfigurationError, PlanError
 from headrace.formats._shared.wire import skip_varints, varints_at, zigzag
 from headrace.formats.avro import read
-from headrace.formats.avro.file import file_header
+from headrace.formats.avro.file import AvroBlock, file_header, find_blocks, read_header
 from headrace.formats.avro.format import AvroFormat
 from headrace.formats.avro.schema import parse_schema
 from headrace.formats.base import JSON_COLUMN
@@ -145,6 +145,47 @@ def test_files_that_are_not_whole_keep_their_whole_blocks() -> None:
     decoded = made.decode([messages[0], b"text", messages[1][:-1], messages[2]])
     assert [error.line for error in decoded.bad] == [2, 3]
     assert decoded.rows.column("id").to_pylist() == [1, -(2**63)]
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "deflate", "snappy", "zstd"])
+@pytest.mark.parametrize("where", ["length", "content"])
+def test_a_damaged_block_of_a_file_costs_no_other_block(compression: Any, where: str) -> None:
+    columns = pa.schema({"id": pa.int64()})
+    made = AvroFormat(columns, compression=compression, drop_bad=True)
+    data = bytearray(made.encode(pa.table({"id": range(40_000)})))
+    header = read_header(bytes(data))
+    blocks = [block for block in find_blocks(header, bytes(data)) if isinstance(block, AvroBlock)]
+    assert len(blocks) == 4
+    second = blocks[1]
+    if where == "length":
+        data[blocks[0].end + 16 + 3] ^= 0x15  # behind the number of records
+    else:
+        data[second.begin : second.begin + 8] = b"\xff" * 8
+    decoded = made.decode(bytes(data))
+    ids = decoded.rows.column("id").to_pylist()
+    assert ids == [*range(10_000), *range(20_000, 40_000)]
+    (error,) = decoded.bad
+    assert error.position in {"after 10000 records", "records 10000 to 19999"}
+    with pytest.raises(BadLineError, match=r"`Avro` cannot be read, (a block of the Avro file|column `id`)"):
+        AvroFormat(columns, compression=compression).decode(bytes(data))
+
+
+def test_each_row_of_a_file_that_does_not_fit_is_told_with_its_place_and_its_content() -> None:
+    written = AvroFormat(pa.schema({"n": pa.int64(), "s": pa.string()}))
+    numbers = list(range(25_000))
+    for bad in (7, 12_345, 12_346, 24_999):
+        numbers[bad] = 2**40 + bad
+    data = written.encode(pa.table({"n": numbers, "s": ["x"] * len(numbers)}))
+    declared = pa.schema({"n": pa.int32(), "s": pa.string()})
+    decoded = AvroFormat(declared, drop_bad=True).decode(data, where="a.avro")
+    assert decoded.rows.num_rows == 24_996
+    assert [error.position for error in decoded.bad] == ["row 7", "row 12345", "row 12346", "row 24999"]
+    assert [json.loads(error.content)["n"] for error in decoded.bad] == [
+        2**40 + n for n in (7, 12_345, 12_346, 24_999)
+    ]
+    assert {error.fault for error in decoded.bad} == {"wrong-value"}
+    with pytest.raises(BadLineError, match="row 7 cannot be read, column `n`"):
+        AvroFormat(declared).decode(data)
 
 
 def test_messages_that_are_files_may_have_any_number_of_rows_and_schemas() -> None:

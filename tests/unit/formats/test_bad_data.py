@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.base.errors import BadLineError, ConfigurationError
+from headrace.base.errors import FAULTS, BadLineError, ConfigurationError
 from headrace.base.options import parse_options
 from headrace.connectors._shared.messages import MessageOptions, MessageReader, Messages
 from headrace.formats.options import FormatOptions, check_readable, implied_columns, infer_from
@@ -59,6 +59,8 @@ def read(chosen: MessageOptions, values: list[bytes | None]) -> tuple[pa.Table, 
         np.arange(len(values)) * 10**9,
         lambda _: list(range(100, 100 + len(values))),
         lambda place: f"offset {place + 7} of partition 3",
+        lambda place: place + 7,
+        3,
     )
     return reader.read(messages, ctx, outputs), outputs, ctx
 
@@ -82,6 +84,11 @@ def test_a_bad_message_goes_to_the_dead_letters_and_the_others_keep_their_places
     assert dead.column("record").to_pylist() == [BAD, BAD]
     assert dead.column("position").to_pylist() == ["offset 8 of partition 3", "offset 11 of partition 3"]
     assert dead.column("source").to_pylist() == ["test, topic t"] * 2
+    assert dead.column("offset_id").to_pylist() == [8, 11]
+    assert dead.column("partition").to_pylist() == [3, 3]
+    (fault,) = set(dead.column("code").to_pylist())
+    assert fault in FAULTS
+    assert ctx.metrics.values[f"bad_rows.{fault}"] == 2
     assert all(text.startswith("the message at offset") for text in dead.column("error").to_pylist())
     assert ctx.metrics.values["bad_rows"] == 2
 
@@ -114,6 +121,7 @@ def test_a_message_of_more_bytes_than_allowed_is_bad_data(given: Any) -> None:
     (dead,) = outputs.dead
     assert dead.column("position").to_pylist() == ["offset 8 of partition 3"]
     assert dead.column("record").to_pylist() == [b"x" * 1024], "its beginning"
+    assert (dead.column("code").to_pylist(), dead.column("offset_id").to_pylist()) == (["too-long"], [8])
     assert ctx.metrics.values["bad_rows"] == 1
     with pytest.raises(BadLineError, match="offset 8 of partition 3 cannot be read, it has 5,000 bytes"):
         read(options(given, max_record_bytes=4999), values)
@@ -162,7 +170,7 @@ def test_columns_that_are_not_declared_follow_from_the_format_or_a_sample() -> N
     schema = '{"type": "record", "name": "r", "fields": [{"name": "x", "type": ["null", "long"]}]}'
     assert implied_columns(chosen(format="avro", avro__schema=schema)) == pa.schema({"x": pa.int64()})
     for refused in (chosen(format="protobuf"), chosen(format="avro", avro__raw_datums=True)):
-        with pytest.raises(ConfigurationError, match="do not tell their columns"):
+        with pytest.raises(ConfigurationError, match="do not say which columns they have"):
             implied_columns(refused)
     samples = {"json": b'{"a": 1}\n', "csv": b"a\n1\n", "avro": written_file()}
     for form, sample in samples.items():
@@ -185,3 +193,29 @@ def test_columns_that_do_not_fit_are_refused_before_anything_runs() -> None:
     given = {"format": "protobuf", "protobuf.schema": text, "schema": {"x": "int64"}}
     with pytest.raises(ConfigurationError, match="column `x` is bool in the schema of the messages"):
         check_readable(parse_options(FormatOptions, given, what="it"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "fault"),
+    [
+        ({"format": "json"}, b"{", "malformed"),
+        ({"format": "json"}, b"\xff", "malformed"),
+        ({"format": "json"}, b"null", "malformed"),
+        ({"format": "debezium_json", "primary_key": ["n"]}, b" null", "malformed"),
+        ({"format": "json"}, b'{"n": "x"}', "wrong-value"),
+        ({"format": "json"}, b'{"t": "x"}', "missing-value"),
+        ({"format": "csv"}, b"x,y", "wrong-value"),
+        ({"format": "csv"}, b"1,2,3", "malformed"),
+        ({"format": "csv"}, b",y", "missing-value"),
+        ({"format": "debezium_json", "primary_key": ["n"]}, b'{"op": "x"}', "bad-change"),
+        ({"format": "debezium_json", "primary_key": ["n"]}, b'{"op": "d"}', "bad-change"),
+        ({"format": "debezium_json", "primary_key": ["n"]}, b'{"op":"c","after":{}}', "missing-value"),
+    ],
+    ids=str,
+)
+def test_each_kind_of_error_has_a_code_that_stays(given: dict[str, Any], message: bytes, fault: str) -> None:
+    _, outputs, ctx = read(options(given, bad_data="dead_letter"), [message])
+    (dead,) = outputs.dead
+    assert dead.column("code").to_pylist() == [fault], dead.column("error").to_pylist()
+    assert fault in FAULTS
+    assert ctx.metrics.values == {"bad_rows": 1, f"bad_rows.{fault}": 1, "dead_letters": 1}

@@ -59,8 +59,7 @@ def test_the_good_records_beside_bad_ones_are_read_and_only_those_near_a_bad_one
             calls.clear()
         decoded = case.decode(data)
         assert decoded.rows.equals(expected.take(pa.array(good))), kind
-        # A file of Avro is one record for the errors of its rows.
-        assert len(decoded.bad) == (1 if name.startswith("avro files") else len(bad)), kind
+        assert len(decoded.bad) == len(bad), kind
         # Each line with a JSON column is rewritten, once.
         assert len(rewritten) <= (COUNT if "JSON column" in name else 2 * len(bad)), kind
         assert sum(map(len, singly)) <= 2 * len(bad), kind

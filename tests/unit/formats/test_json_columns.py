@@ -77,7 +77,7 @@ def test_the_schemas_that_sinks_register_can_be_read_back() -> None:
 
 @pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"$ref": "#/nowhere"}])
 def test_a_schema_without_columns_says_so(schema: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="tells no columns"):
+    with pytest.raises(ConfigurationError, match="declares no columns"):
         columns(schema)
 
 

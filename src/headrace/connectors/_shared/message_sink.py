@@ -1,9 +1,10 @@
-"""The base of message sinks: tasks encode rows as messages, the commit sends them."""
+"""The base of message sinks: tasks encode rows as messages, and tasks of the commit send them."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -11,10 +12,13 @@ import pyarrow as pa
 from headrace.base.columns import RETRACT
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import (
+    APART,
     Connector,
     Refusal,
     accept_rows,
+    by_subtask,
     deliver_once,
+    shares_for_tasks,
     stage,
     staged_batches,
     to_ipc,
@@ -23,7 +27,13 @@ from headrace.connectors.base import (
 )
 from headrace.formats.base import Format
 from headrace.formats.options import FormatOptions
-from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import (
+    ArrowOperator,
+    CheckpointBarrier,
+    Collector,
+    CommitData,
+    OperatorContext,
+)
 
 VALUE = "value"
 """The column of staged messages with their content."""
@@ -32,12 +42,19 @@ RECHECK_SECONDS = 1.0
 
 
 class StagingSink(Connector, ArrowOperator):
-    """A sink whose tasks encode and stage the rows of an epoch, for the commit to write."""
+    """A sink whose tasks encode and stage the rows of an epoch, for the commit to write.
+
+    The commit runs in one task, which has the rows in the order of subtasks. With `parallel` each subtask
+    has a task of its own. What is small the driver writes itself.
+    """
 
     options: Any
     STAGED: ClassVar[str] = "rows"
     """The name of the staged rows in the commit data."""
+    parallel: ClassVar[bool] = False
+    """Whether the rows of each subtask are committed independently of those of others."""
     asked_in_tasks = False
+    asked_in_commits = True
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -65,11 +82,25 @@ class StagingSink(Connector, ArrowOperator):
         """Return which of the staged rows the external system would refuse because of a value."""
         return ()
 
+    def misfits(self, staged: pa.RecordBatch, ctx: OperatorContext) -> Sequence[Refusal]:
+        """Return which of the staged rows exceed limits that only the external system knows.
+
+        If it does not answer here, it is not waited for: the commit does that.
+        """
+        return ()
+
     def accept(self, staged: Sequence[pa.RecordBatch], ctx: OperatorContext) -> Sequence[pa.RecordBatch]:
-        """Return the staged rows without refused ones, which `bad_data` says what to do with."""
+        """Return the staged rows without refused ones, which are handled as `bad_data` says."""
         where, bad_data = self.display(), self.options.bad_data
         accepted = [
-            accept_rows(batch, self.refusals(batch), ctx, where=where, bad_data=bad_data) for batch in staged
+            accept_rows(
+                batch,
+                [*self.refusals(batch), *self.misfits(batch, ctx)],
+                ctx,
+                where=where,
+                bad_data=bad_data,
+            )
+            for batch in staged
         ]
         return [batch for batch in accepted if batch.num_rows]
 
@@ -88,7 +119,16 @@ class StagingSink(Connector, ArrowOperator):
         staged = self.accept(self.write(batches), ctx) if batches else []
         if staged:
             name = f"{self.STAGED}-{ctx.task_info.subtask}.arrow"
-            ctx.insert_committing_data(self.STAGED, stage(ctx, name, to_ipc(staged)))
+            apart = {APART: True} if self.parallel else {}
+            ctx.insert_committing_data(self.STAGED, stage(ctx, name, to_ipc(staged), **apart))
+
+    def commit_shares(self, data: CommitData) -> Sequence[CommitData]:
+        """Return a share for each subtask, or one for all; none if there is little to write."""
+        return shares_for_tasks(self.parts(data), self.STAGED)
+
+    def parts(self, data: CommitData) -> Sequence[CommitData]:
+        """Return what is committed independently of each other."""
+        return by_subtask(data, self.STAGED) if self.parallel else [data]
 
 
 class MessageSink(StagingSink):
@@ -110,9 +150,10 @@ class MessageSink(StagingSink):
 
     @abstractmethod
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
-        """Send messages (`value` and the attributes) on the driver, and return when they are acknowledged.
+        """Send messages (`value` and the attributes), and return when they are acknowledged.
 
-        Raises an ExternalError if they are not; the commit is then retried.
+        They are those of the subtask `ctx.task_info.subtask`, or of all subtasks in their order. Raises an
+        ExternalError if they are not acknowledged; the commit is then retried.
         """
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
@@ -126,11 +167,14 @@ class MessageSink(StagingSink):
         values = pa.array(self._format.messages(without_event_time(rows)), pa.binary())
         return pa.record_batch({VALUE: values, **self.attributes(rows)})
 
-    def handle_commit(
-        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
-    ) -> None:
-        """Deliver the messages of all subtasks, in the order of subtasks, unless that was done before."""
-        batches, attempts = staged_batches(data, self.STAGED, ctx)
+    def handle_commit(self, epoch: int, data: CommitData, ctx: OperatorContext) -> None:
+        """Deliver the messages, in the order of subtasks, unless that was done before."""
+        for part in self.parts(data):
+            subtask = 0 if part is data else next(iter(part[self.STAGED]))
+            self._deliver(part, replace(ctx, task_info=replace(ctx.task_info, subtask=subtask)))
+
+    def _deliver(self, part: CommitData, ctx: OperatorContext) -> None:
+        batches, attempts = staged_batches(part, self.STAGED, ctx)
         if batches:
             messages = pa.Table.from_batches(batches)
             deliver_once(ctx, attempts, lambda: self.deliver(messages, "-".join(attempts), ctx))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,19 @@ _HEAD = 1024
 """The number of bytes of a message that is too long which its error shows."""
 
 
+Bounded = Annotated[
+    bool,
+    Field(
+        alias="source.bounded",
+        description=(
+            "End, for good, with the last message that existed when the pipeline first started: a later run "
+            "reads nothing. For runs that each read what came since the last one, use `available_now`."
+        ),
+    ),
+]
+"""The option of sources of numbered messages that may end."""
+
+
 class MessageOptions(ReadOptions, FormatOptions):
     """The options of message sources; the connector declares which metadata its messages have."""
 
@@ -36,18 +49,23 @@ class MessageOptions(ReadOptions, FormatOptions):
         None, description="After this long without messages the source no longer holds the watermark back."
     )
 
+    @classmethod
+    def metadata_type(cls, name: str) -> pa.DataType | None:
+        """Return the type of a metadata field; None if messages have no such field."""
+        return cls.METADATA.get(name)
+
     @model_validator(mode="after")
     def _knows_metadata(self) -> Self:
-        kinds = self.METADATA
         for column, what in self.metadata.items():
-            if what not in kinds:
-                hint = suggest(what, kinds, listing="there are") or "there is none"
+            expected = self.metadata_type(what)
+            if expected is None:
+                hint = suggest(what, self.METADATA, listing="there are") or "there is none"
                 raise ValueError(f"column `{column}`: a message has no metadata `{what}`; {hint}")
             if self.columns is not None and column in self.columns.names:
                 kind = self.columns.field(column).type
-                if kind != kinds[what]:
+                if plain_field(self.columns.field(column)).type != expected:
                     raise ValueError(
-                        f"column `{column}`: the metadata `{what}` has the type {kinds[what]}, not {kind}"
+                        f"column `{column}`: the metadata `{what}` has the type {expected}, not {kind}"
                     )
         return self
 
@@ -64,7 +82,7 @@ def declared_columns(options: MessageOptions, connector: str) -> pa.Schema:
     columns = implied_columns(options) if options.columns is None else options.columns
     if columns is None:
         raise ConfigurationError(
-            f"the {connector} source has to be told which columns there are",
+            f"the {connector} source needs to know its columns",
             hint="declare them with the option `schema`",
         )
     return columns
@@ -82,6 +100,10 @@ class Messages:
     """Returns a metadata field of each message."""
     position: Callable[[int], str]
     """Returns the position of a message, such as `offset 5 of partition 3`."""
+    offset: Callable[[int], int | None] = lambda _: None
+    """Returns the offset of a message, of sources that number them."""
+    partition: int | None = None
+    """The partition of the messages, of sources that have partitions."""
 
     def select(self, indices: Sequence[int]) -> Messages:
         """Return only the messages at these indices."""
@@ -90,6 +112,8 @@ class Messages:
             self.times[indices],
             lambda name: [(self.metadata(name))[index] for index in indices],
             lambda index: self.position(indices[index]),
+            lambda index: self.offset(indices[index]),
+            self.partition,
         )
 
 
@@ -180,6 +204,9 @@ class MessageReader:
             hint="declare the column without NOT NULL",
             record=record,
             position=position,
+            offset=messages.offset(index),
+            partition=messages.partition,
+            fault="missing-value",
         )
 
     def _lines(self, values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[np.int64]]:
@@ -216,7 +243,7 @@ class MessageReader:
         is_one_to_one = len(owner_of_row) == count and bool((owner_of_row == np.arange(count)).all())
         rows_of = None if is_one_to_one else pa.array(owner_of_row)
 
-        def column(values: Any, kind: pa.DataType) -> pa.Array:
+        def column(values: Any, kind: pa.DataType | None) -> pa.Array:
             array = pa.array(values, kind)
             return array if rows_of is None else array.take(rows_of)
 
@@ -226,7 +253,7 @@ class MessageReader:
             if what is None:
                 arrays.append(content.column(field.name))
             else:
-                arrays.append(column(messages.metadata(what), self._options.METADATA[what]))
+                arrays.append(column(messages.metadata(what), self._options.metadata_type(what)))
         fields = [plain_field(field) for field in self._columns]
         if self._changes:
             fields.append(pa.field(RETRACT, pa.bool_()))
@@ -238,7 +265,8 @@ class MessageReader:
 
     def _placed(self, error: BadLineError, messages: Messages, owners: NDArray[np.int64]) -> BadLineError:
         """Return the error with the position of the message instead of the line."""
-        position = messages.position(int(owners[error.line]))
+        owner = int(owners[error.line])
+        position = messages.position(owner)
         return BadLineError(
             error.message.replace(f"line {error.line}", f"the message at {position}", 1),
             line=error.line,
@@ -248,4 +276,7 @@ class MessageReader:
             where=self._where,
             record=error.record,
             position=position,
+            offset=messages.offset(owner),
+            partition=messages.partition,
+            fault=error.fault,
         )

@@ -6,6 +6,7 @@ import hashlib
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -16,15 +17,17 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.errors import PlanError, suggest
+from headrace.base.errors import HeadraceError, PlanError, suggest
 from headrace.base.keys import hash_columns
 from headrace.base.options import Names, Secret
 from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.table_limits import ColumnLimits, limit_refusals
 from headrace.connectors.base import (
     Connector,
     Delivery,
     Refusal,
     accept_rows,
+    shares_for_tasks,
     stage,
     staged_batches,
     to_ipc,
@@ -32,13 +35,20 @@ from headrace.connectors.base import (
 )
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
-from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import (
+    ArrowOperator,
+    CheckpointBarrier,
+    Collector,
+    CommitData,
+    OperatorContext,
+)
 from headrace.state.rows import group_rows, single
 
 KEPT_EPOCHS = 100
 """The number of epochs for which the database keeps marks."""
+_RUN_CHARACTERS = 16
 FENCE = -1
-"""The number, in the table of epochs, of the row that holds the generation of the sink in place of a mark.
+"""The number, in the table of epochs, of the row that holds the `fence` of the last commit and not a mark.
 
 A row, not a column: tables of earlier versions stay as they are, and nobody needs the right to alter them.
 """
@@ -142,13 +152,23 @@ class Epoch:
     number: int
     mark: str
     generation: int
+    run: str
     check_generation: Callable[[], None]
     """Raises a ReplacedError if another run has taken over the state directory."""
 
     @property
     def fence(self) -> str:
-        """The generation as the database holds it: texts that are in the order of the numbers."""
-        return f"{self.generation:020}"
+        """Generation, epoch and run as a string for the database; strings sort as the numbers do.
+
+        Earlier versions recorded the generation alone.
+        """
+        return f"{self.generation:020}.{self.number:012}.{self.run[:_RUN_CHARACTERS]}"
+
+    def is_late(self, fence: str) -> bool:
+        """Whether the record is of this run at a later epoch: another attempt has written this one."""
+        same, _, run = self.fence.split(".")
+        generation, epoch, other = (*fence.split("."), "", "")[:3]
+        return (generation, other) == (same, run) and int(epoch) > self.number
 
     @property
     def oldest(self) -> int:
@@ -169,13 +189,15 @@ class TableChanges:
 class TableSink(Connector, ArrowOperator):
     """A sink that writes the rows of an epoch together with the epoch's mark, in one transaction.
 
-    A connector implements `write`. Tasks stage the rows of an epoch in the state directory; the commit writes
-    them on the driver. A retried commit finds its mark and does nothing. The transaction also records the
-    generation of the run, and locks that record: a run that was replaced finds a greater one, and writes
-    nothing, however long ago the marks of its epochs were forgotten.
+    A connector implements `write`. Tasks stage the rows of an epoch in the state directory; a task of the
+    commit writes them, or the driver if there are few. A retried commit finds its mark and does nothing. The
+    transaction also records the generation of the run and the epoch, and locks that record: a run that was
+    replaced finds a greater generation, an attempt that comes late a later epoch. They write nothing, however
+    long ago the marks of their epochs were forgotten.
     """
 
     options: Any
+    asked_in_commits = True
     updates_with: ClassVar[str] = "declare the PRIMARY KEY of the table"
     deliveries: ClassVar[Sequence[Delivery]] = (
         Delivery(
@@ -201,7 +223,7 @@ class TableSink(Connector, ArrowOperator):
 
         Nothing is changed if the mark exists already. A greater generation raises a ReplacedError, unless
         `epoch.check_generation` says that this run is the newest: then its state directory was restored from
-        a copy, and its generation replaces the greater one.
+        a copy, and its generation replaces the greater one. Nothing is changed if `epoch.is_late`.
         """
 
     def display(self) -> str:
@@ -216,8 +238,34 @@ class TableSink(Connector, ArrowOperator):
             self._batches.append(accept_rows(rows, self.refusals(rows), ctx, where=self.display()))
 
     def refusals(self, rows: pa.RecordBatch) -> Sequence[Refusal]:
-        """Return which rows the database would refuse because of a value, as far as a task can tell."""
+        """Return the rows that the database would refuse because of a value, as far as a task can check."""
         return ()
+
+    def column_limits(self) -> Mapping[str, ColumnLimits]:
+        """Ask the database what the columns of the table can hold; nothing if there is no table yet."""
+        return {}
+
+    def misfits(self, rows: pa.Table, ctx: OperatorContext) -> Sequence[Refusal]:
+        """Return the rows of an epoch that the table would refuse, as it is now."""
+        limits = self.known_limits(ctx)
+        misfits = list(limit_refusals(rows, limits))
+        if misfits or not limits:  # it may have been changed, or made, since it was looked at
+            misfits = list(limit_refusals(rows, self.known_limits(ctx, anew=True)))
+        return misfits
+
+    def known_limits(self, ctx: OperatorContext, *, anew: bool = False) -> Mapping[str, ColumnLimits]:
+        """Return the limits of the columns, which are asked for once per process.
+
+        A database that cannot be asked from here is not waited for: the commit does that, and says what is
+        wrong.
+        """
+        limits: dict[str, ColumnLimits] = ctx.resource(f"limits of {self.display()}", dict)
+        if anew:
+            with suppress(HeadraceError):
+                current = self.column_limits()
+                limits.clear()
+                limits.update(current)
+        return limits
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the columns and types of the table, and `_retract`."""
@@ -264,12 +312,18 @@ class TableSink(Connector, ArrowOperator):
         elif self.options.primary_key:
             rows = last_of_each_key(rows, self.options.primary_key)
         if rows.num_rows:
+            written = rows
+            if RETRACT in rows.schema.names:
+                written = rows.filter(pa.array(~_retracts(rows))).drop([RETRACT])
+            accept_rows(written, self.misfits(written, ctx), ctx, where=self.display())
             payload = to_ipc(rows.combine_chunks().to_batches())
             ctx.insert_committing_data("rows", stage(ctx, f"rows-{ctx.task_info.subtask}.arrow", payload))
 
-    def handle_commit(
-        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
-    ) -> None:
+    def commit_shares(self, data: CommitData) -> Sequence[CommitData]:
+        """Return one share: readers see an epoch as a whole."""
+        return shares_for_tasks([data], "rows")
+
+    def handle_commit(self, epoch: int, data: CommitData, ctx: OperatorContext) -> None:
         """Write the staged changes of all subtasks."""
         batches, attempts = staged_batches(data, "rows", ctx)
         if not batches:
@@ -284,6 +338,7 @@ class TableSink(Connector, ArrowOperator):
                 epoch,
                 mark,
                 generation=ctx.generation,
+                run=ctx.run_id,
                 check_generation=ctx.check_generation,
             ),
             net_changes(rows, self.options.primary_key),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import Any
 
@@ -25,7 +25,7 @@ LAST_DAY = (date(9999, 12, 31) - date(1970, 1, 1)).days
 
 
 def nul_refusals(rows: pa.RecordBatch, fields: pa.Schema) -> Iterator[Refusal]:
-    """Yield a refusal for each column with a NUL character in a text, at any depth."""
+    """Yield a refusal for each column with a NUL character in a string, at any depth."""
     for name in rows.schema.names:
         column, index = _plain(rows.column(name)), fields.get_field_index(name)
         in_json = index >= 0 and is_json(fields.field(index))
@@ -33,7 +33,7 @@ def nul_refusals(rows: pa.RecordBatch, fields: pa.Schema) -> Iterator[Refusal]:
             continue
         yield Refusal(
             pa.array([_holds_nul(value, in_json=in_json) for value in column.to_pylist()], pa.bool_()),
-            lambda _, name=name: f"column `{name}` holds a text with a NUL character",  # type: ignore[misc]
+            lambda _, name=name: f"column `{name}` holds a string with a NUL character",  # type: ignore[misc]
             hint=f"leave it out: replace({name}, chr(0), '')",
         )
 
@@ -52,7 +52,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> Iterator[pa.Array]:
-    """Yield the arrays of strings that a column is made of."""
+    """Yield the string arrays of a column, nested ones too."""
     column = _plain(column)
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -82,10 +82,14 @@ def _holds_nul(value: Any, *, in_json: bool) -> bool:
     return isinstance(value, list | tuple) and any(_holds_nul(part, in_json=in_json) for part in value)
 
 
-def day_refusals(rows: pa.RecordBatch, first_day: int, last_day: int) -> Iterator[Refusal]:
-    """Yield a refusal for each column with dates or times outside of these days, counted from 1970."""
-    for name in rows.schema.names:
-        column = rows.column(name)
+def day_refusals(
+    rows: pa.RecordBatch, first_day: int, last_day: int, *, of: str = "the database"
+) -> Iterator[Refusal]:
+    """Yield a refusal for each column with dates or times outside of these days, counted from 1970.
+
+    `of` is what does not have them. Fields of structs are columns too.
+    """
+    for name, column in _columns(zip(rows.schema.names, rows.columns, strict=True)):
         kind = column.type
         if pa.types.is_timestamp(kind) and kind.unit != "ns":  # nanoseconds reach from 1677 to 2262
             unit = _DAY_SECONDS * _PER_SECOND[kind.unit]
@@ -99,11 +103,21 @@ def day_refusals(rows: pa.RecordBatch, first_day: int, last_day: int) -> Iterato
         yield Refusal(
             pc.or_(pc.less(numbers, first), pc.greater_equal(numbers, end)),
             lambda row, name=name, numbers=numbers, kind=kind: (  # type: ignore[misc]
-                f"column `{name}` holds a time that the database does not have: "
+                f"column `{name}` holds a time that {of} does not have: "
                 f"{excerpt(numbers[row].as_py())} as {kind}"
             ),
             hint="leave such rows out, or replace the value",
         )
+
+
+def _columns(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[tuple[str, pa.Array]]:
+    """Yield columns, and in place of a struct its fields."""
+    for name, column in columns:
+        if pa.types.is_struct(column.type):
+            names = [f"{name}.{field.name}" for field in column.type]
+            yield from _columns(zip(names, column.flatten(), strict=True))
+        else:
+            yield name, column
 
 
 def not_finite_refusals(rows: pa.RecordBatch, *, infinity: bool) -> Iterator[Refusal]:

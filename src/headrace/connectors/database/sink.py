@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pydantic import Field
@@ -31,9 +33,19 @@ from headrace.connectors._shared.sql_values import (
     not_finite_refusals,
     nul_refusals,
 )
+from headrace.connectors._shared.table_limits import ColumnLimits
 from headrace.connectors.base import Refusal
-from headrace.connectors.database.values import column_type, python_values
+from headrace.connectors.database.values import column_type, limits_of, python_values
+from headrace.connectors.postgres.suspended import (
+    FIRST_WAIT_SECONDS,
+    LAST_WAIT_SECONDS,
+    LOCKED,
+    RESET_LOCK_TIMEOUT,
+    end_replaced,
+    limit_session,
+)
 from headrace.connectors.postgres.tls import NO_TLS_HINT, UNTRUSTED_HINT, default_tls
+from headrace.model.operator import CommitData
 
 T = TypeVar("T")
 
@@ -50,14 +62,19 @@ _NO_ACCESS = {
 """What the messages of errors have in them that no retry helps against, and what to do."""
 _REFUSED = (*_NO_ACCESS, "does not exist", "Unknown database", "unable to open")
 
+_LOCKED = ("database is locked", "Lock wait timeout", "lock timeout")
+"""What SQLite, MySQL and PostgreSQL say of a lock that was not had in time."""
+_LOCKED_HINT = "another session holds the lock; if it is one of a run that is suspended, end that run"
+
 
 class DatabaseSink(TableSink):
     """Inserts rows into a table, or upserts and deletes them by key, in any database of SQLAlchemy.
 
-    The driver writes each epoch in one transaction, together with a record of the epoch in the table
-    `headrace_epochs`; a database without transactions gets rows at least once. Upserts use the native
-    statement of PostgreSQL, SQLite, MySQL and MariaDB; elsewhere rows are deleted and inserted. With a
-    primary key only the last state of each key is written.
+    After the commit point one task writes each epoch in one transaction, together with a record of the epoch
+    in the table `headrace_epochs`; a database in a file is written by the driver, and so are few rows. A
+    database without transactions gets rows at least once. Upserts use the native statement of PostgreSQL,
+    SQLite, MySQL and MariaDB; elsewhere rows are deleted and inserted. With a primary key only the last state
+    of each key is written.
     """
 
     class Options(TableSinkOptions):
@@ -69,6 +86,10 @@ class DatabaseSink(TableSink):
         )
 
     options: Options
+
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
 
     def validate(self) -> None:
         """Raise an error if SQLAlchemy or the database's driver is missing, or the address is not valid."""
@@ -103,20 +124,62 @@ class DatabaseSink(TableSink):
             refused += nul_refusals(rows, self.options.columns or rows.schema)
         return refused
 
+    def column_limits(self) -> Mapping[str, ColumnLimits]:
+        """Ask the database what the columns of the table can hold; nothing if there is no table yet.
+
+        A database in a file may be elsewhere than this task: then nothing is known, and no file is made.
+        """
+        path = urlsplit(self.options.url)
+        if not path.netloc and not (path.scheme.startswith("sqlite") and Path(path.path[1:]).is_file()):
+            return {}
+        return self._run(self._ask_limits, patience=0)
+
+    def _ask_limits(self, pooled: _PooledEngine) -> Mapping[str, ColumnLimits]:
+        with pooled.engine.connect() as connection:
+            if not self._has_table(connection, self.options.table):
+                return {}
+            dialect, table = connection.dialect.name, self._reflect(connection)
+            fills_in = dialect != "sqlite" and _has_trigger(connection, table)
+            return {column.name: limits_of(column, dialect, fills_in=fills_in) for column in table.columns}
+
+    def commit_shares(self, data: CommitData) -> Sequence[CommitData]:
+        """Return one share; none for a database in a file, which only the driver may have."""
+        return super().commit_shares(data) if urlsplit(self.options.url).netloc else ()
+
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark exists already."""
         self._run(lambda pooled: self._write(pooled, epoch, changes))
 
     def _write(self, pooled: _PooledEngine, epoch: Epoch, changes: TableChanges) -> None:
-        epochs = self._epochs()
         if not pooled.prepared:
-            self._create(pooled, self.options.sink_epochs_table, epochs)
+            self._create(pooled, self.options.sink_epochs_table, self._epochs())
             if self.options.sink_create_table:
                 self._create(pooled, self.options.table, self._new_table(changes.rows))
             pooled.prepared = True
+        try:
+            self._transact(pooled, epoch, changes, wait_seconds=FIRST_WAIT_SECONDS)
+        except load_client().exc.OperationalError as error:
+            if pooled.engine.dialect.name != "postgresql" or _sqlstate(error) != LOCKED:
+                raise
+            # By a run that commits for long, or is suspended: if it was replaced, nobody waits for it.
+            epoch.check_generation()
+            with pooled.engine.begin() as connection:
+                for statement in end_replaced(epoch):
+                    connection.exec_driver_sql(statement)
+            self._transact(pooled, epoch, changes, wait_seconds=LAST_WAIT_SECONDS)
+
+    def _transact(
+        self, pooled: _PooledEngine, epoch: Epoch, changes: TableChanges, *, wait_seconds: float
+    ) -> None:
+        epochs = self._epochs()
         with pooled.engine.begin() as connection:
-            self._fence(connection, epochs, epoch)
-            if not self._mark(connection, epochs, epoch):
+            is_postgres = connection.dialect.name == "postgresql"
+            if is_postgres:
+                connection.exec_driver_sql(limit_session(epoch, wait_seconds))
+            is_late = not self._fence(connection, epochs, epoch)
+            if is_postgres:
+                connection.exec_driver_sql(RESET_LOCK_TIMEOUT)
+            if is_late or not self._mark(connection, epochs, epoch):
                 return
             if pooled.table is None or not set(changes.rows.schema.names) <= set(pooled.table.columns.keys()):
                 pooled.table = self._reflect(connection)
@@ -158,23 +221,30 @@ class DatabaseSink(TableSink):
         return sql.Table(name, sql.MetaData(), *columns, schema=".".join(schema) or None)
 
     @staticmethod
-    def _fence(connection: Any, epochs: Any, epoch: Epoch) -> None:
-        """Record the generation, and lock that record: a concurrent commit waits here, or is retried."""
+    def _fence(connection: Any, epochs: Any, epoch: Epoch) -> bool:
+        """Record the generation, and lock that record: a concurrent commit waits here, or is retried.
+
+        False if another attempt of this run has gone on to a later epoch.
+        """
         sql = load_client()
         here = sql.and_(epochs.c.job == epoch.job, epochs.c.sink == epoch.sink, epochs.c.epoch == FENCE)
         # It is the first statement, so that also databases without locks of rows lock before they read.
         record = sql.update(epochs).where(here).values(mark=epoch.fence)
         if connection.execute(record.where(epochs.c.mark <= epoch.fence)).rowcount:
-            return
-        if connection.execute(sql.select(epochs.c.mark).where(here)).scalar() is not None:
+            return True
+        stored = connection.execute(sql.select(epochs.c.mark).where(here)).scalar()
+        if stored is not None:
+            if epoch.is_late(stored):
+                return False
             epoch.check_generation()
             connection.execute(record)
-            return
+            return True
         values = {"job": epoch.job, "sink": epoch.sink, "epoch": FENCE, "mark": epoch.fence}
         try:
             connection.execute(sql.insert(epochs).values(values))
         except sql.exc.IntegrityError:
             raise _RivalError from None
+        return True
 
     @staticmethod
     def _mark(connection: Any, epochs: Any, epoch: Epoch) -> bool:
@@ -327,13 +397,30 @@ class DatabaseSink(TableSink):
         text = "; ".join(
             line.strip() for line in str(getattr(error, "orig", None) or error).splitlines() if line
         )
+        if any(locked in text for locked in _LOCKED):
+            return self._error(f"is locked: {text}", _LOCKED_HINT)
         if isinstance(error, load_client().exc.OperationalError) and is_transient(error):
             return self._error(f"does not answer: {text}", "check the option `url`, and that the server runs")
         failure = self._error(f"refuses: {text}")
+        if isinstance(error, (load_client().exc.DataError, load_client().exc.IntegrityError)):
+            return RefusedError(failure.message, where=failure.where)
         for refusal, hint in _NO_ACCESS.items():
             if refusal in text:
                 return RefusedError(failure.message, hint=hint, where=failure.where)
         return failure
+
+
+def _has_trigger(connection: Any, table: Any) -> bool:
+    """Whether a trigger may change a row before it is inserted."""
+    sql = load_client()
+    triggers = (
+        "SELECT count(*) FROM information_schema.triggers WHERE event_object_table = :name "
+        "AND action_timing = 'BEFORE' AND event_manipulation = 'INSERT'"
+    )
+    try:
+        return bool(connection.execute(sql.text(triggers), {"name": table.name}).scalar())
+    except sql.exc.DBAPIError:
+        return True  # it is not told there
 
 
 def _tls(url: Any) -> dict[str, str]:
@@ -373,6 +460,12 @@ def is_transient(error: Exception) -> bool:
     if not isinstance(error, (exc.OperationalError, exc.InterfaceError)):
         return False
     return not any(refusal in text for refusal in _REFUSED) and "no such" not in text and "syntax" not in text
+
+
+def _sqlstate(error: Any) -> str | None:
+    """Return the SQLSTATE of an error of a PostgreSQL driver, None of one that has none."""
+    names = ("sqlstate", "pgcode")
+    return next((state for name in names if (state := getattr(error.orig, name, None))), None)
 
 
 def make_upsert(dialect: str, table: Any, names: Sequence[str], key: Sequence[str]) -> Any:

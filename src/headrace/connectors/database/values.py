@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.connectors._shared.table_limits import ColumnLimits
 from headrace.formats.base import is_binary, is_json, is_list, plain_field
 from headrace.formats.intervals import format_interval
 from headrace.formats.json.format import PLAIN, encode_values
@@ -72,6 +73,34 @@ def _timedelta(value: pa.MonthDayNano) -> timedelta | str:
     if value.months:
         return format_interval(value)  # months have no length
     return timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
+
+
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INTEGER": 32, "BIGINT": 64}
+
+
+def limits_of(column: Any, dialect: str, *, fills_in: bool) -> ColumnLimits:
+    """Return what a column of a table can hold; `fills_in` if a trigger may replace null before.
+
+    SQLite keeps to no length and no range, and of others nothing is known but NOT NULL.
+    """
+    kind = column.type
+    # MySQL and SQLite number such rows.
+    nullable = column.nullable or fills_in or column.autoincrement is True
+    nullable = nullable or (dialect == "sqlite" and column.primary_key)
+    if dialect not in {"postgresql", "mysql", "mariadb"}:
+        return ColumnLimits(str(kind), nullable=nullable)
+    name = kind.__visit_name__.upper()
+    whole, unsigned = None, bool(getattr(kind, "unsigned", False))
+    if bits := _BITS.get(name):
+        whole = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    digits = (kind.precision, kind.scale or 0) if name in {"NUMERIC", "DECIMAL"} and kind.precision else None
+    return ColumnLimits(
+        str(kind),
+        nullable=nullable,
+        whole=whole,
+        characters=kind.length if name in {"VARCHAR", "CHAR", "NVARCHAR", "NCHAR"} else None,
+        digits=digits,
+    )
 
 
 def column_type(field: pa.Field, *, key: bool = False) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Self
 
@@ -97,6 +97,8 @@ class DeltaSink(LakeSink):
 
     The first commit creates a missing table. An existing table keeps its columns: rows must fit them, and
     columns that the rows do not have are null. Timestamps are microseconds, in UTC.
+
+    `partitioning.time_pattern` only places the files in subdirectories: readers of the table do not see it.
     """
 
     class Options(LakeOptions, NameOptions, PartitionOptions, StorageOptions):
@@ -106,11 +108,6 @@ class DeltaSink(LakeSink):
 
         @model_validator(mode="after")
         def _fits(self) -> Self:
-            if self.time_pattern is not None:
-                raise ValueError(
-                    "a Delta table is partitioned by columns: compute one with the time, and name it in "
-                    "`partitioning.fields` instead of `partitioning.time_pattern`"
-                )
             missing = [n for n in self.partition_fields if self.columns and n not in self.columns.names]
             if missing:
                 raise ValueError(f"option `partitioning.fields`: there is no column `{missing[0]}`")
@@ -127,9 +124,17 @@ class DeltaSink(LakeSink):
         self._directory = self.options.open_storage(part_size=self.options.target_part_size)
         self._columns: Mapping[str, str] | None = None
 
+    def claims(self) -> Sequence[str]:
+        """Return the table: the rows of two sinks are brought together before one of them."""
+        return [f"the table {self._directory.url}"]
+
     @property
     def table_label(self) -> str:
         return f"the table `{self.options.path}`"
+
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
 
     def validate(self) -> None:
         """Raise an error if the directory cannot be written or columns do not fit the table."""
@@ -168,10 +173,13 @@ class DeltaSink(LakeSink):
 
     def part(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of each partition, in the types of the table."""
-        rows = self.columns_to_write(rows)
         columns: pa.Schema | None = ctx.resource("table", self._table_columns)
-        rows = fit(rows, columns or lake_schema(rows.schema, zone=ZONE), table=self.table_label)
-        return split_rows(_without_zones(rows, self.options.partition_fields), self.options.partition_fields)
+        fields = self.options.partition_fields
+        for period, rows_of_period in split_rows(rows, (), self.options.time_pattern):
+            part = self.columns_to_write(rows_of_period)
+            part = fit(part, columns or lake_schema(part.schema, zone=ZONE), table=self.table_label)
+            for directory, inside in split_rows(_without_zones(part, fields), fields):
+                yield "/".join(filter(None, (period, directory))), inside
 
     def problem_of(self, directory: str) -> str | None:
         """Say why files cannot be written to a directory; None if they can."""
@@ -204,7 +212,7 @@ class DeltaSink(LakeSink):
         }
 
     def write_error(self, error: Exception) -> ExternalError:
-        """An error of the client library, as one that says which table cannot be written."""
+        """Convert an error of the client library to one that names the table."""
         return table_error(self.options.path, "written", error)
 
     def add_files(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
@@ -226,7 +234,7 @@ class DeltaSink(LakeSink):
             AddAction(
                 path=file["path"],
                 size=file["size"],
-                partition_values=path_values(file["path"]),
+                partition_values=self._partition(file["path"]),
                 modification_time=int(ctx.time * 1000),
                 data_change=True,
                 stats=file["stats"],
@@ -243,6 +251,11 @@ class DeltaSink(LakeSink):
                 app_transactions=[client.Transaction(app, epoch)],
             ),
         )
+
+    def _partition(self, path: str) -> dict[str, str | None]:
+        """The values of the partition columns of a file; a directory of its time may look like one."""
+        values = path_values(path)
+        return {name: values[name] for name in self.options.partition_fields}
 
     def _create(self, columns: Mapping[str, str]) -> Any:
         client = load_client()

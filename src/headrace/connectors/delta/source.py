@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 from headrace.base.errors import ConfigurationError, ExternalError, PlanError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors.base import Delivery, check_column
-from headrace.connectors.delta.sink import columns_of, open_table, table_error
+from headrace.connectors.delta.sink import columns_of, load_client, open_table, table_error
 from headrace.connectors.filesystem.content import ParquetContent
 from headrace.connectors.filesystem.files import FilesOptions, FilesSource
 from headrace.connectors.filesystem.lake import schema_text
@@ -79,6 +79,10 @@ class DeltaSource(FilesSource):
         """The declared columns."""
         return self.options.columns
 
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
+
     def validate(self) -> None:
         """Raise an error if the table is missing, cannot be read or lacks a column."""
         table = self._table()
@@ -115,7 +119,7 @@ class DeltaSource(FilesSource):
             unknown.append("columnMapping")
         if unknown:
             raise ConfigurationError(
-                f"the table `{self.options.path}` needs readers that know {', '.join(unknown)}",
+                f"the table `{self.options.path}` needs readers that support {', '.join(unknown)}",
                 hint="read it with the connector `spark` and the format delta",
             )
 
@@ -215,7 +219,7 @@ class DeltaSource(FilesSource):
     def _deleted(self, version: int) -> ConfigurationError:
         return ConfigurationError(
             f"version {version} of the table `{self.options.path}` deletes or changes rows, "
-            "which cannot be told by rows that are added",
+            "which added rows cannot express",
             hint="leave such versions out with `source.skip_change_commits` = 'true', "
             "or begin after them with `source.starting_version`",
         )

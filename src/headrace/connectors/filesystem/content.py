@@ -21,7 +21,7 @@ from headrace.connectors.filesystem.lines import (
     scan_rows,
     share_rows,
 )
-from headrace.formats.avro.file import find_blocks, read_header
+from headrace.formats.avro.file import Damage, find_blocks, read_header
 from headrace.formats.base import Decoded, LineError, bad_file, plain_field
 from headrace.formats.options import FileReadOptions
 from headrace.formats.parquet import read_rows
@@ -371,7 +371,11 @@ class AvroContent(Content):
             return None
         data = self._read(file)
         try:
-            rows = sum(block.rows for block in find_blocks(read_header(data), data))
+            rows = 0
+            for block in find_blocks(read_header(data), data):
+                if isinstance(block, Damage):
+                    raise block.error
+                rows += block.rows
         except LineError as error:
             if self._options.bad_data == "fail":
                 raise ConfigurationError(f"`{self.where(file)}`: {error}", hint=error.hint) from None

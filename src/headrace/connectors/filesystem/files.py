@@ -76,6 +76,7 @@ class FilesSource(Connector, SourceOperator):
 
     options: Any
     content: Content
+    lag_unit = "files"
     remembers = False
     """Whether `discover` needs the paths of all files that were ever listed."""
 
@@ -200,6 +201,11 @@ class FilesSource(Connector, SourceOperator):
             self._listed = (listing.end + len(files), self._listed[1] | {file["path"] for file in files})
         if more != position["more"]:
             position["more"] = more
+
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many of the listed files are not read to their end."""
+        position = offset[LANE]
+        return {LANE: self._listing(position).end - position["file"]}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return splits of about equal size, each a contiguous range of files."""

@@ -15,13 +15,14 @@ from pydantic import ConfigDict, Field, model_validator
 
 from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError, PlanError, suggest
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors.base import without_event_time
+from headrace.connectors._shared.sql_values import FIRST_DAY, LAST_DAY, day_refusals
+from headrace.connectors.base import accept_rows, without_event_time
 from headrace.connectors.filesystem.rolling import Encoded, RollingOptions, RollingSink, prepared
 from headrace.formats.base import plain_field
 from headrace.formats.options import Columns
 from headrace.formats.parquet import ParquetFormat, ParquetOptions
 from headrace.formats.types import format_type, parse_type
-from headrace.model.operator import OperatorContext
+from headrace.model.operator import Collector, OperatorContext
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -152,6 +153,7 @@ class LakeSink(RollingSink):
     """
 
     packed = 0.3
+    updates_with = "write it to `postgres`, or as changes to `filesystem` with format = 'debezium_json'"
     zone: str | None
     """The time zone of timestamps in a new table."""
 
@@ -173,7 +175,7 @@ class LakeSink(RollingSink):
 
     @abstractmethod
     def write_error(self, error: Exception) -> ExternalError:
-        """An error of the client library, as one that says which table cannot be written."""
+        """Convert an error of the client library to one that names the table."""
 
     def check_declared_columns(self, existing: pa.Schema | None) -> None:
         """Raise an error if the declared columns do not fit the table; None if there is none yet."""
@@ -187,6 +189,11 @@ class LakeSink(RollingSink):
     def check(self, schema: pa.Schema) -> None:
         """Raise an error for rows with retractions, or without a declared column."""
         ParquetFormat(self.options.columns).check(schema)
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
+        """Keep the rows until the epoch ends; the libraries of tables know the years from 1 to 9999."""
+        refused = list(day_refusals(batch, FIRST_DAY, LAST_DAY, of=self.table_label))
+        super().process_batch(accept_rows(batch, refused, ctx, where=self.display()), ctx, collector)
 
     def columns_to_write(self, rows: pa.Table) -> pa.Table:
         """Return the columns to write: the declared ones, or all but the event time."""

@@ -133,7 +133,7 @@ class RollingSink(Connector, ArrowOperator):
 
     @abstractmethod
     def put(self, directory: str, data: bytes, number: int, ctx: OperatorContext) -> Any:
-        """Stage a file where no reader looks; return what the commit needs to publish it, as JSON."""
+        """Stage a file where readers do not see it; return the commit data that publishes it, as JSON."""
 
     # ------------------------------------------------------------------------ what the engine asks
 

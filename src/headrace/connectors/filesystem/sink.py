@@ -103,8 +103,8 @@ class FileSystemSink(RollingSink):
         return "the directory is there" if self._directory.is_there() else "the directory is not there yet"
 
     def claims(self) -> Sequence[str]:
-        """Return the directory if names are serial: two sinks would write the same names."""
-        return [f"the files in {self._directory.url}"] if self.options.strategy == "serial" else []
+        """Return the directory: a reader could not tell the files of two sinks, nor a cleanup."""
+        return [f"the files in {self._directory.url}"]
 
     def check(self, schema: pa.Schema) -> None:
         """Raise an error for rows that the format cannot write."""

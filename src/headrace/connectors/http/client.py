@@ -1,4 +1,4 @@
-"""The HTTP client of the connectors: addresses, headers, certificates, checks of answers."""
+"""The HTTP client of the connectors: URLs, headers, certificates, checks of responses."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class EndpointOptions(TlsOptions):
         return is_loopback(urlsplit(self.endpoint).hostname or "")
 
     def hide(self, text: str) -> str:
-        """Remove the values of headers from a text of the server."""
+        """Remove the values of headers from a message of the server."""
         for value in self.headers.values():
             for secret in (value, value.rpartition(" ")[2]):
                 if len(secret) >= 4:
@@ -189,6 +189,10 @@ class EndpointConnector(Connector):
     def load_client(self) -> None:
         """Import the client's package."""
         load_client(self.label)
+
+    def load_package(self) -> None:
+        """Import the client's package."""
+        self.load_client()
 
     def validate(self) -> None:
         """Raise an error if the client's package is missing or certificates cannot be read."""
@@ -230,7 +234,7 @@ def quieten(name: str) -> None:
 
 
 def connect(options: EndpointOptions, connector: str, *, connections: int = 1, patient: bool = False) -> Any:
-    """Return a client with the headers of the options; `patient` reads an answer without a timeout."""
+    """Return a client with the headers of the options; `patient` reads a response without a timeout."""
     httpx = load_client(connector)
     headers = {"User-Agent": "headrace", **options.headers}
     return httpx.Client(
@@ -255,7 +259,7 @@ def ask(
     headers: Mapping[str, str] | None = None,
     follow: bool = True,
 ) -> Iterator[Any]:
-    """Send a request, and return the answer with an unread body; raises an ExternalError if there is none.
+    """Send a request, and return the response with an unread body; raises an ExternalError.
 
     With `follow` a redirect is followed if it stays on the origin, or only adds TLS: headers may be secrets.
     """
@@ -307,7 +311,7 @@ def elsewhere(
 
 
 def no_answer(error: Exception, where: str, connector: str) -> ExternalError:
-    """Return the error for a request without an answer."""
+    """Return the error for a request without a response."""
     text = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text or isinstance(error, ssl.SSLCertVerificationError):
         return RefusedError(
@@ -325,7 +329,7 @@ def no_answer(error: Exception, where: str, connector: str) -> ExternalError:
 def check_answer(
     response: Any, options: EndpointOptions, connector: str, *, answered_before: bool = False
 ) -> None:
-    """Raise an error unless the status of an answer is 2xx.
+    """Raise an error unless the status of a response is 2xx.
 
     An ExternalError can be retried, a RefusedError cannot. If the server answered well before
     (`answered_before`), every error can be retried: it may be restarting.
@@ -354,7 +358,7 @@ def check_answer(
 
 
 def ask_options(options: EndpointOptions, connector: str) -> str:
-    """Send OPTIONS, which changes nothing, and return a line about the answer.
+    """Send OPTIONS, which changes nothing, and return a line about the response.
 
     Raises a RefusedError if the login is wrong. Any other answer is one: many servers have no OPTIONS, and
     some refuse it to everybody with 403.
@@ -380,7 +384,7 @@ def check_source_answer(response: Any, options: EndpointOptions, connector: str,
 
 
 def beginning(response: Any) -> str:
-    """Return the beginning of an answer as one line."""
+    """Return the beginning of a response as one line."""
     httpx = load_client("http")
     with suppress(httpx.HTTPError):
         text = b""
@@ -394,7 +398,7 @@ def beginning(response: Any) -> str:
 
 
 def read_body(response: Any, most: int, options: EndpointOptions, connector: str) -> bytes:
-    """Return the uncompressed body of an answer; raises a RefusedError if it has more than `most` bytes."""
+    """Return the uncompressed body of a response; raises a RefusedError above `most` bytes."""
     body = bytearray()
     for part in response.iter_bytes():
         body += part
@@ -408,7 +412,7 @@ def read_body(response: Any, most: int, options: EndpointOptions, connector: str
 
 
 def drain(response: Any) -> None:
-    """Read the rest of a short answer, so that its connection can be reused."""
+    """Read the rest of a short response, so that its connection can be reused."""
     size = 0
     for part in response.iter_raw():
         size += len(part)
@@ -431,7 +435,7 @@ def retry_after(response: Any) -> float:
 
 
 def socket_of(response: Any) -> socket.socket | None:
-    """Return the socket of an answer."""
+    """Return the socket of a response."""
     stream = response.extensions.get("network_stream")
     connection = None if stream is None else stream.get_extra_info("socket")
     return connection if isinstance(connection, socket.socket) else None

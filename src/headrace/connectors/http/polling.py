@@ -93,5 +93,5 @@ class PollingHttpSource(EndpointConnector, ReceivedSource):
             inbox.put(body, resume=digest)
 
     def reach(self) -> str:
-        """Send OPTIONS to the endpoint, which asks for no data, and return a line about the answer."""
+        """Send OPTIONS to the endpoint, which requests no data, and return a line about the response."""
         return ask_options(self.options, self.label)

@@ -102,7 +102,7 @@ class WebhookSink(EndpointConnector, MessageSink):
             yield values[0] if size == 1 else _together(values, self.options.batch_format)
 
     def reach(self) -> str:
-        """Send OPTIONS to the endpoint, and return a line about the answer."""
+        """Send OPTIONS to the endpoint, and return a line about the response."""
         return ask_options(self.options, "webhook")
 
 

@@ -84,15 +84,20 @@ class CatalogOptions(DeclaredOptions):
     )
 
 
-def load_catalog(options: Any) -> Any:
-    """Load the catalog that the options name."""
-    client = load_extra(
+def load_client() -> Any:
+    """Import the package `pyiceberg`."""
+    return load_extra(
         "pyiceberg",
         feature="the connector `iceberg`",
         extra="iceberg",
         package="pyiceberg",
         submodules=["catalog"],
     )
+
+
+def load_catalog(options: Any) -> Any:
+    """Load the catalog that the options name."""
+    client = load_client()
     properties = {
         "type": options.catalog_type,
         "uri": options.catalog_rest_url or options.catalog_url,
@@ -236,8 +241,12 @@ class IcebergSink(LakeSink):
             raise ConfigurationError(
                 f"{self.table_label} is partitioned by ({', '.join(actual)}), "
                 f"the sink by ({', '.join(expected)})",
-                hint="leave out `partitioning.fields`: a table that is there is written as it is partitioned",
+                hint="leave out `partitioning.fields`: an existing table keeps its partitioning",
             )
+
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
 
     def validate(self) -> None:
         """Raise an error for a catalog that does not answer, and for columns that do not fit the table."""
@@ -278,7 +287,7 @@ class IcebergSink(LakeSink):
     # ------------------------------------------------------------------------ the commit
 
     def write_error(self, error: Exception) -> ExternalError:
-        """An error of the client library, as one that says which table cannot be written."""
+        """Convert an error of the client library to one that names the table."""
         return self._error("written", error)
 
     def add_files(self, epoch: int, files: list[Any], commit_id: str, ctx: OperatorContext) -> None:
@@ -318,7 +327,7 @@ class IcebergSink(LakeSink):
 
 
 def _is_conflict(error: Exception) -> bool:
-    """Whether somebody else has changed the table meanwhile."""
+    """Whether another writer has changed the table since."""
     from pyiceberg.exceptions import CommitFailedException
 
     return isinstance(error, CommitFailedException)

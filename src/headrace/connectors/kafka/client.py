@@ -1,26 +1,22 @@
-"""The Kafka client that the source and the sink share: login, connections, metadata requests, errors."""
+"""The Kafka client that the source and the sink share: connections, metadata requests, errors."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, Self
-
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from typing import Any, Literal
 
 from headrace.base.errors import ConfigurationError, ExternalError, RefusedError
 from headrace.base.extras import load_extra
 from headrace.base.options import Options as DeclaredOptions
-from headrace.base.options import Secret, read_settings
 from headrace.base.retry import Backoff, with_retry
 from headrace.base.waits import current_waits
 from headrace.connectors.base import Connector
-from headrace.formats.options import FormatOptions
-from headrace.formats.registry.client import RegistryOptions, SchemaRegistry
 
 FIRST_CONTACT_SECONDS = 10
 """How long to wait for a cluster that never answered: its address may be wrong."""
@@ -29,6 +25,7 @@ PATIENCE_SECONDS = 30
 """How long to wait for a cluster that answered before: brokers restart."""
 
 _GROUP_SECONDS = 5
+_LISTING_SECONDS = 1
 _BACKOFF = Backoff(first=0.1, factor=1.0)
 _IDLE_CLIENTS = 16
 _TRANSIENT = {
@@ -56,136 +53,8 @@ _LOST_DURING_LOGIN = "mechanism handshake failed: Local: "
 """The text of an `_AUTHENTICATION` error when the broker disconnected during the handshake: no refusal."""
 
 Settings = Mapping[str, Any]
-
-OWN_SETTINGS: Mapping[str, str] = {
-    "bootstrap.servers": "bootstrap_servers",
-    "enable.auto.commit": "source.group_id",
-    "enable.partition.eof": "source.bounded",
-    "group.id": "source.group_id",
-    "isolation.level": "source.read_mode",
-    "auto.offset.reset": "source.offset",
-    "transactional.id": "sink.commit_mode",
-    "enable.idempotence": "sink.commit_mode",
-    "delivery.report.only.error": "sink.commit_mode",
-}
-"""Settings of the client that Headrace sets itself, and the option to use instead."""
-
-
-ClientSettings = Annotated[
-    dict[str, str],
-    BeforeValidator(read_settings),
-    PlainSerializer(
-        lambda settings: dict.fromkeys(settings, "***"), return_type=dict[str, str], when_used="json"
-    ),
-]
-"""An option that takes settings as a mapping or as `name=value,name=value`; values may be secrets."""
-
-
-class TopicOptions(RegistryOptions, FormatOptions):
-    """A Kafka topic and the format of its messages."""
-
-    bootstrap_servers: str = Field(
-        min_length=1,
-        description="Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.",
-    )
-    topic: str = Field(min_length=1, description="The topic to read or to write.")
-    client_configs: ClientSettings = Field(
-        default={},
-        repr=False,
-        description="Further settings of the client (librdkafka), as `name=value,name=value`.",
-    )
-
-    @model_validator(mode="after")
-    def _can_be_reached(self) -> Self:
-        for name in self.client_configs:
-            if name in OWN_SETTINGS:
-                raise ValueError(
-                    f"`client_configs` may not set `{name}`: see the option `{OWN_SETTINGS[name]}`"
-                )
-        return self
-
-    def registry(self) -> SchemaRegistry | None:
-        """The schema registry for the topic's messages."""
-        return self.registry_for(self.topic)
-
-    def login(self) -> Settings:
-        """Return the client settings for the login."""
-        return {}
-
-    def settings(self) -> Settings:
-        """Return the settings that every client of this topic has."""
-        return {
-            "bootstrap.servers": self.bootstrap_servers,
-            "client.id": "headrace",
-            "log_level": 2,  # errors are told where they matter; librdkafka would print them
-            **self.login(),
-            **self.client_configs,
-        }
-
-
-class LoginOptions(DeclaredOptions):
-    """The login options of `kafka`."""
-
-    auth_type: Literal["none", "sasl", "aws_msk_iam"] = Field(
-        "none", alias="auth.type", description="How to log in: `none`, or `sasl` with user and password."
-    )
-    auth_mechanism: str | None = Field(
-        None, alias="auth.mechanism", description="With sasl: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."
-    )
-    auth_protocol: str | None = Field(
-        None, alias="auth.protocol", description="With sasl: SASL_SSL or SASL_PLAINTEXT."
-    )
-    auth_username: str | None = Field(None, alias="auth.username", description="With sasl: the user.")
-    auth_password: Secret | None = Field(
-        None, repr=False, alias="auth.password", description="With sasl: the password."
-    )
-    auth_region: str | None = Field(
-        None, alias="auth.region", description="For aws_msk_iam, which is not supported."
-    )
-
-    @model_validator(mode="after")
-    def _can_log_in(self) -> Self:
-        if self.auth_type == "aws_msk_iam":
-            raise ValueError("`auth.type` = 'aws_msk_iam' is not supported: use `sasl` with SCRAM-SHA-512")
-        details = {
-            "auth.mechanism": self.auth_mechanism,
-            "auth.protocol": self.auth_protocol,
-            "auth.username": self.auth_username,
-            "auth.password": self.auth_password,
-        }
-        for name, value in details.items():
-            if self.auth_type == "sasl" and not value:
-                raise ValueError(f"`auth.type` = 'sasl' needs `{name}`")
-            if self.auth_type == "none" and value:
-                raise ValueError(f"`{name}` needs `auth.type` = 'sasl'")
-        return self
-
-    def login(self) -> Settings:
-        """Return the client settings for the login."""
-        if self.auth_type == "none":
-            return {}
-        return {
-            "security.protocol": self.auth_protocol,
-            "sasl.mechanism": self.auth_mechanism,
-            "sasl.username": self.auth_username,
-            "sasl.password": self.auth_password,
-        }
-
-
-class CloudLoginOptions(DeclaredOptions):
-    """The login options of `confluent`."""
-
-    key: Secret = Field(min_length=1, repr=False, description="The API key of the cluster.")
-    secret: Secret = Field(min_length=1, repr=False, description="The secret of the API key.")
-
-    def login(self) -> Settings:
-        """Return the client settings for the login."""
-        return {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": self.key,
-            "sasl.password": self.secret,
-        }
+Partition = tuple[str, int]
+"""A topic, and the number of one of its partitions."""
 
 
 class KafkaConnector(Connector):
@@ -195,21 +64,31 @@ class KafkaConnector(Connector):
         super().__init__(options, **values)
         self.cluster = Cluster(self.options.bootstrap_servers, self.options.settings())
 
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
+
     def validate(self) -> None:
         """Raise an error if the client's package is missing or its settings are not valid."""
         self.cluster.check_settings()
 
     def reach(self) -> str:
         """Connect, and return a line with the number of partitions of the topic."""
-        topic = self.options.topic
-        count = len(self.cluster.partitions(topic, patience=FIRST_CONTACT_SECONDS, once=True))
+        topic, patience = self.options.topic, FIRST_CONTACT_SECONDS
+        if topic is None:
+            partitions = self.cluster.matching(self.options.pattern, patience=patience, once=True)
+            what = f"{len({name for name, _ in partitions})} topics match `{self.options.topic_pattern}`,"
+        else:
+            partitions, what = self.cluster.partitions(topic, patience=patience, once=True), f"topic {topic}"
+        count = len(partitions)
         if self.options.names_schemas and (registry := self.options.registry()) is not None:
             registry.reach()
-        return f"Kafka at {self.cluster.servers}, topic {topic} with {count} partition{'s' * (count != 1)}"
+        return f"Kafka at {self.cluster.servers}, {what} with {count} partition{'s' * (count != 1)}"
 
     def display(self) -> str:
         """Return the topic and the brokers, without secrets."""
-        return f"{type(self).__name__}({self.options.topic} at {self.cluster.servers})"
+        topic = self.options.topic or self.options.topic_pattern
+        return f"{type(self).__name__}({topic} at {self.cluster.servers})"
 
 
 class Cluster:
@@ -233,7 +112,7 @@ class Cluster:
                 hint="correct the option `client_configs`, or those of `auth`",
             ) from None
 
-    def partitions(self, topic: str, *, patience: float | None = None, once: bool = False) -> list[int]:
+    def partitions(self, topic: str, *, patience: float | None = None, once: bool = False) -> list[Partition]:
         """Return the partitions that a topic has now; `once` raises if no broker could be connected to."""
         client = load_client()
         answers = self._ask(
@@ -244,10 +123,32 @@ class Cluster:
             patience,
             once=once,
         )
-        return sorted(partition.id for partition in answers[topic].partitions)
+        return sorted((topic, partition.id) for partition in answers[topic].partitions)
+
+    def matching(
+        self, pattern: re.Pattern[str], *, patience: float | None = None, once: bool = False
+    ) -> list[Partition]:
+        """Return the partitions of all topics whose whole name matches; not of Kafka's own (`__…`)."""
+        client = load_client()
+
+        def list_topics(admin: Any, seconds: float) -> Mapping[str, Future[Any]]:
+            answer: Future[Any] = Future()
+            try:  # in slices: this call does not hear of a wrong password
+                answer.set_result(admin.list_topics(timeout=min(seconds, _LISTING_SECONDS)).topics)
+            except client.KafkaException as error:
+                answer.set_exception(error)
+            return {"topics": answer}
+
+        topics = self._ask(list_topics, pattern.pattern, patience, once=once)["topics"]
+        return sorted(
+            (name, partition)
+            for name, topic in topics.items()
+            if topic.error is None and pattern.fullmatch(name) and not name.startswith("__")
+            for partition in topic.partitions
+        )
 
     def creates_topics(self) -> bool:
-        """Whether the brokers create a topic that is written to; also True if they do not tell."""
+        """Whether the brokers create missing topics on write; True if that is not known."""
         client = load_client()
         try:
             with self.borrow("AdminClient") as (admin, _):
@@ -259,36 +160,43 @@ class Cluster:
             return True
 
     def offsets(
-        self, topic: str, partitions: Sequence[int], *, at: Literal["earliest", "latest"], committed: bool
-    ) -> dict[int, int]:
+        self, partitions: Sequence[Partition], *, at: Literal["earliest", "latest"] | int, committed: bool
+    ) -> dict[Partition, int]:
         """Return the first or the end offset of each partition; `committed` excludes open transactions.
 
-        The partitions exist, so a broker that does not know them yet is asked again.
+        A number is a time in milliseconds: the offset of the first message that is not older, and the end of
+        a partition without one. The partitions exist, so a broker that does not know them yet is asked again.
         """
         if not partitions:
             return {}
         client = load_client()
         specs = client.admin.OffsetSpec
-        spec = specs.earliest() if at == "earliest" else specs.latest()
-        request = {client.TopicPartition(topic, partition): spec for partition in partitions}
+        if isinstance(at, int):
+            spec = specs.for_timestamp(at)
+        else:
+            spec = specs.earliest() if at == "earliest" else specs.latest()
+        request = {client.TopicPartition(*partition): spec for partition in partitions}
         levels = client.IsolationLevel
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
         answers = self._ask(
             lambda admin, seconds: admin.list_offsets(
                 request, isolation_level=level, request_timeout=seconds
             ),
-            topic,
+            partitions[0][0],
             also_transient=_UNKNOWN_TOPIC,
         )
-        return {partition.partition: answer.offset for partition, answer in answers.items()}
+        offsets = {(answer.topic, answer.partition): result.offset for answer, result in answers.items()}
+        none_so_late = [partition for partition, offset in offsets.items() if offset < 0]
+        return offsets | self.offsets(none_so_late, at="latest", committed=committed)
 
-    def group_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    def group_offsets(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the committed offsets of a consumer group, without partitions that have none."""
         if not partitions:
             return {}
         client = load_client()
-        positions = [client.TopicPartition(topic, partition) for partition in partitions]
+        positions = [client.TopicPartition(*partition) for partition in partitions]
         request = [client.ConsumerGroupTopicPartitions(group, positions)]
+        topic = partitions[0][0]
         answers = self._ask(
             lambda admin, seconds: admin.list_consumer_group_offsets(request, request_timeout=seconds), topic
         )
@@ -296,16 +204,20 @@ class Cluster:
         problems = [position.error for position in positions if position.error is not None]
         if problems:
             raise self.failure(problems[0], topic)
-        return {position.partition: position.offset for position in positions if position.offset >= 0}
+        return {
+            (position.topic, position.partition): position.offset
+            for position in positions
+            if position.offset >= 0
+        }
 
-    def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    def commit_group(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Commit offsets for a consumer group."""
         client = load_client()
-        positions = [client.TopicPartition(topic, *position) for position in offsets.items()]
+        positions = [client.TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         request = [client.ConsumerGroupTopicPartitions(group, positions)]
         self._ask(
             lambda admin, seconds: admin.alter_consumer_group_offsets(request, request_timeout=seconds),
-            topic,
+            next(iter(offsets), ("", 0))[0],
             _GROUP_SECONDS,
         )
 
@@ -481,3 +393,18 @@ def load_client() -> Any:
         package="confluent-kafka",
         submodules=["admin"],
     )
+
+
+def topic_names(options: Any, *, timeout: float) -> list[str]:
+    """Return the names of the topics of the cluster of a source; raises an ExternalError."""
+    client = load_client()
+    try:
+        admin = client.admin.AdminClient(options.settings())
+        topics = admin.list_topics(timeout=timeout).topics
+    except client.KafkaException as error:
+        failure = error.args[0]
+        raise ExternalError(
+            f"Kafka at {options.bootstrap_servers} does not answer: {failure.str()}",
+            hint="are the brokers, and the login, right?",
+        ) from None
+    return sorted(name for name in topics if not name.startswith("_"))

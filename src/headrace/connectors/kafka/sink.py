@@ -6,7 +6,8 @@ import hashlib
 import json
 import threading
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from headrace.base.columns import RETRACT, TIMESTAMP
-from headrace.base.errors import ExternalError, PlanError, suggest
+from headrace.base.errors import ConfigurationError, ExternalError, PlanError, suggest
 from headrace.base.options import Options as DeclaredOptions
 from headrace.base.retry import Backoff, with_retry
 from headrace.connectors._shared.message_sink import StagingSink
@@ -29,17 +30,17 @@ from headrace.connectors.base import (
 )
 from headrace.connectors.kafka import client as kafka
 from headrace.connectors.kafka.client import (
-    CloudLoginOptions,
     KafkaConnector,
-    LoginOptions,
-    TopicOptions,
     Trouble,
     UnknownTopicError,
     load_client,
 )
+from headrace.connectors.kafka.options import CloudLoginOptions, LoginOptions, TopicOptions
+from headrace.connectors.kafka.upsert import UpsertOptions, latest_of_keys
 from headrace.formats.base import Format
+from headrace.formats.json.format import JsonFormat
 from headrace.formats.options import DropOptions
-from headrace.model.operator import CheckpointBarrier, Collector, OperatorContext
+from headrace.model.operator import CheckpointBarrier, Collector, CommitData, OperatorContext
 
 DELIVERY_SECONDS = 120
 """How long the delivery of a message may take before the epoch fails; brokers may restart meanwhile."""
@@ -51,16 +52,39 @@ _REMEMBERED = 64
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 """The errors of a producer whose transactional id another one uses by now, and of messages it had left."""
 _BACKOFF = Backoff(first=0.1, longest=2.0)
+_FENCED_BACKOFF = Backoff(first=0.1, longest=30.0)
+"""Of two attempts that end the transactions of each other one has to wait for longer than the other takes."""
 _LARGEST_BYTES, _OVERHEAD_BYTES = 1_000_000, 36
 """The default of `message.max.bytes`, and what the client adds to key and value when it compares them."""
 _MESSAGE = pa.schema({"key": pa.binary(), "value": pa.large_binary(), "time": pa.int64()})
+
+
+@dataclass(frozen=True)
+class _Commit:
+    """The record of a commit, which is an offset of a consumer group and its metadata."""
+
+    epoch: int = 0
+    generation: int = 0
+    run: str = ""
+    marks: Sequence[str] = ()
+    """Those of the last epochs, this one included."""
+
+    @classmethod
+    def parse(cls, epoch: int, metadata: str) -> Self:
+        """Read what `to_metadata` returned, or earlier versions: without the run, or with marks alone."""
+        owner, _, marks = metadata.rpartition(":")
+        generation, _, run = owner.partition("-")
+        return cls(epoch, int(generation or 0), run, marks.split(","))
+
+    def to_metadata(self) -> str:
+        return f"{self.generation}-{self.run}:{','.join(self.marks)}"
 
 
 class _FencedError(ExternalError):
     """Another producer has taken the transactional id: one of another run, or of an earlier attempt."""
 
 
-class SinkOptions(DropOptions, TopicOptions):
+class SinkOptions(UpsertOptions, DropOptions, TopicOptions):
     """How rows become messages, and how they are committed."""
 
     sink_commit_mode: Literal["at_least_once", "exactly_once"] = Field(
@@ -82,6 +106,8 @@ class SinkOptions(DropOptions, TopicOptions):
 
     @model_validator(mode="after")
     def _can_be_written(self) -> Self:
+        if self.upsert and self.sink_key_field is not None:
+            raise ValueError("with `upsert` the PRIMARY KEY is the key: leave `sink.key_field` out")
         for name in (self.sink_key_field, self.sink_timestamp_field):
             if name is not None and self.columns is not None and name not in self.columns.names:
                 names = self.columns.names
@@ -99,6 +125,7 @@ class SinkOptions(DropOptions, TopicOptions):
 
 class _TopicSink(KafkaConnector, StagingSink):
     STAGED = "messages"
+    parallel = True
     deliveries = (
         Delivery(
             "at least once",
@@ -108,8 +135,8 @@ class _TopicSink(KafkaConnector, StagingSink):
         Delivery(
             "exactly once",
             (
-                "one transaction holds the messages of an epoch and a record of the epoch; for consumers "
-                "with read_committed"
+                "a transaction for each subtask holds its messages of an epoch and a record of the epoch; "
+                "for consumers with read_committed"
             ),
             "sink.commit_mode = 'exactly_once'",
         ),
@@ -117,7 +144,16 @@ class _TopicSink(KafkaConnector, StagingSink):
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
+        if self.options.upsert:
+            self.max_parallelism = 1  # as with formats of changes: those of a key are told together
         self._writer = MessageWriter(self.options, self._format)
+
+    updates_with = "write format = 'debezium_json', or upsert = true with a PRIMARY KEY"
+
+    @property
+    def accepts_updates(self) -> bool:  # type: ignore[override]
+        """Whether changes can be written: as such, or as the current row of each key."""
+        return bool(self._format.updating or self.options.upsert)
 
     @property
     def _exactly_once(self) -> bool:
@@ -176,23 +212,28 @@ class _TopicSink(KafkaConnector, StagingSink):
                 self._send(producer, messages, trouble)
                 self._flush(producer, trouble)
 
-    def handle_commit(
-        self, epoch: int, data: Mapping[str, Mapping[int, bytes]], ctx: OperatorContext
-    ) -> None:
-        """Send the staged messages of an epoch in one transaction, unless an earlier commit did.
+    def handle_commit(self, epoch: int, data: CommitData, ctx: OperatorContext) -> None:
+        """Send what each subtask has staged in a transaction of its own, unless an earlier commit did.
 
-        The transaction also commits an offset of a consumer group without members, with the generation of
-        the run and the epoch's mark as its metadata: the mark exists if and only if the messages do. Of two
-        runs the one that came last to use the transactional id ends the transaction of the other: a replaced
-        one then finds the greater generation, and the other one starts again.
+        The transaction also commits an offset of a consumer group without members: the epoch, with the
+        generation of the run and the epoch's mark as its metadata. The mark exists if and only if the
+        messages do. Transactional id and group are those of the subtask in the epoch, whatever parallelism
+        the run has that commits it. Of two runs, or two attempts of a task, the one that came last to use the
+        transactional id ends the transaction of the other: a replaced run then finds the greater generation,
+        a late attempt the mark or a later epoch, and any other one starts again.
         """
-        staged = [content for _, content in sorted(data.get(self.STAGED, {}).items())]
-        if not staged:
-            return
+        name = f"headrace-{ctx.task_info.job_id}-{ctx.task_info.operator_id}"
+        for part in self.parts(data):
+            staged = sorted(part.get(self.STAGED, {}).items())
+            if staged:
+                own_name = name if part is data else f"{name}/{staged[0][0]}"
+                self._commit_part(own_name, epoch, [content for _, content in staged], ctx)
+
+    def _commit_part(self, name: str, epoch: int, staged: Sequence[bytes], ctx: OperatorContext) -> None:
         attempts = ",".join(json.loads(content)["id"] for content in staged)
         mark = hashlib.sha256(attempts.encode()).hexdigest()[:16]
         with_retry(
-            lambda: self._commit(epoch, mark, staged, ctx),
+            lambda: self._transact(name, epoch, mark, staged, ctx),
             is_transient=lambda error: isinstance(error, _FencedError),
             backoff=_BACKOFF,
             deadline=DELIVERY_SECONDS,
@@ -200,9 +241,10 @@ class _TopicSink(KafkaConnector, StagingSink):
             on_retry=lambda _error, _attempt: ctx.check_generation(),
         )
 
-    def _commit(self, epoch: int, mark: str, staged: Sequence[bytes], ctx: OperatorContext) -> None:
+    def _transact(
+        self, name: str, epoch: int, mark: str, staged: Sequence[bytes], ctx: OperatorContext
+    ) -> None:
         client, topic = load_client(), self.options.topic
-        name = f"headrace-{ctx.task_info.job_id}-{ctx.task_info.operator_id}"
         group = {"group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
         try:
             with (
@@ -212,17 +254,18 @@ class _TopicSink(KafkaConnector, StagingSink):
                 self._start(producer, trouble)
                 # That has ended what a crash left open under this name: only now the marks are certain. And
                 # what another run starts from now on ends this transaction.
-                generation, marks = self._marks(consumer)
-                if generation > ctx.generation:
+                last = self._last_commit(consumer)
+                if last.generation > ctx.generation:
                     ctx.check_generation()
-                if mark in marks:
+                # An attempt that comes late finds its mark, or that this run has gone on long ago.
+                if mark in last.marks or (last.run == ctx.run_id and last.epoch > epoch):
                     return
                 producer.begin_transaction()
                 for content in staged:
                     self._send(producer, from_ipc(unstage(ctx, content)[0]), trouble)
                 self._flush(producer, trouble)
-                latest_marks = ",".join([*marks, mark][-_REMEMBERED:])
-                position = client.TopicPartition(topic, 0, epoch, f"{ctx.generation}:{latest_marks}")
+                latest = _Commit(epoch, ctx.generation, ctx.run_id, (*last.marks, mark)[-_REMEMBERED:])
+                position = client.TopicPartition(topic, 0, epoch, latest.to_metadata())
                 _with_timeout(
                     lambda: producer.send_offsets_to_transaction(
                         [position], consumer.consumer_group_metadata()
@@ -249,8 +292,8 @@ class _TopicSink(KafkaConnector, StagingSink):
             else:
                 return
 
-    def _marks(self, consumer: Any) -> tuple[int, list[str]]:
-        """Return the generation of the last commit, and the marks of the last committed epochs."""
+    def _last_commit(self, consumer: Any) -> _Commit:
+        """Return the last commit that is recorded."""
         client = load_client()
         partition = client.TopicPartition(self.options.topic, 0)
 
@@ -269,9 +312,8 @@ class _TopicSink(KafkaConnector, StagingSink):
             deadline=kafka.PATIENCE_SECONDS,
         )
         if committed.offset < 0 or not committed.metadata:
-            return 0, []
-        generation, separator, marks = committed.metadata.rpartition(":")  # without one in earlier versions
-        return int(generation) if separator else 0, marks.split(",")
+            return _Commit()
+        return _Commit.parse(committed.offset, committed.metadata)
 
     def _producer(self) -> Any:
         return self.cluster.borrow("Producer", self._settings())
@@ -348,11 +390,11 @@ class KafkaSink(_TopicSink):
 
     With `at_least_once` the messages of an epoch are sent, and acknowledged, before the checkpoint: none is
     lost, and those of a retried epoch are written twice. With `exactly_once` they are staged in the state
-    directory, and the driver sends them in one transaction per epoch. The transaction also records the epoch,
-    so a retried commit does nothing: consumers with `read_committed` see each message once, after a crash at
-    any moment. The record lives as long as Kafka keeps the offsets of a consumer group without members, a
-    week by default. With the format `debezium_json` one subtask writes, and the changes of one epoch to one
-    row become one message.
+    directory, and sent after the commit point from tasks in parallel, in a transaction for each subtask and
+    epoch. The transaction also records the epoch, so a retried commit does nothing: consumers with
+    `read_committed` see each message once, after a crash at any moment. The record lives as long as Kafka
+    keeps the offsets of a consumer group without members, a week by default. With the format `debezium_json`
+    one subtask writes, and the changes of one epoch to one row become one message.
     """
 
     class Options(LoginOptions, SinkOptions):
@@ -379,8 +421,10 @@ class MessageWriter:
 
     def check(self, schema: pa.Schema) -> None:
         """Raise a PlanError unless rows of this schema can be written."""
-        self._format.check(schema)
-        for name in (self._options.sink_key_field, self._options.sink_timestamp_field):
+        hidden = schema.get_field_index(RETRACT)
+        rows_only = schema.remove(hidden) if self._options.upsert and hidden >= 0 else schema
+        self._format.check(rows_only)
+        for name in (*self._upsert_key, self._options.sink_key_field, self._options.sink_timestamp_field):
             if name is not None and name not in schema.names:
                 names = [column for column in schema.names if column not in {TIMESTAMP, RETRACT}]
                 raise PlanError(
@@ -390,24 +434,50 @@ class MessageWriter:
 
     def group(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch | pa.Table]:
         """Return the batches of an epoch, as one table if they hold retractions."""
-        if any(RETRACT in batch.schema.names for batch in batches):
+        if self._options.upsert or any(RETRACT in batch.schema.names for batch in batches):
             return [pa.Table.from_batches(unify_schemas(batches))]
         return list(batches)
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """Return the messages of these rows: the columns key, value and time, in milliseconds."""
+        if self._options.upsert:
+            return self._upserts(rows)
         written = rows if self._options.columns is not None else without_event_time(rows)
         values = pa.array(self._format.messages(written), pa.large_binary())
         if RETRACT in rows.schema.names:
             rows = self._changed(values)
         key = self._options.sink_key_field
         keys = pa.nulls(len(values), pa.binary()) if key is None else _as_key(rows.column(key), key)
+        return pa.table([keys, values, self._times(rows, len(values))], schema=_MESSAGE)
+
+    @property
+    def _upsert_key(self) -> Sequence[str]:
+        return self._options.primary_key if self._options.upsert else ()
+
+    def _upserts(self, rows: pa.Table) -> pa.Table:
+        """Return a message for each key: its last row, or no value if that was retracted."""
+        names = self._upsert_key
+        rows = latest_of_keys(rows, names)
+        plain = rows.drop_columns([RETRACT]) if RETRACT in rows.schema.names else rows
+        written = plain if self._options.columns is not None else without_event_time(plain)
+        values = pa.array(self._format.messages(written), pa.large_binary())
+        if self._options.json_keys:
+            key = plain.select(names)
+            keys = pa.array(JsonFormat(key.schema).messages(key), pa.binary())
+        else:
+            keys = _as_key(plain.column(names[0]), names[0])
+        if keys.null_count:
+            raise ConfigurationError(f"a row has no value for `{', '.join(names)}`, the key of the topic")
+        if RETRACT in rows.schema.names:
+            retracted = rows.column(RETRACT).fill_null(False).combine_chunks()
+            values = pc.if_else(retracted, pa.scalar(None, values.type), values)
+        return pa.table([keys, values, self._times(plain, len(values))], schema=_MESSAGE)
+
+    def _times(self, rows: pa.Table | pa.RecordBatch, count: int) -> pa.Array:
         time = self._options.sink_timestamp_field or TIMESTAMP
         if time in rows.schema.names:
-            times = _milliseconds(rows.column(time), time)
-        else:
-            times = pa.repeat(pa.scalar(0, pa.int64()), len(values))  # the time of sending
-        return pa.table([keys, values, times], schema=_MESSAGE)
+            return _milliseconds(rows.column(time), time)
+        return pa.repeat(pa.scalar(0, pa.int64()), count)  # the time of sending
 
     def _changed(self, values: pa.Array) -> pa.Table:
         """Return the key and the time of each change, from the new row or, of a deletion, the old one."""
@@ -416,25 +486,13 @@ class MessageWriter:
         if not names:
             return pa.table({})
         assert self._options.columns is not None
-        row = pa.struct([_as_written(self._options.columns.field(name)) for name in names])
-        options = self._options.model_copy(
-            update={
-                "format": "json",
-                "framing": None,
-                "json_decimal_encoding": self._options.json_decimal_encoding or "bytes",
-            }
-        )
+        row = pa.struct([self._options.columns.field(name) for name in names])
+        options = self._options.model_copy(update={"format": "json", "framing": None})
         change = pa.schema([pa.field("before", row), pa.field("after", row)])
         changes = options.format_for(change).decode(values.to_pylist()).rows.combine_chunks()
         before, after = (changes.column(name).combine_chunks() for name in ("before", "after"))
         latest = pc.if_else(after.is_valid(), after, before)
         return pa.table(latest.flatten(), schema=pa.schema(list(row)))
-
-
-def _as_written(field: pa.Field) -> pa.Field:
-    # Numbers in messages count in the unit of the column that they are read into.
-    kind = pa.timestamp("ms") if pa.types.is_timestamp(field.type) else field.type
-    return pa.field(field.name, kind, metadata=field.metadata)
 
 
 def _as_key(column: Any, name: str) -> Any:

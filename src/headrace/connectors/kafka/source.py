@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, model_validator
 
-from headrace.base.errors import ExternalError
+from headrace.base.errors import ConfigurationError, ExternalError, suggest
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors._shared.messages import (
-    MessageOptions,
-    MessageReader,
-    Messages,
-    declared_columns,
-)
+from headrace.connectors._shared.messages import MessageReader, Messages, declared_columns
+from headrace.connectors._shared.ranges import even_ranges
 from headrace.connectors.base import Delivery, bounded_for_good
 from headrace.connectors.kafka import client as kafka
-from headrace.connectors.kafka.client import (
-    CloudLoginOptions,
-    KafkaConnector,
-    LoginOptions,
-    TopicOptions,
-    Trouble,
-    load_client,
-)
+from headrace.connectors.kafka.client import KafkaConnector, Partition, Trouble, load_client
+from headrace.connectors.kafka.options import HEADER, CloudLoginOptions, KafkaSourceOptions, LoginOptions
+from headrace.connectors.kafka.upsert import UpsertReader, is_upsert
 from headrace.connectors.sample import message_columns
 from headrace.formats.options import check_readable
 from headrace.model.operator import (
@@ -43,78 +32,12 @@ from headrace.model.operator import (
     Split,
 )
 
-METADATA: Mapping[str, pa.DataType] = {
-    "offset_id": pa.int64(),
-    "partition": pa.int32(),
-    "topic": pa.string(),
-    "timestamp": pa.int64(),
-    "key": pa.binary(),
-}
-"""What METADATA FROM can name, with the type of the column."""
-
 BATCH_MESSAGES = 10_000
 _WORTH_SPLITTING = 100_000
 _POLL_SECONDS = 0.05
 _LAST_MILLISECOND = (2**63 - 1) // 10**6
 
-_log = logging.getLogger("headrace")
-
-
-class KafkaSourceOptions(TopicOptions, MessageOptions):
-    """Where to start, and which messages to read."""
-
-    METADATA: ClassVar = METADATA
-
-    source_offset: Literal["latest", "earliest", "group"] = Field(
-        "latest",
-        alias="source.offset",
-        description=(
-            "Where a new pipeline starts: `latest`, `earliest`, or the committed offset of the "
-            "consumer group `source.group_id`, if there is one."
-        ),
-    )
-    source_read_mode: Literal["read_uncommitted", "read_committed"] = Field(
-        "read_uncommitted",
-        alias="source.read_mode",
-        description="`read_committed` skips messages of open and aborted transactions.",
-    )
-    source_group_id: str | None = Field(
-        None,
-        min_length=1,
-        alias="source.group_id",
-        description=(
-            "The consumer group whose committed offsets show the progress of the pipeline; by default "
-            "its own."
-        ),
-    )
-    source_group_id_prefix: str | None = Field(
-        None,
-        min_length=1,
-        alias="source.group_id_prefix",
-        description="Prefix of the name of the pipeline's own consumer group.",
-    )
-    source_bounded: bool = Field(
-        default=False,
-        alias="source.bounded",
-        description=(
-            "End, for good, with the last message that existed when the pipeline first started: a later run "
-            "reads nothing. For runs that each read what came since the last one, use `available_now`."
-        ),
-    )
-    source_lost_messages: Literal["fail", "skip"] = Field(
-        "fail",
-        alias="source.lost_messages",
-        description="What to do if messages were deleted before they were read: end the run, or continue.",
-    )
-    metadata: Mapping[str, str] = Field(
-        default={}, description=f"Column → what of a message it holds: {', '.join(METADATA)}."
-    )
-
-    @model_validator(mode="after")
-    def _can_be_read(self) -> Self:
-        if self.source_offset == "group" and self.source_group_id is None:
-            raise ValueError("`source.offset` = 'group' needs `source.group_id`")
-        return self
+_log = logging.getLogger("headrace.kafka")
 
 
 class _TopicSource(KafkaConnector, SourceOperator):
@@ -131,6 +54,18 @@ class _TopicSource(KafkaConnector, SourceOperator):
         self.idle_timeout = self.options.idle_timeout
         self._available: Mapping[str, int] | None = None
         """By lane: the offset at which a run with `available_now` ends."""
+        self._ends: Mapping[str, int] = {}
+        """By lane: where the partition ended when it was last asked."""
+
+    @classmethod
+    def is_updating(cls, options: Mapping[str, Any]) -> bool:
+        """Whether rows are changes: those of `debezium_json`, and of a compacted topic."""
+        return super().is_updating(options) or is_upsert(options)
+
+    @classmethod
+    def emits_upserts(cls, options: Mapping[str, Any]) -> bool:
+        """Whether the topic is a table."""
+        return is_upsert(options)
 
     @property
     def _committed_only(self) -> bool:
@@ -144,35 +79,81 @@ class _TopicSource(KafkaConnector, SourceOperator):
 
     def for_sampling(self) -> Self:
         """Return a copy that starts with the earliest message."""
-        return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
+        earliest: dict[str, Any] = {"source_offset": "earliest", "source_offsets": {}}
+        earliest["source_timestamp"] = None
+        return type(self)(self.options.model_copy(update=earliest))
+
+    @property
+    def _subject(self) -> str:
+        """The topic, or the pattern of topics, for messages."""
+        options = self.options
+        return f"topic {options.topic}" if options.topic else f"topics like {options.topic_pattern}"
 
     def find_columns(self) -> pa.Schema:
         """Return the columns of the messages' schema, or those inferred from the first messages."""
-        return message_columns(self, where=f"topic {self.options.topic}")
+        return message_columns(self, where=self._subject)
 
     def initial_offset(self, *, time: float) -> Offset:
-        """Return the start offsets as `source.offset` says; each existing partition is a lane."""
-        options, topic = self.options, self.options.topic
-        partitions = self.cluster.partitions(topic, patience=kafka.FIRST_CONTACT_SECONDS)
-        if options.source_offset == "group":
-            starts = self.cluster.group_offsets(options.source_group_id, topic, partitions)
-            rest = [partition for partition in partitions if partition not in starts]
-            # A group that stands nowhere starts as groups do; else partitions it does not know are new.
-            starts |= self._offsets(rest, "earliest" if starts else "latest")
-        else:
-            starts = self._offsets(partitions, options.source_offset)
-        ends = self._offsets(partitions, "latest") if options.source_bounded else None
-        prefix = options.source_group_id_prefix or "headrace"
-        group = options.source_group_id or f"{prefix}-{topic}-{uuid.uuid4().hex[:8]}"
+        """Return the start offsets according to `source.offset`; each existing partition is a lane."""
+        partitions = self._partitions(patience=kafka.FIRST_CONTACT_SECONDS)
+        starts = self._starts(partitions)
+        ends = self._offsets(partitions, "latest") if self.options.source_bounded else None
+        group = self._group()
         offset: Offset = {}
         for partition in partitions:
-            offset[str(partition)] = {"offset": starts[partition], "group": group}
+            lane = self.options.lane(partition)
+            offset[lane] = {"offset": starts[partition], "group": group}
             if ends is not None:
-                offset[str(partition)]["end"] = max(ends[partition], starts[partition])
+                offset[lane]["end"] = max(ends[partition], starts[partition])
         return offset
 
-    def _offsets(self, partitions: Sequence[int], at: Literal["earliest", "latest"]) -> dict[int, int]:
-        return self.cluster.offsets(self.options.topic, partitions, at=at, committed=self._committed_only)
+    def _starts(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        options = self.options
+        if options.source_offset == "group":
+            starts = self.cluster.group_offsets(options.source_group_id, partitions)
+            rest = [partition for partition in partitions if partition not in starts]
+            # A group that stands nowhere starts as groups do; else partitions it does not know are new.
+            return starts | self._offsets(rest, "earliest" if starts else "latest")
+        if options.source_offset == "offsets":
+            starts = {options.lane_partition(lane): offset for lane, offset in options.source_offsets.items()}
+            self._check_starts(starts, partitions)
+            return starts | self._offsets([at for at in partitions if at not in starts], "earliest")
+        if options.source_offset == "timestamp":
+            return self._offsets(partitions, options.source_timestamp)
+        return self._offsets(partitions, options.source_offset)
+
+    def _check_starts(self, starts: Mapping[Partition, int], partitions: Sequence[Partition]) -> None:
+        lane = self.options.lane
+        for partition in starts:
+            if partition not in partitions:
+                raise ConfigurationError(
+                    f"`source.offsets` names the partition `{lane(partition)}`: {self._subject} has no such",
+                    hint=suggest(lane(partition), map(lane, partitions), listing="there are"),
+                )
+        for partition, end in self._offsets(list(starts), "latest").items():
+            if starts[partition] > end:
+                raise ConfigurationError(
+                    f"`source.offsets` starts with offset {starts[partition]} of the partition "
+                    f"`{lane(partition)}`, which ends at offset {end}",
+                    hint="write an offset up to its end",
+                )
+
+    def _group(self) -> str:
+        """A consumer group for the life of the state directory."""
+        options = self.options
+        prefix = options.source_group_id_prefix or "headrace"
+        return options.source_group_id or f"{prefix}-{options.topic or 'topics'}-{uuid.uuid4().hex[:8]}"
+
+    def _partitions(self, *, patience: float | None = None) -> list[Partition]:
+        """The partitions that there are now."""
+        if self.options.topic is not None:
+            return self.cluster.partitions(self.options.topic, patience=patience)
+        return self.cluster.matching(self.options.pattern, patience=patience)
+
+    def _offsets(
+        self, partitions: Sequence[Partition], at: Literal["earliest", "latest"] | int
+    ) -> dict[Partition, int]:
+        return self.cluster.offsets(partitions, at=at, committed=self._committed_only)
 
     def limit_to_available(self, start: Offset, *, time: float) -> Offset:
         """Read up to the offsets at which the partitions end now; new ones are read from their beginning."""
@@ -197,6 +178,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
             ends = self._available
         else:
             ends, new = self._ends_and_new(start)
+        self._ends = ends
         waiting = {lane: ends[lane] - position["offset"] for lane, position in start.items()}
         shares = _share(waiting, limit.rows)
         moved = {
@@ -207,38 +189,46 @@ class _TopicSource(KafkaConnector, SourceOperator):
 
     def _ends_and_new(self, start: Offset) -> tuple[dict[str, int], Offset]:
         """Return where every partition ends, and the lanes of those that were added, at their beginning."""
-        partitions = self.cluster.partitions(self.options.topic)
-        ends = {str(partition): end for partition, end in self._offsets(partitions, "latest").items()}
+        lane, partitions = self.options.lane, self._partitions()
+        ends = {lane(partition): end for partition, end in self._offsets(partitions, "latest").items()}
         self._check_ends(start, ends)
-        added = [partition for partition in partitions if str(partition) not in start]
-        new = {
-            str(partition): {**next(iter(start.values())), "offset": first}
-            for partition, first in self._offsets(added, "earliest").items()
-        }
-        return ends, new
+        added = [partition for partition in partitions if lane(partition) not in start]
+        group = next((position["group"] for position in start.values()), None) or self._group()
+        firsts = self._offsets(added, "earliest")
+        return ends, {lane(partition): {"offset": firsts[partition], "group": group} for partition in added}
 
     def _check_ends(self, before: Offset, ends: Mapping[str, int]) -> None:
         for lane, position in before.items():
             if lane not in ends or ends[lane] < position["offset"]:
+                topic, partition = self.options.lane_partition(lane)
                 state = f"ends at offset {ends[lane]}" if lane in ends else "is gone"
                 raise ExternalError(
-                    f"topic `{self.options.topic}` is not the one that was read before: partition {lane} "
+                    f"topic `{topic}` is not the one that was read before: partition {partition} "
                     f"{state}, and was read up to offset {position['offset']}",
                     hint="if the topic was created again, start the pipeline with another state directory",
                     where="kafka",
                 )
 
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many messages of each partition are behind its offset."""
+        ends = self._ends
+        return {
+            lane: max(0, ends[lane] - position["offset"]) for lane, position in offset.items() if lane in ends
+        }
+
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return a split for each partition with new messages; a large one is divided further."""
         total, final = self.count(start, end), self.is_finished(end)
         splits = []
-        for lane in sorted(start, key=int):
-            first, rows = start[lane]["offset"], end[lane]["offset"] - start[lane]["offset"]
+        for lane in sorted(start, key=self.options.lane_partition):
+            topic, partition = self.options.lane_partition(lane)
+            partition_name = {"topic": topic, "partition": partition}
+            first, last = start[lane]["offset"], end[lane]["offset"]
+            rows = last - first
             shares = max(1, min(parallelism * rows // max(total, 1), rows // _WORTH_SPLITTING))
-            bounds = [first + rows * index // shares for index in range(shares + 1)]
             splits += [
-                Split(lane, {"partition": int(lane), "offset": low, "end": high, "final": final})
-                for low, high in itertools.pairwise(bounds)
+                Split(lane, {**partition_name, "offset": low, "end": high, "final": final})
+                for low, high in even_ranges(first, last, shares)
                 if low < high
             ]
         return splits
@@ -246,17 +236,21 @@ class _TopicSource(KafkaConnector, SourceOperator):
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
         """Read the messages of one split."""
         detail = ctx.split.detail
-        topic, partition = self.options.topic, detail["partition"]
-        reader = MessageReader(self.options, connector=self.label, where=f"kafka, topic {topic}")
+        partition = detail["topic"], detail["partition"]
+        where = f"kafka, topic {detail['topic']}"
+        reader: MessageReader | UpsertReader = MessageReader(self.options, connector=self.label, where=where)
+        if self.options.upsert:
+            columns = declared_columns(self.options, self.label)
+            reader = UpsertReader(self.options, columns, connector=self.label, where=where)
         for messages in self._read(partition, detail["offset"], detail["end"]):
-            rows = reader.read(_described(messages, partition), ctx, collector)
+            rows = reader.read(_described(messages, detail["partition"]), ctx, collector)
             for batch in rows.to_batches():
                 collector.collect(batch)
         return Finish.FINAL if detail["final"] else Finish.GRACEFUL
 
-    def _read(self, partition: int, first: int, end: int) -> Iterator[list[Any]]:
+    def _read(self, partition: Partition, first: int, end: int) -> Iterator[list[Any]]:
         """Yield the messages from `first` up to `end` in batches; some offsets may have no message."""
-        client, topic, reached = load_client(), self.options.topic, first
+        client, reached = load_client(), first
         settings = {
             "group.id": "headrace",  # asked for by the client, and not used
             "enable.auto.commit": False,
@@ -268,7 +262,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
             **self.options.client_configs,
         }
         with self.cluster.borrow("Consumer", settings) as (consumer, trouble):
-            consumer.assign([client.TopicPartition(topic, partition, first)])
+            consumer.assign([client.TopicPartition(*partition, first)])
             last_message_at = time.monotonic()
             while reached < end:
                 polled = consumer.consume(min(BATCH_MESSAGES, end - reached), _POLL_SECONDS)
@@ -276,7 +270,7 @@ class _TopicSource(KafkaConnector, SourceOperator):
                     last_message_at = time.monotonic()
                 elif time.monotonic() - last_message_at > kafka.PATIENCE_SECONDS:
                     raise self.cluster.silence(trouble)
-                trouble.check(self.cluster, topic)
+                trouble.check(self.cluster, partition[0])
                 messages = [message for message in polled if message.error() is None]
                 if len(messages) < len(polled):
                     signals = [message for message in polled if message.error() is not None]
@@ -289,22 +283,24 @@ class _TopicSource(KafkaConnector, SourceOperator):
                     yield messages
             consumer.unassign()
 
-    def _end_of_partition(self, signals: Sequence[Any], partition: int, first: int, trouble: Trouble) -> int:
+    def _end_of_partition(
+        self, signals: Sequence[Any], partition: Partition, first: int, trouble: Trouble
+    ) -> int:
         """Return where the partition ends, if reported; raise errors that the client does not retry."""
-        end = first
+        (topic, number), end = partition, first
         for signal in signals:
             problem = signal.error()
             if problem.name() == "_PARTITION_EOF":
                 end = max(end, signal.offset())
             elif problem.name() in {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}:
                 raise ExternalError(
-                    f"topic `{self.options.topic}` no longer has offset {first} of partition {partition}: "
+                    f"topic `{topic}` no longer has offset {first} of partition {number}: "
                     "messages were deleted before they were read",
                     hint="to continue without them, set `source.lost_messages` = 'skip'",
                     where="kafka",
                 )
             elif problem.fatal() or not kafka.is_transient(problem):
-                raise self.cluster.failure(problem, self.options.topic, trouble)
+                raise self.cluster.failure(problem, topic, trouble)
         return end
 
     def is_finished(self, offset: Offset) -> bool:
@@ -319,20 +315,20 @@ class _TopicSource(KafkaConnector, SourceOperator):
 
     def committed(self, offset: Offset) -> None:
         """Commit the offsets of the consumer group, so that its lag can be monitored."""
-        groups: dict[str, dict[int, int]] = {}
+        groups: dict[str, dict[Partition, int]] = {}
         for lane, position in offset.items():
             group = self.options.source_group_id or position["group"]
-            groups.setdefault(group, {})[int(lane)] = position["offset"]
+            groups.setdefault(group, {})[self.options.lane_partition(lane)] = position["offset"]
         for group, offsets in groups.items():
             try:
-                self.cluster.commit_group(group, self.options.topic, offsets)
+                self.cluster.commit_group(group, offsets)
             except ExternalError as error:
                 # The offsets that count are in the checkpoint.
                 _log.warning("consumer group `%s` was not moved: %s", group, error.message)
 
 
 class KafkaSource(_TopicSource):
-    """Reads the messages of a topic, each once; `_timestamp` is the timestamp of the Kafka message.
+    """Reads the messages of topics, each once; `_timestamp` is the timestamp of the Kafka message.
 
     Each partition is a lane with its own task. The offsets of the partitions are part of the checkpoint: a
     pipeline resumes with the next message of each, at any parallelism. Partitions that are added later are
@@ -373,6 +369,13 @@ def _described(messages: Sequence[Any], partition: int) -> Messages:
     def metadata(name: str) -> Sequence[Any]:
         if name == "timestamp":
             return times  # type: ignore[return-value]
+        if name == "headers":
+            return [
+                [{"key": key, "value": value} for key, value in message.headers() or ()]
+                for message in messages
+            ]
+        if name.startswith(HEADER):
+            return [dict(message.headers() or ()).get(name.removeprefix(HEADER)) for message in messages]
         read = {"offset_id": "offset"}.get(name, name)
         return [getattr(message, read)() for message in messages]
 
@@ -381,4 +384,6 @@ def _described(messages: Sequence[Any], partition: int) -> Messages:
         np.minimum(times, _LAST_MILLISECOND) * 10**6,
         metadata,
         lambda index: f"offset {messages[index].offset()} of partition {partition}",
+        lambda index: int(messages[index].offset()),
+        partition,
     )

@@ -18,7 +18,7 @@ HANDSHAKE_SECONDS = 10
 _INSIDE = ("handle_publish", "handle_pubrel", "handle_pubrec", "send_pubrec", "send_pubcomp", "create_socket")
 if not all(hasattr(mqtt.Client, f"_{name}") for name in _INSIDE):
     raise ConfigurationError(
-        "this version of paho-mqtt is not known", hint="install another one: pip install 'paho-mqtt<3'"
+        "this version of paho-mqtt is not supported", hint="install another one: pip install 'paho-mqtt<3'"
     )
 
 

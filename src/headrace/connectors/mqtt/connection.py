@@ -245,7 +245,7 @@ class Broker:
             return False  # it was not sent, for want of a connection: `turn` tells why
 
     def roundtrip(self) -> None:
-        """Wait for an answer that the broker sends after it received everything before it."""
+        """Wait for the broker's acknowledgement of everything sent before."""
         self._client.unsubscribe("headrace/nothing")
         self._wait("mqtt: the broker does not answer after the last message")
 

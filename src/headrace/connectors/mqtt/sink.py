@@ -51,6 +51,10 @@ class MqttSink(MessageSink):
 
     options: Options
 
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
+
     def validate(self) -> None:
         """Raise an error if the client's package is missing or certificates cannot be read."""
         super().validate()

@@ -81,6 +81,10 @@ class MqttSource(ReceivedSource):
         """Return the broker and the topic."""
         return self.options.address
 
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
+
     def validate(self) -> None:
         """Raise an error if the client's package is missing or certificates cannot be read."""
         super().validate()

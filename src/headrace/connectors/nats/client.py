@@ -30,11 +30,11 @@ _TRANSIENT = ("expecting info", "connections exceeded", "authentication timeout"
 """Errors at connecting to servers that restart or are overloaded."""
 
 T = TypeVar("T")
-_log = logging.getLogger("headrace")
+_log = logging.getLogger("headrace.nats")
 
 
 class ApiError(Exception):
-    """An error answer of JetStream."""
+    """An error response of JetStream."""
 
     def __init__(self, code: int, text: str, failure: ExternalError | None = None) -> None:
         super().__init__(text)

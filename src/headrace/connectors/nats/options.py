@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from headrace.base.options import Duration, Names, Secret, Size
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors._shared.messages import MessageOptions
+from headrace.connectors._shared.messages import Bounded, MessageOptions
 
 METADATA: Mapping[str, pa.DataType] = {"subject": pa.string(), "sequence": pa.int64()}
 """What METADATA FROM can name, with the type of the column."""
@@ -115,14 +115,7 @@ class NatsSourceOptions(NatsServerOptions, MessageOptions):
         alias="source.offset",
         description="Where a new pipeline starts in a stream: `earliest`, or `latest` for new messages only.",
     )
-    source_bounded: bool = Field(
-        default=False,
-        alias="source.bounded",
-        description=(
-            "End, for good, with the last message that existed when the pipeline first started: a later run "
-            "reads nothing. For runs that each read what came since the last one, use `available_now`."
-        ),
-    )
+    source_bounded: Bounded = False
     source_lost_messages: Literal["fail", "skip"] = Field(
         "fail",
         alias="source.lost_messages",

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from headrace.base.errors import ExternalError, PlanError
 from headrace.connectors._shared.message_sink import RECHECK_SECONDS, VALUE, MessageSink
-from headrace.connectors.base import CommitMarker, Delivery, Refusal, check_column, excerpt
+from headrace.connectors.base import CommitMarker, Delivery, Refusal, check_column, excerpt, longer_than
 from headrace.connectors.nats import client as nats
 from headrace.connectors.nats.client import NOT_NOW, ApiError, load_client
 from headrace.connectors.nats.options import NatsServerOptions
@@ -28,6 +28,8 @@ EXPECTED_STREAM = "Nats-Expected-Stream"
 SUBJECT = "subject"
 _LONGEST_SUBJECT = 3_840
 """The most bytes of a subject: a server reads at most 4,096 of a line, with the subject for the answer."""
+_HEADER_BYTES = 150
+"""The most bytes of the headers of a message, without the name of the stream."""
 _BATCH_MESSAGES = 5_000
 """The number of messages to send before waiting for acknowledgements."""
 
@@ -70,6 +72,7 @@ class NatsSink(NatsConnector, MessageSink):
             return self
 
     options: Options
+    parallel = True
     deliveries = (
         Delivery(
             "exactly once",
@@ -128,6 +131,36 @@ class NatsSink(NatsConnector, MessageSink):
                 "leave such rows out, or give rows without a subject one with the option `subject`",
             )
         ]
+
+    def misfits(self, staged: pa.RecordBatch, ctx: OperatorContext) -> Sequence[Refusal]:
+        """Return which messages are larger than the servers and the stream allow; they are asked once."""
+        try:
+            largest: int = ctx.resource(f"limit of {self.display()}", self._largest)
+        except ExternalError:
+            return ()  # the commit waits for them
+        values = staged.column(VALUE)
+        return [
+            Refusal(
+                longer_than(values, largest),
+                lambda row: (
+                    f"its message has {len(values[row].as_py()):,} bytes, and {largest:,} are allowed"
+                ),
+                "raise `max_payload` of the servers, or `max_msg_size` of the stream, or leave such rows out",
+            )
+        ]
+
+    def _largest(self) -> int:
+        """The most bytes of a message without its headers."""
+        stream = self.options.stream
+
+        async def ask(connection: Any) -> int:
+            most: int = connection.max_payload
+            if stream is None:
+                return most
+            of_stream = (await stream_state(connection, stream)).largest
+            return min(most, of_stream or most) - _HEADER_BYTES - len(stream.encode())
+
+        return self.servers.ask(ask, patience=0)
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
         """Publish the messages; with a stream, those that it does not have yet."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.messages import MessageReader, Messages, declared_columns
+from headrace.connectors._shared.ranges import even_ranges
 from headrace.connectors.base import Connector, Delivery, bounded_for_good
 from headrace.connectors.nats import client as nats
 from headrace.connectors.nats.client import NatsServers, client_errors, close, in_loop, load_client
@@ -63,6 +63,8 @@ class _StreamSource(NatsConnector, SourceOperator):
 
     _available: int | None = None
     """The sequence at which a run with `available_now` ends."""
+    _last_end: int | None = None
+    """Where the stream ended when it was last asked."""
 
     def validate(self) -> None:
         """Raise an error for columns that cannot be read and settings that are not valid."""
@@ -75,7 +77,7 @@ class _StreamSource(NatsConnector, SourceOperator):
         return type(self)(self.options.model_copy(update={"source_offset": "earliest"}))
 
     def initial_offset(self, *, time: float) -> Offset:
-        """Return the start sequence as `source.offset` says; the stream is the lane."""
+        """Return the start sequence according to `source.offset`; the stream is the lane."""
         state = self._state(patience=nats.FIRST_CONTACT_SECONDS)
         if state.retention != "limits":
             raise ConfigurationError(
@@ -106,7 +108,13 @@ class _StreamSource(NatsConnector, SourceOperator):
             return start
         if end is None:
             end = self._end(first) if self._available is None else self._available
+        self._last_end = end
         return {self._stream: {**position, "sequence": min(end, first + limit.rows)}}
+
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many sequences are behind the offset; some have no message."""
+        end = self._last_end
+        return {} if end is None else {self._stream: max(0, end - offset[self._stream]["sequence"])}
 
     def _end(self, first: int) -> int:
         """Return where the stream ends; raises an error if that is before what was read."""
@@ -126,11 +134,10 @@ class _StreamSource(NatsConnector, SourceOperator):
         if not rows:
             return []
         shares = max(1, min(parallelism, rows // _WORTH_SPLITTING))
-        bounds = [first + rows * index // shares for index in range(shares + 1)]
         final = self.is_finished(end)
         return [
             Split(self._stream, {"sequence": low, "end": high, "final": final})
-            for low, high in itertools.pairwise(bounds)
+            for low, high in even_ranges(first, first + rows, shares)
         ]
 
     def run(self, ctx: SourceContext, collector: Collector) -> Finish:
@@ -318,6 +325,10 @@ class NatsSource(Connector, SourceOperator):
         """Return the end of the next epoch."""
         return self._inner.latest_offset(start, limit, parallelism=parallelism)
 
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how much is behind the offset."""
+        return self._inner.lag(offset, time=time)
+
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return the splits of a range."""
         return self._inner.splits(start, end, parallelism=parallelism)
@@ -344,4 +355,5 @@ def _described(messages: Sequence[StreamMessage]) -> Messages:
         np.fromiter((message.time for message in messages), np.int64, len(messages)),
         metadata,
         lambda index: f"sequence {messages[index].sequence}",
+        lambda index: int(messages[index].sequence),
     )

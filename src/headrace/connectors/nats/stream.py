@@ -59,10 +59,12 @@ class StreamState:
     """Whether new messages replace old ones of their subject."""
     settled: bool
     """Whether all replicas are up to date."""
+    largest: int | None
+    """The most bytes of a message, with its headers."""
 
 
 async def call(connection: Any, what: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """Send a request to JetStream, and return the answer; raises an ApiError."""
+    """Send a request to JetStream, and return the response; raises an ApiError."""
     payload = b"" if request is None else json.dumps(request).encode()
     message = await connection.request(f"$JS.API.{what}", payload, timeout=nats.ANSWER_SECONDS)
     answer: Mapping[str, Any] = json.loads(message.data)
@@ -92,6 +94,7 @@ async def stream_state(connection: Any, stream: str) -> StreamState:
         messages=state["messages"],
         retention=config.get("retention", "limits"),
         overwrites=config.get("max_msgs_per_subject", -1) > 0,
+        largest=size if (size := config.get("max_msg_size", -1)) > 0 else None,
         settled=all(copy.get("current") and not copy.get("lag") for copy in copies),
     )
 

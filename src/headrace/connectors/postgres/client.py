@@ -48,8 +48,8 @@ _TRANSIENT = {
     "40001",  # transactions in conflict
     "40P01",  # a deadlock
 }
-_NO_ACCESS = ("28", "42501")
-"""SQLSTATEs of a wrong login and a missing right."""
+_REFUSED = ("22", "23", "28", "42501")
+"""SQLSTATEs of values that do not fit, violated constraints, a wrong login and a missing right."""
 _REFUSALS = (
     (
         re.compile("wal ?sender", re.IGNORECASE),
@@ -95,6 +95,10 @@ class PostgresConnector(Connector):
         super().__init__(options, **values)
         login = {"user": self.options.username, "password": self.options.password}
         self.database = Database(self.options.url, {name: value for name, value in login.items() if value})
+
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
 
     def validate(self) -> None:
         """Raise an error if the client's package is missing or the address is not valid."""
@@ -147,6 +151,9 @@ class PostgresColumn:
     is_json: bool
     declared: str = ""
     """Its PostgreSQL type with length, precision and scale."""
+    refuses_null: bool = False
+    """Whether null is refused; no trigger can replace it before."""
+    has_default: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,12 @@ _TABLE = """
 """
 _COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, NULL), a.attgenerated <> '', t.typname IN ('json', 'jsonb'),
-        format_type(a.atttypid, a.atttypmod)
+        format_type(a.atttypid, a.atttypmod),
+        a.attnotnull AND NOT EXISTS (
+            SELECT FROM pg_trigger g  -- for each row, before it is inserted
+            WHERE g.tgrelid = a.attrelid AND g.tgtype & 7 = 7 AND g.tgenabled <> 'D'
+        ),
+        a.atthasdef OR a.attidentity <> ''
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
@@ -186,8 +198,10 @@ def describe(connection: Any, name: str) -> PostgresTable | None:
         return None
     oid, identity, schema, own = row
     columns = {
-        column: PostgresColumn(kind, generated, is_json, declared)
-        for column, kind, generated, is_json, declared in connection.execute(_COLUMNS, [oid])
+        column: PostgresColumn(kind, generated, is_json, declared, refuses_null, has_default)
+        for column, kind, generated, is_json, declared, refuses_null, has_default in connection.execute(
+            _COLUMNS, [oid]
+        )
     }
     unique = [frozenset(names) for (names,) in connection.execute(_UNIQUE, [oid])]
     display_name = own if schema == "public" else f"{schema}.{own}"
@@ -329,7 +343,7 @@ class Database:
         hint = _HINTS.get(error.sqlstate) or diagnosis.message_hint
         for more in (diagnosis.message_detail, (diagnosis.context or "").partition("\n")[0]):
             text += f"; {more}" if more else ""
-        failure = self._refused if error.sqlstate.startswith(_NO_ACCESS) else self.error
+        failure = self._refused if error.sqlstate.startswith(_REFUSED) else self.error
         return failure(f"refuses: {text}", hint)
 
 
@@ -338,7 +352,7 @@ _HINTS: Mapping[str, str] = {
     "42P10": "the primary key has to be one of the table, or the columns of a unique index",
     "23505": "to replace rows with the same key, declare the primary key",
     "55P03": "another session holds the lock; if it is one of a run that is suspended, end that run",
-    "21000": "the database takes keys for equal that differ in the stream, such as texts that ignore case",
+    "21000": "the database takes keys for equal that differ in the stream, such as strings that ignore case",
 }
 
 _IDLE: OrderedDict[tuple[Any, ...], Any] = OrderedDict()

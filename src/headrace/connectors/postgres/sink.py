@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
-from headrace.base.errors import PlanError
+from headrace.base.errors import HeadraceError, PlanError
 from headrace.connectors._shared.sql_table import (
     FENCE,
     Epoch,
@@ -19,21 +22,30 @@ from headrace.connectors._shared.sql_table import (
     TableSinkOptions,
 )
 from headrace.connectors._shared.sql_values import FIRST_DAY, day_refusals, nul_refusals
+from headrace.connectors._shared.table_limits import ColumnLimits, refuse
 from headrace.connectors.base import Refusal
 from headrace.connectors.postgres.client import (
     PostgresConnector,
     PostgresOptions,
     PostgresTable,
+    describe,
     exists,
     identifier,
     load_client,
 )
+from headrace.connectors.postgres.fitting import is_readable, limits_of, unreadable
+from headrace.connectors.postgres.suspended import (
+    FIRST_WAIT_SECONDS,
+    LAST_WAIT_SECONDS,
+    RESET_LOCK_TIMEOUT,
+    end_replaced,
+    limit_session,
+)
 from headrace.connectors.postgres.text import write_texts
 from headrace.formats.base import is_binary, is_json, is_list, plain_field
+from headrace.model.operator import OperatorContext
 
 COPY_ROWS = 50_000
-_SUSPENDED_SECONDS = 60
-"""How long a commit may be suspended between two statements before the server rolls it back."""
 _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
 _LAST_DAY = 106_751_990
 """The last day of a timestamp of PostgreSQL, in the year 294247, counted from 1970."""
@@ -43,8 +55,9 @@ _NEW, _DELETED = "headrace_new", "headrace_gone"
 class PostgresSink(PostgresConnector, TableSink):
     """Inserts rows into a table of PostgreSQL, or upserts and deletes them by the primary key.
 
-    Subtasks stage the rows of an epoch in the state directory. The driver copies them into the database in
-    one transaction, together with a record of the epoch in the table `headrace_epochs`. A retried commit
+    Subtasks stage the rows of an epoch in the state directory. After the commit point one task copies them
+    into the database (few rows the driver itself), in one transaction, together with a record of the epoch in
+    the table `headrace_epochs`. A retried commit
     finds that record and does nothing: readers see each epoch completely and once, after a crash at any
     moment. With a primary key only the last state of each key is written, and an updating result is written
     as upserts and deletes. A row that the database refuses ends the run; the error names the row if the
@@ -60,13 +73,31 @@ class PostgresSink(PostgresConnector, TableSink):
         """Return a line about the table."""
         if self.options.sink_create_table and not exists(connection, self.options.table):
             return f"table {self.options.table} is not there and will be created"
-        self._check_key(self.describe(connection))
-        return super().summarize_table(connection)
+        summary, table = super().summarize_table(connection), self.describe(connection)
+        self._check_key(table)
+        self._check_complete(table)
+        return summary
 
     def refusals(self, rows: pa.RecordBatch) -> Sequence[Refusal]:
         """Return which rows hold a NUL character, or a time that PostgreSQL does not have."""
         columns = self.options.columns or rows.schema
         return [*nul_refusals(rows, columns), *day_refusals(rows, FIRST_DAY, _LAST_DAY)]
+
+    def column_limits(self) -> Mapping[str, ColumnLimits]:
+        """Ask the database what the columns of the table can hold; nothing if there is no table yet."""
+        table = self.database.run(lambda connection: describe(connection, self.options.table), patience=0)
+        return {} if table is None else {name: limits_of(column) for name, column in table.columns.items()}
+
+    def misfits(self, rows: pa.Table, ctx: OperatorContext) -> Sequence[Refusal]:
+        """Return the rows that the table would refuse; the server is asked for what only it can read."""
+        refused = list(super().misfits(rows, ctx))
+        limits = self.known_limits(ctx)
+        with suppress(HeadraceError):  # as there
+            for field in self._with_declared(rows):
+                limit = limits.get(field.name)
+                if limit is not None and not is_readable(field, limit.declared):
+                    refused += self.database.run(partial(_unreadable, rows, field, limit), patience=0)
+        return refused
 
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
         """Write the changes and the mark in one transaction, unless the mark exists already."""
@@ -74,9 +105,22 @@ class PostgresSink(PostgresConnector, TableSink):
 
     def _write(self, connection: Any, epoch: Epoch, changes: TableChanges) -> None:
         self._prepare(connection, changes.rows)
+        try:
+            self._transact(connection, epoch, changes, wait_seconds=FIRST_WAIT_SECONDS)
+        except load_client().errors.LockNotAvailable:
+            # By a run that commits for long, or is suspended: if it was replaced, nobody waits for it.
+            epoch.check_generation()
+            with connection.transaction():
+                for statement in end_replaced(epoch):
+                    connection.execute(statement)
+            self._transact(connection, epoch, changes, wait_seconds=LAST_WAIT_SECONDS)
+
+    def _transact(self, connection: Any, epoch: Epoch, changes: TableChanges, *, wait_seconds: float) -> None:
         with connection.transaction():
-            self._fence(connection, epoch)
-            if not self._mark(connection, epoch):
+            connection.execute(limit_session(epoch, wait_seconds))
+            is_late = not self._fence(connection, epoch)
+            connection.execute(RESET_LOCK_TIMEOUT)
+            if is_late or not self._mark(connection, epoch):
                 return
             table = self.describe(connection)
             self.check_columns(table, changes.rows.schema)
@@ -123,25 +167,26 @@ class PostgresSink(PostgresConnector, TableSink):
                 f"let another one run: {create.as_string(connection)}",
             ) from None
 
-    def _fence(self, connection: Any, epoch: Epoch) -> None:
-        """Record the generation, and lock that record: a concurrent commit waits here."""
-        # Its holder may be suspended: after a while the server takes the lock away, or this commit gives up.
-        suspended = _SUSPENDED_SECONDS * 1000
-        connection.execute(
-            f"SET LOCAL idle_in_transaction_session_timeout = {suspended}; "
-            f"SET LOCAL lock_timeout = {suspended + 10_000}"
-        )
-        record = load_client().sql.SQL(
+    def _fence(self, connection: Any, epoch: Epoch) -> bool:
+        """Record the generation, and lock that record: a concurrent commit waits here.
+
+        False if another attempt of this run has gone on to a later epoch.
+        """
+        sql, epochs = load_client().sql, identifier(self.options.sink_epochs_table)
+        record = sql.SQL(
             "INSERT INTO {} AS e (job, sink, epoch, mark) VALUES (%s, %s, %s, %s) "
             "ON CONFLICT (job, sink, epoch) DO UPDATE SET mark = EXCLUDED.mark, written_at = now() "
             "WHERE %s OR e.mark <= EXCLUDED.mark"
         )
-        record = record.format(identifier(self.options.sink_epochs_table))
+        record = record.format(epochs)
         values = [epoch.job, epoch.sink, FENCE, epoch.fence]
         if not connection.execute(record, [*values, False]).rowcount:
+            stored = sql.SQL("SELECT mark FROM {} WHERE job = %s AND sink = %s AND epoch = %s").format(epochs)
+            if epoch.is_late(connection.execute(stored, values[:3]).fetchone()[0]):
+                return False
             epoch.check_generation()
             connection.execute(record, [*values, True])
-        connection.execute("SET LOCAL lock_timeout TO DEFAULT")
+        return True
 
     def _mark(self, connection: Any, epoch: Epoch) -> bool:
         """Write the mark of an epoch; False if it exists. Another commit of the same epoch waits here."""
@@ -165,6 +210,18 @@ class PostgresSink(PostgresConnector, TableSink):
                 f"add one: ALTER TABLE {table.name} ADD PRIMARY KEY ({', '.join(key)})",
             )
 
+    def _check_complete(self, table: PostgresTable) -> None:
+        """Raise an ExternalError if a column that needs a value is not written."""
+        if self.options.columns is None:
+            return
+        for name, column in table.columns.items():
+            if column.refuses_null and not column.has_default and name not in self.options.columns.names:
+                raise self.database.error(
+                    f"has a column `{name}` in table `{table.name}` that is NOT NULL and has no default, "
+                    "and the sink does not write it",
+                    f"add it to the columns of the sink, or give it a default in `{table.name}`",
+                )
+
     def _load(self, connection: Any, table: PostgresTable, name: str, rows: pa.Table) -> None:
         """Copy rows into a temporary table with the types of the target columns."""
         create = "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA"
@@ -175,17 +232,21 @@ class PostgresSink(PostgresConnector, TableSink):
         self._copy(connection, table, f"pg_temp.{name}", rows)
 
     def _copy(self, connection: Any, table: PostgresTable, target: str, rows: pa.Table) -> None:
-        declared = {field.name: field for field in self.fields(rows)}
-        fields = [declared.get(field.name, field) for field in rows.schema]
+        fields = self._with_declared(rows)
         copy = load_client().sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)")
         statement = copy.format(identifier(target), _listed(rows.schema.names))
         slices = (rows.slice(start, COPY_ROWS) for start in range(0, rows.num_rows, COPY_ROWS))
         encoded = (_as_csv(part, fields, table) for part in slices)
-        # Encoded before the COPY begins: no timeout of the server ends one whose client is suspended.
+        # Encoded before the COPY begins: no limit of the server ends one whose client is suspended.
         first = next(encoded, b"")
         with connection.cursor() as cursor, cursor.copy(statement) as stream:
             for part in chain([first], encoded):
                 stream.write(part)
+
+    def _with_declared(self, rows: pa.Table) -> list[pa.Field]:
+        """Return the columns of the rows, those that are declared as declared."""
+        declared = {field.name: field for field in self.fields(rows)}
+        return [declared.get(field.name, field) for field in rows.schema]
 
     def _delete(self, connection: Any) -> None:
         sql = load_client().sql
@@ -205,6 +266,21 @@ class PostgresSink(PostgresConnector, TableSink):
         connection.execute(
             upsert.format(identifier(self.options.table), columns, columns, new, _listed(key), action)
         )
+
+
+def _unreadable(rows: pa.Table, field: pa.Field, limit: ColumnLimits, connection: Any) -> list[Refusal]:
+    """Return the refusal of rows whose value the server cannot read as one of the column's type."""
+    column, as_json = rows.column(field.name).combine_chunks(), limit.declared in {"json", "jsonb"}
+    texts = write_texts(column, field, as_json=as_json).cast(pa.string()).to_pylist()
+    refused = [
+        index
+        for start in range(0, len(texts), COPY_ROWS)
+        for index in unreadable(connection, texts[start : start + COPY_ROWS], limit.declared, start)
+    ]
+    if not refused:
+        return []
+    mask = pc.is_in(pa.array(range(len(texts))), pa.array(refused))
+    return [refuse(field.name, column, mask, limit.declared)]
 
 
 def _listed(names: Sequence[str]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from headrace.connectors.postgres.client import Database, identifier, load_client, quoted
 
-_log = logging.getLogger("headrace")
+_log = logging.getLogger("headrace.postgres")
 
 _LONGEST_NAME = 63
 _MOST_MESSAGES = 10**9
@@ -105,7 +105,7 @@ class Slot:
             )
 
     def refuse_existing(self, connection: Any) -> None:
-        """Raise an error if there is a slot of this name: it may belong to somebody else."""
+        """Raise an error if a slot of this name exists: it may belong to another program."""
         query = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
         if connection.execute(query, [self.name]).fetchone() is not None:
             raise self.database.error(
@@ -115,7 +115,7 @@ class Slot:
 
     @staticmethod
     def drop(connection: Any, names: Sequence[str]) -> None:
-        """Drop slots, unless they are gone."""
+        """Drop slots, if they exist."""
         for name in names:
             with contextlib.suppress(load_client().errors.UndefinedObject):
                 connection.execute("SELECT pg_drop_replication_slot(%s)", [name])

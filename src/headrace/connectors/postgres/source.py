@@ -8,7 +8,6 @@ import logging
 import time as clock
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, suggest
 from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.ranges import even_ranges
 from headrace.connectors.base import TIMESTAMP_TYPE, Delivery, bounded_for_good, report_bad, wall_clock
 from headrace.connectors.postgres.client import (
     CONNECT_SECONDS,
@@ -55,7 +55,7 @@ _SAMPLE_ROWS = 1000
 _BATCH_ROWS = 20_000
 _WORTH_SPLITTING = 50_000
 
-_log = logging.getLogger("headrace")
+_log = logging.getLogger("headrace.postgres")
 
 
 class PostgresSource(PostgresConnector, SourceOperator):
@@ -71,6 +71,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
 
     Options = PostgresSourceOptions
     options: PostgresSourceOptions
+    lag_unit = "bytes"
     deliveries = (
         Delivery(
             "exactly once",
@@ -87,6 +88,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
         """What the names of the slots of all attempts to start begin with."""
         self._is_sampling = False
         self._rest_until = 0.0
+        self._log_end: int | None = None
         self._advanced = 0
         self._copies = True
         self._available: int | None = None
@@ -135,7 +137,7 @@ class PostgresSource(PostgresConnector, SourceOperator):
         super().validate()
         if self.options.columns is None:
             raise ConfigurationError(
-                "the postgres source has to be told which columns there are",
+                "the postgres source needs to know its columns",
                 hint="declare them with the option `schema`",
             )
 
@@ -284,9 +286,11 @@ class PostgresSource(PostgresConnector, SourceOperator):
             transactions = [each for each in transactions if each.lsn <= log]
             complete = complete or len(transactions) < seen
         end, rows = start, 0
+        self._log_end = log
         for transaction in transactions:
             more = transaction.inserts + (2 * transaction.updates + transaction.deletes if self._all else 0)
             if rows and rows + more > limit:
+                complete = False
                 break
             if more or transaction.truncates:
                 end, rows = transaction.lsn, rows + more
@@ -294,7 +298,14 @@ class PostgresSource(PostgresConnector, SourceOperator):
             end = transactions[-1].lsn
         elif end == start and log - start > QUIET_BYTES:
             end = log
+        if complete:
+            self._log_end = end  # what follows is of other tables
         return {**position, "lsn": end, "rows": position["rows"] + rows}
+
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many bytes of the server's log are behind the offset."""
+        end = self._log_end
+        return {} if end is None else {LANE: max(0, end - offset[LANE]["lsn"])}
 
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return several splits for the snapshot, and one for the changes."""
@@ -303,10 +314,12 @@ class PostgresSource(PostgresConnector, SourceOperator):
         if after["snapshot"] is not None:
             first, last = before["snapshot"]["read"], after["snapshot"]["read"]
             shares = max(1, min(parallelism, (last - first) // _WORTH_SPLITTING))
-            bounds = [first + (last - first) * share // shares for share in range(shares + 1)]
             detail = {"snapshot": before["snapshot"], "final": self.is_finished(end)}
-            pairs = [(low, high) for low, high in pairwise(bounds) if low < high]
-            splits = [Split(LANE, {**detail, "first": low, "end": high}) for low, high in pairs]
+            splits = [
+                Split(LANE, {**detail, "first": low, "end": high})
+                for low, high in even_ranges(first, last, shares)
+                if low < high
+            ]
         if after["lsn"] > before["lsn"]:
             splits.append(Split(LANE, {**after, "snapshot": None, "start": before["lsn"]}))
         return splits

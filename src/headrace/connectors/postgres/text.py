@@ -186,7 +186,10 @@ def parse_array(text: str) -> list[Any]:
 
 
 def write_texts(column: pa.Array, field: pa.Field, *, as_json: bool = False) -> pa.Array:
-    """Convert a column to the text form of PostgreSQL; `as_json` for lists that go into JSON."""
+    """Convert a column to the text form of PostgreSQL; `as_json` if it goes into JSON.
+
+    Texts that go into JSON are JSON already. NaN and infinity are strings there.
+    """
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return write_texts(column.storage, field, as_json=as_json or is_json(field))
@@ -205,7 +208,7 @@ def write_texts(column: pa.Array, field: pa.Field, *, as_json: bool = False) -> 
         written = _write_bytes(column.cast(pa.large_binary()))
     elif is_list(kind) and not as_json:
         written = _write_lists(column, field)
-    elif pa.types.is_nested(kind):
+    elif pa.types.is_nested(kind) or (as_json and pa.types.is_floating(kind)):
         written = encode_values(column, field, PLAIN)
         written = pc.if_else(column.is_valid(), written, pa.scalar(None, written.type))
     elif pa.types.is_null(kind):

@@ -181,6 +181,10 @@ class RabbitConnector(Connector):
         super().__init__(options, **values)
         self.server = RabbitServer(self.options)
 
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
+
     def validate(self) -> None:
         """Raise an error if the client's package is missing or certificates cannot be read."""
         self.server.check_settings()

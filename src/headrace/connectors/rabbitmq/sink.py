@@ -86,6 +86,7 @@ class RabbitSink(RabbitConnector, MessageSink):
             return self
 
     options: Options
+    parallel = True
     deliveries = (
         Delivery(
             "at least once",

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from headrace.base.errors import BadLineError, ConfigurationError
 from headrace.base.options import Options as DeclaredOptions
 from headrace.connectors._shared.lookup import FormatLookup, LookupOptions, report_bad
-from headrace.connectors.redis.client import RedisServer, RedisServerOptions
+from headrace.connectors.redis.client import RedisServer, RedisServerOptions, load_client
 from headrace.formats.base import Format
 from headrace.model.operator import OperatorContext
 
@@ -59,6 +59,10 @@ class RedisLookup(FormatLookup):
         self.server = RedisServer(self.options)
         # Bad records are found here, where their key is known.
         self._format = self.options.model_copy(update={"bad_data": "fail"}).format_for(self.columns)
+
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
 
     def validate(self) -> None:
         """Raise an error if the client's package is missing or the address is not valid."""

@@ -29,7 +29,7 @@ from headrace.connectors.base import (
     unify_schemas,
     without_event_time,
 )
-from headrace.connectors.redis.client import RedisServer, RedisServerOptions
+from headrace.connectors.redis.client import RedisServer, RedisServerOptions, load_client
 from headrace.formats.base import is_binary
 from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import OperatorContext
@@ -134,6 +134,10 @@ class RedisSink(StagingSink):
     def accepts_updates(self) -> bool:  # type: ignore[override]
         """Whether keys can be updated and deleted, or the format can express retractions."""
         return self.options.target != "list" or self._format.updating
+
+    def load_package(self) -> None:
+        """Import the client's package."""
+        load_client()
 
     def validate(self) -> None:
         """Raise an error if the client's package is missing or the address is not valid."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import Any, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -15,7 +13,7 @@ from pydantic import Field, model_validator
 from headrace.base.columns import RETRACT
 from headrace.base.errors import ConfigurationError, ExternalError
 from headrace.base.options import Options as DeclaredOptions
-from headrace.base.retry import is_retryable, with_retry
+from headrace.connectors._shared.file_lock import lock_for_commit
 from headrace.connectors.base import (
     Connector,
     Delivery,
@@ -33,11 +31,6 @@ from headrace.model.operator import (
     OperatorContext,
 )
 from headrace.state.config import TableConfig, global_table_config
-
-LOCK_SECONDS = 30.0
-"""How long a commit waits for one of a run that was replaced."""
-_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-"""What a file system that cannot lock a file answers."""
 
 
 class SingleFileSink(Connector, ArrowOperator):
@@ -156,7 +149,7 @@ def _append(path: Path, start: int, lines: bytes, *, check: Callable[[], None]) 
     try:
         new = not path.exists()
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
-            _lock(file, path)
+            lock_for_commit(file, path, where="single_file")
             check()
             size = file.seek(0, os.SEEK_END)
             if size < start:
@@ -176,25 +169,6 @@ def _append(path: Path, start: int, lines: bytes, *, check: Callable[[], None]) 
             os.close(directory)
     except OSError as error:
         raise ExternalError(f"`{path}` cannot be written: {error.strerror}", where="single_file") from None
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Lock the file: a run that was replaced may be in the middle of its commit, and suspended there."""
-
-    def attempt() -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ExternalError(
-                f"`{path}` is being written by another run",
-                hint="end that run, also if it is suspended; this one goes on when it is started again",
-                where="single_file",
-            ) from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-
-    with_retry(attempt, is_transient=is_retryable, deadline=LOCK_SECONDS)
 
 
 def _check_writable(path: Path) -> None:

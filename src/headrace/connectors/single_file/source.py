@@ -15,6 +15,7 @@ from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import BadLineError, ConfigurationError, ExternalError, HeadraceError
 from headrace.base.options import Duration
 from headrace.base.options import Options as DeclaredOptions
+from headrace.connectors._shared.ranges import even_ranges
 from headrace.connectors.base import (
     Connector,
     Delivery,
@@ -56,7 +57,7 @@ _WORTH_SPLITTING = 1024 * 1024
 _SAMPLE_LINES = 1000
 _ALL_ROWS = 2**62
 
-_log = logging.getLogger("headrace")
+_log = logging.getLogger("headrace.single_file")
 
 
 class SingleFileSource(Connector, SourceOperator):
@@ -122,6 +123,7 @@ class SingleFileSource(Connector, SourceOperator):
         )
 
     options: Options
+    lag_unit = "bytes"
 
     def __init__(self, options: DeclaredOptions | None = None, /, **values: Any) -> None:
         super().__init__(options, **values)
@@ -212,6 +214,10 @@ class SingleFileSource(Connector, SourceOperator):
             LANE: {**position, "byte": scanned.end, "line": position["line"] + scanned.lines, "time": time}
         }
 
+    def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
+        """Return how many bytes of the file are behind the offset."""
+        return {LANE: offset[LANE]["size"] - offset[LANE]["byte"]}
+
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
         """Return contiguous splits of complete lines; a small range is one split."""
         first, last, line = start[LANE]["byte"], end[LANE]["byte"], start[LANE]["line"]
@@ -219,7 +225,7 @@ class SingleFileSource(Connector, SourceOperator):
             return []
         common = {**end[LANE], "final": self.is_finished(end)}
         shares = min(parallelism, max(1, (last - first) // _WORTH_SPLITTING))
-        targets = [first + (last - first) * index // shares for index in range(1, shares)]
+        targets = [begin for begin, _ in even_ranges(first, last, shares)[1:]]
         marks = self._marks.pop(first, ())
         with _open(self._path, last, end[LANE]) as file:
             cut = share_rows(
@@ -280,7 +286,7 @@ class SingleFileSource(Connector, SourceOperator):
             raise
 
     def is_finished(self, offset: Offset) -> bool:
-        """Whether the file has been read to its end at the first start, and nobody waits for more of it."""
+        """Whether the file is read to the end it had at the first start; never with `available_now`."""
         return not self._is_limited and bool(offset[LANE]["byte"] >= offset[LANE]["size"])
 
 

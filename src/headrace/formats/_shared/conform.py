@@ -13,7 +13,16 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import ConfigurationError, suggest
 from headrace.formats._shared.refused import convert_accepted
-from headrace.formats.base import LineError, Path, is_binary, is_json, is_list, is_text, plain_field
+from headrace.formats.base import (
+    LineError,
+    Path,
+    is_binary,
+    is_json,
+    is_list,
+    is_text,
+    missing_value,
+    plain_field,
+)
 from headrace.formats.json.write import PLAIN, encode_values
 
 Test = Callable[[pa.DataType], bool]
@@ -121,7 +130,7 @@ def _convert(
     missing: dict[int, LineError] = {}
     if column.null_count and not want.nullable:
         nulls = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-        missing = dict.fromkeys(nulls.tolist(), _missing(path))
+        missing = dict.fromkeys(nulls.tolist(), missing_value(path))
     convert = functools.partial(_fit, have=have, want=want.with_nullable(True), path=path)
     converted, errors = convert_accepted(column, convert)
     return converted, {**missing, **errors}  # type: ignore[dict-item]
@@ -139,7 +148,7 @@ def _refused(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> di
     refused: dict[int, LineError] = {}
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     if not want.nullable:
-        refused = dict.fromkeys(np.flatnonzero(~valid).tolist(), _missing(path))
+        refused = dict.fromkeys(np.flatnonzero(~valid).tolist(), missing_value(path))
     plain = plain_field(want).type
     if is_json(want) or pa.types.is_null(column.type):
         return refused
@@ -207,13 +216,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _missing(path: Path) -> LineError:
-    return LineError("the value is missing, and the column is NOT NULL", path=path)
-
-
 def _fit(column: pa.Array, have: pa.Field, want: pa.Field, path: Path) -> pa.Array:
     if column.null_count and not want.nullable:
-        raise _missing(path)
+        raise missing_value(path)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if is_json(want) and is_text(column.type):

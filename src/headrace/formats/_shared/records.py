@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,16 @@ from numpy.typing import NDArray
 
 from headrace.formats._shared.conform import conform_rows
 from headrace.formats.base import Decoded, LineError
+
+
+class BadRow(NamedTuple):
+    """A row of a message that cannot be read while others can."""
+
+    message: int
+    row: int
+    """Its place among those of the message."""
+    content: str
+    error: LineError
 
 
 @dataclass(frozen=True)
@@ -21,6 +32,8 @@ class ReadRecords:
     bad: Mapping[int, LineError] = field(default_factory=dict)
     counts: NDArray[np.int64] | None = None
     """The number of rows of each message; None if each good one has one row."""
+    bad_rows: Sequence[BadRow] = ()
+    """Of messages with several rows each row that cannot be read; `bad` has the first of a message."""
 
     def counts_of(self, messages: int) -> NDArray[np.int64]:
         """Return the number of rows of each message."""
@@ -68,6 +81,7 @@ def read_groups(
     """
     tables, places = [empty], [np.zeros(0, np.int64)]
     bad: dict[int, LineError] = {}
+    bad_rows: list[BadRow] = []
     counts = np.zeros(len(messages), np.int64)
     for key in np.unique(keys).tolist():
         group = np.flatnonzero(keys == key)
@@ -77,10 +91,11 @@ def read_groups(
             bad |= dict.fromkeys(group.tolist(), error)
             continue
         bad |= {int(group[index]): error for index, error in records.bad.items()}
+        bad_rows += [row._replace(message=int(group[row.message])) for row in records.bad_rows]
         counts[group] = records.counts_of(len(group))
         tables.append(records.rows)
         places.append(np.repeat(group, counts[group]))
     rows, order = pa.concat_tables(tables), np.concatenate(places)
     if len(tables) > 2:
         rows = rows.take(pa.array(np.argsort(order, kind="stable")))
-    return ReadRecords(rows, bad, counts)
+    return ReadRecords(rows, bad, counts, bad_rows)

@@ -139,17 +139,27 @@ def _named(values: pa.Array, message: str) -> pa.Array | None:
     elif (match := _INTEGER.search(message)) and (
         pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type)
     ):
-        same = pc.equal(values.cast(pa.int64(), safe=False), int(match[1] or match[2] or match[3]))
+        numbers = values if pa.types.is_integer(values.type) else values.cast(pa.int64())
+        try:
+            number = pa.scalar(int(match[1] or match[2] or match[3]), numbers.type)
+        except (pa.ArrowInvalid, OverflowError):
+            return None
+        same = pc.equal(numbers, number)
     elif "Invalid UTF8" in message and pa.types.is_binary(values.type):
-        places = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
-        offsets = places.astype(np.int64)
         mask = np.zeros(len(values), np.bool_)
-        mask[not_utf8(values.buffers()[2], offsets[:-1], offsets[1:])] = True
+        mask[not_utf8_values(values)] = True
         same = pc.and_(pa.array(mask), values.is_valid())
     else:
         return None
     named = pc.fill_null(same, False)
     return named if pc.any(named).as_py() else None
+
+
+def not_utf8_values(values: pa.Array) -> NDArray[np.int64]:
+    """Return which binary values are not UTF-8."""
+    places = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
+    offsets = places.astype(np.int64)
+    return not_utf8(values.buffers()[2], offsets[:-1], offsets[1:])
 
 
 def not_utf8(data: Any, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -50,6 +50,21 @@ class AvroBlock(NamedTuple):
     end: int
 
 
+class BlockRecords(NamedTuple):
+    """The records of a block, as an Avro array, with their schema."""
+
+    array: bytes
+    schema: str
+    rows: int
+
+
+class Damage(NamedTuple):
+    """A part of a file that cannot be read, and how many records it has, as far as that is known."""
+
+    error: LineError
+    rows: int = 0
+
+
 def read_header(data: bytes) -> Header:
     """Read the header of a file; raises a LineError if it has none."""
     if not data.startswith(MAGIC):
@@ -77,11 +92,8 @@ def read_header(data: bytes) -> Header:
     return Header(schema, codec, data[at : at + _SYNC_BYTES], at + _SYNC_BYTES)
 
 
-def read_all_blocks(files: Iterable[bytes]) -> Iterator[Iterator[tuple[bytes, str]]]:
-    """Yield the blocks of each file, each as an Avro array of its records, with the schema.
-
-    They raise a LineError where a file is damaged.
-    """
+def read_all_blocks(files: Iterable[bytes]) -> Iterator[Iterator[BlockRecords | Damage]]:
+    """Yield the blocks of each file, each as an Avro array of its records, and the damage between them."""
     beginning, header = b"", None
     for data in files:
         if header is not None and data.startswith(beginning):
@@ -93,34 +105,46 @@ def read_all_blocks(files: Iterable[bytes]) -> Iterator[Iterator[tuple[bytes, st
             header = read_header(data)
         except LineError as error:
             header = None
-            yield _raise(error)
+            yield iter([Damage(error)])
             continue
         beginning = data[: header.end - _SYNC_BYTES]
         yield _blocks(header, data)
 
 
-def _raise(error: LineError) -> Iterator[tuple[bytes, str]]:
-    raise error
-    yield
-
-
-def _blocks(header: Header, data: bytes) -> Iterator[tuple[bytes, str]]:
+def _blocks(header: Header, data: bytes) -> Iterator[BlockRecords | Damage]:
     for block in find_blocks(header, data):
-        records = _decompress(data[block.begin : block.end], header.codec)
-        yield zigzag(block.rows) + records + b"\0" if block.rows else b"\0", header.schema
+        if isinstance(block, Damage):
+            yield block
+            continue
+        try:
+            records = _decompress(data[block.begin : block.end], header.codec)
+        except LineError as error:
+            yield Damage(error, block.rows)
+            continue
+        array = zigzag(block.rows) + records + b"\0" if block.rows else b"\0"
+        yield BlockRecords(array, header.schema, block.rows)
 
 
-def find_blocks(header: Header, data: bytes) -> Iterator[AvroBlock]:
-    """Yield the blocks of a file; raises a LineError where one is truncated or has a wrong sync marker."""
+def find_blocks(header: Header, data: bytes) -> Iterator[AvroBlock | Damage]:
+    """Yield the blocks of a file, and damage for what is none; it goes on behind the next sync marker."""
     at = header.end
     while at < len(data):
-        rows, at = read_long(data, at)
-        size, begin = read_long(data, at)
-        at = begin + size
-        if rows < 0 or size < 0 or data[at : at + _SYNC_BYTES] != header.sync:
-            raise LineError("a block of the Avro file is cut off")
-        yield AvroBlock(rows, begin, at)
-        at += _SYNC_BYTES
+        try:
+            rows, begin = read_long(data, at)
+            size, begin = read_long(data, begin)
+        except LineError:
+            rows, size, begin = -1, -1, at
+        end = begin + size
+        if rows >= 0 and size >= 0 and data[end : end + _SYNC_BYTES] == header.sync:
+            yield AvroBlock(rows, begin, end)
+            at = end + _SYNC_BYTES
+            continue
+        marker = data.find(header.sync, at)
+        if marker < 0:
+            yield Damage(LineError("a block of the Avro file is cut off"))
+            return
+        yield Damage(LineError("a block of the Avro file is damaged"))
+        at = marker + _SYNC_BYTES
 
 
 def _decompress(data: bytes, codec: str) -> bytes:

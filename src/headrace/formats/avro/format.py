@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from headrace.base.errors import ConfigurationError
+from headrace.base.errors import BadLineError, ConfigurationError
 from headrace.base.options import Options
 from headrace.formats._shared.records import ReadRecords, read_groups
 from headrace.formats._shared.wire import BYTES, join, with_lengths, zigzag
 from headrace.formats.avro.file import (
     AvroCompression,
+    BlockRecords,
+    Damage,
     read_all_blocks,
     read_header,
     write_file,
@@ -26,7 +28,7 @@ from headrace.formats.avro.file import (
 from headrace.formats.avro.read import Reader, as_record, block_reader, record_reader
 from headrace.formats.avro.schema import AvroType, arrow_schema, parse_schema, schema_of, to_json
 from headrace.formats.avro.write import check_writable, encode_records
-from headrace.formats.base import Decoded, Format, LineError, Rows, bad_file, plain_field, plain_name
+from headrace.formats.base import Decoded, Format, LineError, Rows, bad_file, bad_row, plain_field, plain_name
 from headrace.formats.json.write import PLAIN, encode_objects, encode_values
 from headrace.formats.raw import COLUMN, check_value_column
 from headrace.formats.registry.client import NO_HEADER, SchemaRegistry, header, split_headers
@@ -113,20 +115,30 @@ class AvroFormat(Format):
         return records.decoded(data, first_line=first_line, where=where, drop_bad=self._drop_bad)
 
     def _decode_file(self, data: bytes, where: str) -> Decoded:
-        """Decode a complete file; of a truncated one the rows before the damage."""
-        records = self._read_files([data] if data else [], complete_only=False)
-        position = f"after {records.rows.num_rows} records" if records.rows.num_rows else "the whole file"
-        bad = [
-            bad_file(error.reason, where=where, column=error.column, hint=error.hint, position=position)
-            for error in records.bad.values()
-        ]
-        if bad and not self._drop_bad:
-            raise bad[0]
-        return Decoded(records.rows, bad)
+        """Decode a complete file; of a damaged one what can be read, and an error for each other part."""
+        file = self._read_files([data] if data else [])
+        bad: list[tuple[int, BadLineError]] = []
+        for begin, damage in file.damage[0] if data else ():
+            bad.append((begin, _damaged(damage, begin, where)))
+        singly = {row.message for row in file.blocks.bad_rows}
+        for row in file.blocks.bad_rows:
+            number = file.begins[row.message] + row.row
+            bad.append((number, bad_row(number, row.content, row.error, where)))
+        whole: dict[int, list[int]] = {}
+        for block, error in sorted(file.blocks.bad.items()):
+            if block not in singly:
+                whole.setdefault(id(error), []).append(block)  # one error may be that of all blocks
+        for blocks in whole.values():
+            begin, rows = file.begins[blocks[0]], sum(file.rows[block] for block in blocks)
+            bad.append((begin, _damaged(Damage(file.blocks.bad[blocks[0]], rows), begin, where)))
+        errors = [error for _, error in sorted(bad, key=lambda each: each[0])]
+        if errors and not self._drop_bad:
+            raise errors[0]
+        return Decoded(file.blocks.rows, errors)
 
     def _read(self, messages: Sequence[bytes]) -> ReadRecords:
         if self._layout == "file":
-            return self._read_files(messages, complete_only=True)
+            return self._read_file_messages(messages)
         records = pa.array(messages, BYTES)
         if self._layout == "raw":
             return self._reader_of(self._own(), "own")(records)
@@ -147,12 +159,16 @@ class AvroFormat(Format):
         if number not in self._reader:
             schema = self._registry.schema(number)
             if schema.kind != "AVRO":
-                raise LineError(f"its schema {number} is not one of Avro, but of {schema.kind}")
+                raise LineError(
+                    f"its schema {number} is not one of Avro, but of {schema.kind}", fault="unknown-schema"
+                )
             try:
                 node = parse_schema(schema.text, list(schema.references.values()))
                 return self._reader_of(node, number)(records)
             except ConfigurationError as error:
-                raise LineError(f"schema {number}: {error.message}", hint=error.hint) from None
+                raise LineError(
+                    f"schema {number}: {error.message}", hint=error.hint, fault="unknown-schema"
+                ) from None
         return self._reader[number](records)
 
     def _reader_of(self, node: AvroType, key: object, *, blocks: bool = False) -> Reader:
@@ -181,22 +197,44 @@ class AvroFormat(Format):
 
         return renamed
 
-    def _read_files(self, files: Sequence[bytes], *, complete_only: bool) -> ReadRecords:
-        """Read files, each a message; `complete_only` skips the rows of a truncated one."""
-        arrays, owners, kinds = [], [], []
+    def _read_file_messages(self, messages: Sequence[bytes]) -> ReadRecords:
+        """Read messages, each a complete file; of a damaged one no row counts."""
+        files = self._read_files(messages, complete_only=True)
+        owners, blocks = files.owners, files.blocks
+        bad = {index: damage[0][1].error for index, damage in enumerate(files.damage) if damage}
+        for block, problem in blocks.bad.items():
+            bad.setdefault(owners[block], problem)
+        counts = np.bincount(owners, blocks.counts_of(len(owners)), len(messages)).astype(np.int64)
+        return ReadRecords(blocks.rows, bad, counts)
+
+    def _read_files(self, files: Sequence[bytes], *, complete_only: bool = False) -> _ReadFiles:
+        """Read the blocks of files; `complete_only` leaves out those of damaged ones."""
+        arrays: list[bytes] = []
+        owners: list[int] = []
+        kinds: list[int] = []
+        begins: list[int] = []
+        rows: list[int] = []
         schemas: dict[str, int] = {}
-        bad: dict[int, LineError] = {}
-        for index, blocks in enumerate(read_all_blocks(files)):
-            mine: list[tuple[bytes, str]] = []
-            try:
-                mine += blocks  # what comes before an error stays
-            except LineError as error:
-                bad[index] = error
-                mine = [] if complete_only else mine
-            for array, schema in mine:
-                arrays.append(array)
+        damage: list[list[tuple[int, Damage]]] = []
+        for index, parts in enumerate(read_all_blocks(files)):
+            blocks: list[BlockRecords] = []
+            damage.append([])
+            at = 0
+            for part in parts:
+                if isinstance(part, Damage):
+                    damage[-1].append((at, part))
+                else:
+                    blocks.append(part)
+                    begins.append(at)
+                at += part.rows
+            if damage[-1] and complete_only:
+                del begins[len(arrays) :]
+                continue
+            for block in blocks:
+                arrays.append(block.array)
+                rows.append(block.rows)
                 owners.append(index)
-                kinds.append(schemas.setdefault(schema, len(schemas)))
+                kinds.append(schemas.setdefault(block.schema, len(schemas)))
         names = list(schemas)
         result = read_groups(
             pa.array(arrays, BYTES),
@@ -204,10 +242,7 @@ class AvroFormat(Format):
             lambda kind, records: self._read_blocks(names[kind], records),
             empty=self._empty(),
         )
-        for block, problem in result.bad.items():
-            bad.setdefault(owners[block], problem)
-        counts = np.bincount(owners, result.counts_of(len(arrays)), len(files)).astype(np.int64)
-        return ReadRecords(result.rows, bad, counts)
+        return _ReadFiles(result, owners, begins, rows, damage)
 
     def _read_blocks(self, schema: str, records: pa.Array) -> ReadRecords:
         try:
@@ -246,6 +281,30 @@ class AvroFormat(Format):
             records = join(head + zigzag(1), with_lengths(records, signed=True), sync)
         encoded: list[bytes] = records.to_pylist()
         return encoded
+
+
+@dataclass(frozen=True)
+class _ReadFiles:
+    """What was read of some files, block by block."""
+
+    blocks: ReadRecords
+    owners: Sequence[int]
+    """The file of each block."""
+    begins: Sequence[int]
+    """The number of records of its file before each block, as far as that is known."""
+    rows: Sequence[int]
+    damage: Sequence[Sequence[tuple[int, Damage]]]
+    """The damage of each file, and the number of records before it."""
+
+
+def _damaged(damage: Damage, begin: int, where: str) -> BadLineError:
+    """Return the error for a part of a file that cannot be read."""
+    error, position = damage.error, "the whole file"
+    if damage.rows:
+        position = f"records {begin} to {begin + damage.rows - 1}"
+    elif begin:
+        position = f"after {begin} records"
+    return bad_file(error.reason, where=where, column=error.column, hint=error.hint, position=position)
 
 
 def _member_name(column: str, node: AvroType) -> str:
@@ -293,7 +352,7 @@ def implied_columns(options: AvroOptions, registry: SchemaRegistry | None) -> pa
         return arrow_schema(as_record(parse_schema(schema.text, list(schema.references.values()))))
     if options.avro_raw_datums:
         raise ConfigurationError(
-            "records of Avro without a schema do not tell their columns",
+            "Avro records without a schema do not say which columns they have",
             hint="declare them with the option `schema`, or give their schema with `avro.schema`",
         )
     return None

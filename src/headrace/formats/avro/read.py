@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.formats._shared.conform import check_columns, conform_rows
-from headrace.formats._shared.records import ReadRecords, conform_records
+from headrace.formats._shared.records import BadRow, ReadRecords, conform_records
 from headrace.formats._shared.refused import convert_accepted
 from headrace.formats._shared.wire import content, join, sized, zigzag
 from headrace.formats.avro.file import file_header
@@ -31,6 +31,7 @@ from headrace.formats.avro.schema import AvroType, arrow_schema, to_json
 from headrace.formats.avro.unions import with_branches
 from headrace.formats.avro.walk import find_broken
 from headrace.formats.base import LineError
+from headrace.formats.json.write import encode_json_lines
 
 _MARK = "headrace_mark"
 _MARK_BYTES = 8
@@ -234,14 +235,28 @@ def block_reader(node: AvroType, target: pa.Schema) -> Reader:
         lists = result.rows.column("rows").combine_chunks()
         counts = result.counts_of(len(blocks))
         counts[counts == 1] = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        conformed = conform_rows(pa.table(lists.flatten().flatten(), schema=declared), target)
-        owners, bad = np.repeat(np.arange(len(blocks)), counts), dict(result.bad)
-        for row, error in conformed.bad.items():
-            counts[owners[row]] -= 1
-            bad.setdefault(int(owners[row]), error)
-        return ReadRecords(conformed.rows, bad, counts)
+        rows = pa.table(lists.flatten().flatten(), schema=declared)
+        conformed = conform_rows(rows, target)
+        # The path of an error begins with the array that a block is.
+        bad = {block: error.under(error.path[1:]) for block, error in result.bad.items()}
+        owners = np.repeat(np.arange(len(blocks)), counts)
+        begins, places = np.cumsum(counts) - counts, sorted(conformed.bad)
+        bad_rows = []
+        for row, text in zip(places, _as_lines(rows, places), strict=True):
+            owner, error = int(owners[row]), conformed.bad[row]
+            bad_rows.append(BadRow(owner, row - int(begins[owner]), text, error))
+            counts[owner] -= 1
+            bad.setdefault(owner, error)
+        return ReadRecords(conformed.rows, bad, counts, bad_rows)
 
     return read
+
+
+def _as_lines(rows: pa.Table, places: Sequence[int]) -> list[str]:
+    """Return some of the rows as JSON."""
+    if not places:
+        return []
+    return encode_json_lines(rows.take(pa.array(places))).decode().rstrip("\n").split("\n")
 
 
 def _columns(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

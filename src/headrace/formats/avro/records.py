@@ -84,7 +84,7 @@ class _Readers:
                 try:
                     values[name], at = member(data, at)
                 except LineError as error:
-                    raise LineError(error.reason, path=(name, *error.path)) from None
+                    raise error.under((name, *error.path)) from None
             return values, at
 
         return read

@@ -240,7 +240,7 @@ class CsvFormat(Format):
         return ReadRecords(rows, bad)
 
     def _read_most(self, lines: Spans, names: list[str]) -> ReadRecords:
-        """Read all lines together but those that are no text, or not one row."""
+        """Read all lines together, except those that are not UTF-8 or not one row."""
         bad = dict.fromkeys(lines.not_utf8().tolist(), LineError("it is not UTF-8"))
         if quote := self._options.csv_quote:
             error = LineError(

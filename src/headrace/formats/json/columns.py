@@ -51,7 +51,7 @@ def schema_columns(schema: RegisteredSchema, *, changes: bool = False) -> pa.Sch
         node = _without_null(members.get("after") or members.get("before"), root)
     if not _properties(node):
         raise ConfigurationError(
-            "the JSON Schema of the messages tells no columns",
+            "the JSON Schema of the messages declares no columns",
             hint="declare them with the option `schema`",
         )
     return pa.schema(_fields(node, root, 0))
@@ -176,6 +176,7 @@ def _of_message(error: BadLineError) -> BadLineError:
         hint=error.hint,
         where=error.where,
         record=error.record,
+        fault=error.fault,
     )
 
 

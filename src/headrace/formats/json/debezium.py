@@ -18,13 +18,14 @@ from headrace.formats.base import Decoded, Format, LineError, Rows, plain_field
 from headrace.formats.json.connect_schema import connect_schema
 from headrace.formats.json.format import JsonFormat
 from headrace.formats.json.read import ROW, JsonReader
+from headrace.formats.json.rewrite import reading_of
 from headrace.formats.json.schema import RegisteredJson, json_schema
-from headrace.formats.json.write import JsonStyle, encode_objects, encode_values, join_lines
+from headrace.formats.json.write import DecimalEncoding, JsonStyle, encode_objects, encode_values, join_lines
 
 _OP = pa.field("op", pa.string())
 _OPERATIONS = JsonFormat(pa.schema([_OP, pa.field("payload", pa.struct([_OP]))]))
 
-DEBEZIUM = JsonStyle(timestamps="unix_millis", decimals="bytes")
+DEBEZIUM = JsonStyle(timestamps="unix")
 
 _TEXT = pa.large_string()
 
@@ -36,6 +37,9 @@ class DebeziumFormat(Format):
     message may be wrapped in `{"schema": …, "payload": …}`. Writing: the rows of one call are grouped by
     `primary_key`, and the first and the last row of a group decide whether it was created, updated, deleted
     or unchanged; without a key equal added and retracted rows cancel each other.
+
+    Reading understands what writing in the same style wrote. A string in a decimal column is what
+    `decimal_strings` says; a number is a number.
     """
 
     updating = True
@@ -46,6 +50,7 @@ class DebeziumFormat(Format):
         *,
         primary_key: Sequence[str] = (),
         style: JsonStyle = DEBEZIUM,
+        decimal_strings: DecimalEncoding = "bytes",
         with_schema: bool = False,
         drop_bad: bool = False,
     ) -> None:
@@ -58,6 +63,7 @@ class DebeziumFormat(Format):
                 )
         self._key = tuple(primary_key)
         self._style = style
+        self._reading = reading_of(JsonStyle(style.timestamps, decimal_strings))
         self._with_schema = with_schema
         self._drop_bad = drop_bad
 
@@ -67,7 +73,7 @@ class DebeziumFormat(Format):
         change = change_fields(self.schema)
         return JsonReader(
             pa.schema([*change, pa.field("payload", pa.struct(change))]),
-            decimal_bytes=self._style.decimals == "bytes",
+            reading=self._reading,
             drop_bad=self._drop_bad,
             finish=_unroll,
         )
@@ -105,7 +111,7 @@ class DebeziumFormat(Format):
         )
         if not self._with_schema:
             return join_lines("", changes, "")
-        schema = connect_schema(change_fields(fields), self._style.decimals)
+        schema = connect_schema(change_fields(fields), self._style)
         text = json.dumps(schema, ensure_ascii=False)
         return join_lines(f'{{"schema":{text},"payload":', changes, "}")
 
@@ -120,6 +126,8 @@ def debezium_format(options: Any, schema: pa.Schema | None) -> Format:
         schema,
         primary_key=options.primary_key,
         style=style,
+        # Debezium sends decimals as bytes, unless its `decimal.handling.mode` says otherwise.
+        decimal_strings=options.json_decimal_encoding or "bytes",
         with_schema=options.json_include_schema,
         drop_bad=drop,
     )
@@ -198,14 +206,16 @@ def _check(
         raise LineError(
             "there is no `op`" if value is None else f"the op `{value}` is not one of c, r, u and d",
             hint="a Debezium message has the members `before`, `after` and `op`",
+            fault="bad-change",
         )
     if (removes & before.is_null().to_numpy(zero_copy_only=False)).any():
         raise LineError(
             "an update or a delete has no `before`",
             hint="let the database log whole old rows: in PostgreSQL, ALTER TABLE … REPLICA IDENTITY FULL",
+            fault="bad-change",
         )
     if (adds & after.is_null().to_numpy(zero_copy_only=False)).any():
-        raise LineError("a row that was created or updated has no `after`")
+        raise LineError("a row that was created or updated has no `after`", fault="bad-change")
 
 
 def _by_key(keys: pa.Array, objects: pa.Array, retracts: NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:

@@ -18,6 +18,7 @@ from headrace.base.options import Options
 from headrace.formats.base import Decoded, Format, Rows, bad_line, split_lines
 from headrace.formats.json.connect_schema import connect_schema
 from headrace.formats.json.read import JsonReader
+from headrace.formats.json.rewrite import reading_of
 from headrace.formats.json.schema import Describe, RegisteredJson, any_schema, json_schema
 from headrace.formats.json.write import (
     PLAIN,
@@ -48,6 +49,7 @@ __all__ = [
     "json_format",
 ]
 
+_NULL_LINE = re.compile(rb"(?:\A|\n)\s*null")
 _COLUMN = re.compile(r"Column\(/(.*?)\)")
 
 
@@ -58,15 +60,18 @@ class JsonOptions(Options):
         None,
         alias="json.timestamp_format",
         description=(
-            "How timestamps are written: RFC 3339 strings, or unix_millis, the default of "
-            "debezium_json. When reading, numbers are in the unit of the column, nanoseconds by "
-            "default."
+            "How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the column (the "
+            "default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are read in "
+            "the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`."
         ),
     )
     json_decimal_encoding: DecimalEncoding | None = Field(
         None,
         alias="json.decimal_encoding",
-        description=("Decimals as numbers, strings, or base64 of their bytes, the default of debezium_json."),
+        description=(
+            "How decimals are written: as numbers, strings, or base64 of their bytes. Numbers are read with "
+            "each; strings are digits, or base64 with `bytes`, and in debezium_json unless this is set."
+        ),
     )
     json_include_schema: bool = Field(
         default=False,
@@ -100,8 +105,8 @@ class JsonOptions(Options):
 class JsonFormat(Format):
     """One JSON object per line or message; with `with_schema`, `{"schema": …, "payload": row}`.
 
-    When reading, a number in a TIMESTAMP column is in the unit of the column, whatever the style; strings are
-    read as ISO 8601.
+    When reading, a number in a TIMESTAMP column is in the unit of the column, or in milliseconds if the style
+    says so; strings are read as ISO 8601.
     """
 
     def __init__(
@@ -125,7 +130,7 @@ class JsonFormat(Format):
             schema = pa.schema([pa.field("payload", pa.struct(list(schema)), nullable=False)])
         return JsonReader(
             schema,
-            decimal_bytes=self._style.decimals == "bytes",
+            reading=reading_of(self._style),
             drop_bad=self._drop_bad,
             finish=_payload if self._with_schema else None,
         )
@@ -141,7 +146,7 @@ class JsonFormat(Format):
         fields, batch = self.columns(rows)
         if not self._with_schema:
             return encode_lines(fields, batch, self._style)
-        schema = json.dumps(connect_schema(fields, self._style.decimals), ensure_ascii=False)
+        schema = json.dumps(connect_schema(fields, self._style), ensure_ascii=False)
         objects = encode_objects(fields, batch, self._style)
         return join_lines(f'{{"schema":{schema},"payload":', objects, "}")
 
@@ -205,7 +210,12 @@ def json_format(options: Any, schema: pa.Schema | None) -> Format:
         describe: Describe = any_schema
     else:
         style = options.style(PLAIN)
-        inner = JsonFormat(schema, style=style, with_schema=options.json_include_schema, drop_bad=drop)
+        inner = JsonFormat(
+            schema,
+            style=style,
+            with_schema=options.json_include_schema,
+            drop_bad=drop,
+        )
         describe = functools.partial(json_schema, style=style)
     registry = options.registry() if options.json_confluent_schema_registry else None
     return inner if registry is None else RegisteredJson(inner, registry, describe=describe, drop_bad=drop)
@@ -251,6 +261,8 @@ def _as_written(kind: pa.DataType) -> pa.DataType:
 
 
 def _infer(data: bytes) -> pa.Table:
+    if _NULL_LINE.search(data):  # Arrow's parser crashes
+        raise pa.ArrowInvalid("it is not a JSON object")
     return pa.json.read_json(
         io.BytesIO(data),
         read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1024)),

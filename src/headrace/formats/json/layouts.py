@@ -368,7 +368,7 @@ class _Lines:
     def _cast(
         self, texts: pa.Array, kind: pa.DataType, cast: Callable[[pa.Array, pa.DataType], pa.Array]
     ) -> pa.Array:
-        """Convert texts; lines whose text does not fit are refused, and their value is null."""
+        """Convert strings; lines whose string does not fit are refused, and their value is null."""
         converted, refused = convert_accepted(texts, lambda part: cast(part, kind))
         if refused:
             mask = np.zeros(len(texts), np.bool_)
@@ -444,7 +444,7 @@ def _read_numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def read_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert texts to timestamps; a ValueError if one is none, or some have a zone and some have none."""
+    """Convert strings to timestamps; a ValueError if one is not, or only some have a time zone."""
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid as error:

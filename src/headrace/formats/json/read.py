@@ -32,12 +32,13 @@ from headrace.formats.base import (
     is_binary,
     is_json,
     is_list,
+    missing_value,
     plain_field,
     split_lines,
 )
 from headrace.formats.intervals import parse_interval
 from headrace.formats.json.layouts import LineLayouts, read_times
-from headrace.formats.json.rewrite import JsonRewriter, decode_base64, decode_decimal
+from headrace.formats.json.rewrite import READING, JsonRewriter, Reading, decode_base64, decode_decimal
 
 ROW = {b"headrace.row": b"true"}
 """The metadata of struct fields that hold a row of the table: they all have the same form."""
@@ -60,12 +61,12 @@ class JsonReader:
         self,
         schema: pa.Schema,
         *,
-        decimal_bytes: bool = False,
+        reading: Reading = READING,
         drop_bad: bool = False,
         finish: Callable[[pa.Table], pa.Table] | None = None,
     ) -> None:
         self._fields = list(schema)
-        self._decimal_bytes = decimal_bytes
+        self._reading = reading
         self._drop_bad = drop_bad
         self._finish = finish
         self._layouts: dict[frozenset[Path], LineLayouts] = {}
@@ -78,7 +79,7 @@ class JsonReader:
 
     @functools.cached_property
     def _rewriter(self) -> JsonRewriter:
-        return JsonRewriter(self._fields, decimal_bytes=self._decimal_bytes)
+        return JsonRewriter(self._fields, reading=self._reading)
 
     def decode(self, data: bytes | Sequence[bytes], *, first_line: int = 1, where: str) -> Decoded:
         """Decode all lines that are not empty; bad lines raise a BadLineError, or are dropped."""
@@ -372,13 +373,13 @@ class JsonReader:
             or pa.types.is_date(kind)
             or pa.types.is_time(kind)
             or kind in (pa.large_string(), pa.string_view())
-            or (self._decimal_bytes and pa.types.is_decimal(kind))
+            or (self._reading.decimal_bytes and pa.types.is_decimal(kind))
         )
 
     def _ambiguities(self, field: pa.Field, path: Path) -> Iterator[Path]:
         for leaf, kind in _walk(field, path):
             clock = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind)
-            if clock or (self._decimal_bytes and pa.types.is_decimal(kind)):
+            if clock or (self._reading.decimal_bytes and pa.types.is_decimal(kind)):
                 yield leaf
 
     def _leaves(self) -> Iterator[tuple[Path, pa.DataType]]:
@@ -392,7 +393,7 @@ class JsonReader:
         if isinstance(column, pa.ChunkedArray):  # which copies even a single one to combine it
             array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if array.null_count and not field.nullable:
-            raise LineError("the value is missing, and the column is NOT NULL", path=path)
+            raise missing_value(path)
         kind = field.type
         if is_json(field):
             return array.cast(pa.string())
@@ -441,10 +442,13 @@ class JsonReader:
             return pa.array([None if text is None else parse_interval(text) for text in texts], kind)
         if pa.types.is_decimal(kind):
             return pa.array([decode_decimal(text, kind) for text in array.to_pylist()], kind)
+        if pa.types.is_timestamp(kind) and self._reading.milliseconds:
+            return array.cast(pa.timestamp("ms")).cast(kind, safe=kind.unit != "s")
         return array.cast(kind)
 
 
 _NONE = np.zeros(0, np.int64)
+_NULL_LINE = re.compile(rb"(?:\A|\n)\s*null")
 
 
 def _filled_lines(data: bytes) -> Spans:
@@ -502,7 +506,7 @@ def _walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
 
 
 def _surrogate_path(line: bytes) -> Path | None:
-    """Return the members above the first text with half of a surrogate pair; None if there is none."""
+    """Return the path of the first string with half of a surrogate pair; None if there is none."""
     return _path_to_surrogate(json.loads(line)) if b"\\ud" in line.lower() else None
 
 
@@ -539,6 +543,9 @@ def _parse(data: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _parse_rows(data: bytes, schema: pa.Schema, rows: int) -> pa.Table:
+    # Arrow's parser takes `null` for an object of nulls, and crashes if it is the first value of all.
+    if b"null" in data and _NULL_LINE.search(data):
+        raise LineError("it is not a JSON object")
     table = _parse(data, schema)
     if table.num_rows != rows:
         raise LineError("there is more than one value in the line")

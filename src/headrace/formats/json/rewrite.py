@@ -10,13 +10,15 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats.base import LineError, Path, is_json, is_list
+from headrace.formats.base import LineError, Path, is_json, is_list, missing_value
+from headrace.formats.json.write import JsonStyle
 
 _EXACT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -33,14 +35,32 @@ _MARK = uuid.uuid4().hex
 _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What is read from values that JSON has no type for."""
+
+    decimal_bytes: bool = False
+    """Whether a string in a decimal column is the base64 of its bytes, and not its digits."""
+    milliseconds: bool = False
+    """Whether a number in a timestamp column is in milliseconds, and not in the unit of the column."""
+
+
+READING = Reading()
+
+
+def reading_of(style: JsonStyle) -> Reading:
+    """Return what reads values that were written in a style."""
+    return Reading(style.decimals == "bytes", style.timestamps == "unix_millis")
+
+
 class JsonRewriter:
     """Rewrites JSON objects with the members `fields` into the form that Arrow's parser reads.
 
     Raises a LineError for a value that does not fit its field.
     """
 
-    def __init__(self, fields: Sequence[pa.Field], *, decimal_bytes: bool) -> None:
-        self._decimal_bytes = decimal_bytes
+    def __init__(self, fields: Sequence[pa.Field], *, reading: Reading) -> None:
+        self._reading = reading
         self._rewrite = self._members(fields, ())
 
     def normal(self, line: bytes) -> bytes:
@@ -77,13 +97,13 @@ class JsonRewriter:
 
     def _leaf(self, kind: pa.DataType, path: Path) -> Callable[[Any], Any]:
         read = next(read for applies, read in _READERS if applies(kind))
-        as_bytes = self._decimal_bytes
+        reading = self._reading
 
         def rewrite(value: Any) -> Any:
             try:
-                return read(value, kind, as_bytes)
+                return read(value, kind, reading)
             except LineError as error:
-                raise LineError(error.reason, path=path, hint=error.hint) from None
+                raise error.under(path) from None
             except (ValueError, ArithmeticError):
                 raise _mismatch(value, f"a value of type {kind}", path) from None
 
@@ -105,7 +125,7 @@ class JsonRewriter:
             if value is not None:
                 return present(value)
             if not nullable:
-                raise LineError("the value is missing, and the column is NOT NULL", path=path)
+                raise missing_value(path)
             return None
 
         return rewrite
@@ -149,7 +169,7 @@ def _text(value: Any) -> str:
     return str(value).strip()
 
 
-def _read_integer(value: Any, kind: pa.DataType, _: bool) -> int:
+def _read_integer(value: Any, kind: pa.DataType, _: Reading) -> int:
     number = int(value) if isinstance(value, int) and not isinstance(value, bool) else _integer(_text(value))
     low, high = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
     if pa.types.is_unsigned_integer(kind):
@@ -166,7 +186,7 @@ def _integer(text: str) -> int:
     return int(number)
 
 
-def _read_float(value: Any, _: pa.DataType, __: bool) -> str:
+def _read_float(value: Any, _: pa.DataType, __: Reading) -> str:
     text = _text(value)
     text = _ODD_FLOATS.get(text.lower().removeprefix("+"), text)
     if text not in _ODD_FLOATS.values() and not (_NUMBER.fullmatch(text) and math.isfinite(float(text))):
@@ -174,8 +194,8 @@ def _read_float(value: Any, _: pa.DataType, __: bool) -> str:
     return _Number(_MARK + (text if text in _ODD_FLOATS.values() else repr(float(text))))
 
 
-def _read_decimal(value: Any, kind: pa.DataType, as_bytes: bool) -> str:
-    if as_bytes and isinstance(value, str) and not isinstance(value, _Number):
+def _read_decimal(value: Any, kind: pa.DataType, reading: Reading) -> str:
+    if reading.decimal_bytes and isinstance(value, str) and not isinstance(value, _Number):
         number = decode_decimal(value, kind)
         assert number is not None
     else:
@@ -183,20 +203,23 @@ def _read_decimal(value: Any, kind: pa.DataType, as_bytes: bool) -> str:
     return format(number.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT), "f")
 
 
-def _read_timestamp(value: Any, kind: pa.DataType, _: bool) -> str:
+def _read_timestamp(value: Any, kind: pa.DataType, reading: Reading) -> str:
     if not isinstance(value, str) or isinstance(value, _Number):
-        return str(np.datetime64(_integer(_text(value)), kind.unit))
+        number = _integer(_text(value))
+        if not reading.milliseconds:
+            return str(np.datetime64(number, kind.unit))
+        return str(np.datetime64(number // 1000, "s") if kind.unit == "s" else np.datetime64(number, "ms"))
     digits = _DIGITS[kind.unit]
     return _FRACTION.sub(lambda match: f".{match[1][:digits]}" if digits else "", value.strip().upper())
 
 
-def _read_date(value: Any, _: pa.DataType, __: bool) -> str:
+def _read_date(value: Any, _: pa.DataType, __: Reading) -> str:
     if isinstance(value, str) and not isinstance(value, _Number):
         return value
     return str(np.datetime64(_integer(_text(value)), "D"))
 
 
-def _read_time(value: Any, kind: pa.DataType, _: bool) -> str:
+def _read_time(value: Any, kind: pa.DataType, _: Reading) -> str:
     if isinstance(value, str) and not isinstance(value, _Number):
         return _FRACTION.sub(lambda match: match[0][:10], value)
     time = np.datetime64(_integer(_text(value)), kind.unit)
@@ -205,19 +228,19 @@ def _read_time(value: Any, kind: pa.DataType, _: bool) -> str:
     return str(time).partition("T")[2]
 
 
-def _read_boolean(value: Any, _: pa.DataType, __: bool) -> bool:
+def _read_boolean(value: Any, _: pa.DataType, __: Reading) -> bool:
     if not isinstance(value, bool):
         raise ValueError  # noqa: TRY004 - every mismatch is told in the same way
     return value
 
 
-def _read_text(value: Any, _: pa.DataType, __: bool) -> str:
+def _read_text(value: Any, _: pa.DataType, __: Reading) -> str:
     if not isinstance(value, str) or isinstance(value, _Number):
         raise ValueError  # noqa: TRY004 - every mismatch is told in the same way
     return value
 
 
-_READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType, bool], Any]], ...] = (
+_READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType, Reading], Any]], ...] = (
     (pa.types.is_integer, _read_integer),
     (pa.types.is_floating, _read_float),
     (pa.types.is_boolean, _read_boolean),

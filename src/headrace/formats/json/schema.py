@@ -62,8 +62,8 @@ def _describe(field: pa.Field, style: JsonStyle) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": _member(kind.item_field, style)}
     if pa.types.is_boolean(kind):
         return {"type": "boolean"}
-    millis = pa.types.is_timestamp(kind) and style.timestamps == "unix_millis"
-    if pa.types.is_integer(kind) or pa.types.is_duration(kind) or millis:
+    numbered = pa.types.is_timestamp(kind) and style.timestamps != "RFC3339"
+    if pa.types.is_integer(kind) or pa.types.is_duration(kind) or numbered:
         return {"type": "integer"}
     if pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and style.decimals == "number"):
         return {"type": "number"}

@@ -22,7 +22,7 @@ from headrace.formats.intervals import format_interval
 _TEXT = pa.large_string()
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\\x7f]'
 
-TimestampFormat = Literal["RFC3339", "unix_millis"]
+TimestampFormat = Literal["RFC3339", "unix", "unix_millis"]
 DecimalEncoding = Literal["number", "string", "bytes"]
 
 
@@ -170,6 +170,8 @@ def _encode_text(column: pa.Array, _: JsonStyle) -> pa.Array:
 
 def _encode_timestamp(column: pa.Array, style: JsonStyle) -> pa.Array:
     unit = column.type.unit
+    if style.timestamps == "unix":
+        return column.cast(pa.int64()).cast(_TEXT)
     if style.timestamps == "unix_millis":
         return _milliseconds(column).cast(_TEXT)
     digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[unit]

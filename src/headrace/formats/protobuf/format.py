@@ -200,13 +200,18 @@ class ProtobufFormat(Format):
         if key not in self._reader:
             schema = self._registry.schema(number)
             if schema.kind != "PROTOBUF":
-                raise LineError(f"its schema {number} is not one of Protobuf, but of {schema.kind}")
+                raise LineError(
+                    f"its schema {number} is not one of Protobuf, but of {schema.kind}",
+                    fault="unknown-schema",
+                )
             try:
                 files = registered_files(schema)
                 named = self._message_name
                 self._reader[key] = self._make(files, files.descriptor(named) if named else files.at(path))
             except ConfigurationError as error:
-                raise LineError(f"schema {number}: {error.message}", hint=error.hint) from None
+                raise LineError(
+                    f"schema {number}: {error.message}", hint=error.hint, fault="unknown-schema"
+                ) from None
         return self._reader[key](records)
 
     def _own_reader(self) -> Reader:
@@ -380,7 +385,7 @@ def implied_columns(options: ProtobufOptions, registry: SchemaRegistry | None) -
         files = registered_files(registry.latest_of_kind("PROTOBUF"))
     if files is None:
         raise ConfigurationError(
-            "messages of Protobuf do not tell their columns",
+            "Protobuf messages do not say which columns they have",
             hint="declare them with the option `schema`, or give `protobuf.schema`",
         )
     return arrow_schema(files.message(options.protobuf_message_name))

@@ -133,6 +133,7 @@ class SchemaRegistry:
                 raise LineError(
                     f"it names schema {number}, which the schema registry at {self.endpoint} does not have",
                     hint="check `schema_registry.endpoint`, and that the messages were written for it",
+                    fault="unknown-schema",
                 )
             _CACHE[cache_key] = self._registered(answer)
         schema: RegisteredSchema = _CACHE[cache_key]
@@ -197,7 +198,7 @@ class SchemaRegistry:
         self._request("GET", f"/subjects/{_quoted(self.subject)}/versions/latest", patience=0)
 
     def _request(self, method: str, path: str, body: Any = None, *, patience: float | None = None) -> Any:
-        """Send a request, and return the answer; None if the registry does not have it.
+        """Send a request, and return the response; None if the registry does not have it.
 
         Tries all addresses, with retries for PATIENCE_SECONDS while none of them answers.
         """
@@ -266,7 +267,7 @@ class SchemaRegistry:
 
 
 class _UnavailableError(Exception):
-    """The registry did not answer, or something else answered in its place."""
+    """Raised if the registry does not answer, or the answer is not a registry's."""
 
 
 def _load_httpx() -> Any:
@@ -298,7 +299,7 @@ def _open_client(httpx: Any, auth: Any) -> Any:
 
 
 def _json_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of an answer, empty if there is none."""
+    """Return the JSON object of a response, empty if there is none."""
     try:
         value = json.loads(data)
     except ValueError:
@@ -333,4 +334,5 @@ def split_headers(messages: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
 NO_HEADER = LineError(
     "it does not begin as messages do that name their schema: with a zero and four more bytes",
     hint="if the messages have no schema in a registry, leave out `confluent_schema_registry`",
+    fault="unknown-schema",
 )

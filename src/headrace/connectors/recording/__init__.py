@@ -1,0 +1,1 @@
+"""Recordings of a pipeline: what came in from outside and what went out, epoch by epoch."""
